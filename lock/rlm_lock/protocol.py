@@ -142,6 +142,7 @@ class ReadSection(Question["SectionRead"]):
     version: int = 0
     path: str = ""
     rules: str = "full"
+    severe: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def read_section(project: Project, extracts: Extracts, indexing: Indexing, quest
             case Section.KEYFILES:
                 content = plain(key_files_of(view, below))
             case Section.RULES:
-                content = plain(rules_of(view, RuleSet(question.rules), below))
+                content = plain(rules_of(view, RuleSet(question.rules), below, question.severe))
             case _:
                 raise ValueError(f"the scanner has no section {question.section.value}")
     finally:

@@ -11,12 +11,14 @@ from rlm_lock.index.project import ProjectIndex
 from rlm_lock.listing.content import MOST_HASHED, ContentReader
 from rlm_lock.listing.table import DIRTY, UNTRACKED
 from rlm_lock.model import FileEntry, FileNote
-from rlm_lock.parsing.secrets import has_secret
+from rlm_lock.parsing.secrets import has_secret, redacted
 from rlm_lock.scanner.extracts import Extracts
 from rlm_lock.scanner.project import Project
 from rlm_lock.sections.view import Imported, is_below
 
 __all__ = ["View"]
+
+_READ = frozenset({FileNote.NONE, FileNote.NOT_PARSED, FileNote.SECRET_TEXT})
 
 
 class View:
@@ -48,12 +50,12 @@ class View:
             yield entry
 
     def read(self, path: bytes, limit: int) -> bytes | None:
-        """Return the beginning of a regular file that holds no secret."""
+        """Return the beginning of a regular file, with what is probably secret replaced."""
         table = self._project.table
         row = table.row_of(path)
         if row < 0 or not stat.S_ISREG(table.modes[row]):
             return None
-        if self._extracts.note(table, row) not in (FileNote.NONE, FileNote.NOT_PARSED):
+        if self._extracts.note(table, row) not in _READ:
             return None
         try:
             fd = self._reader.opened(path)
@@ -67,8 +69,9 @@ class View:
             return None
         finally:
             os.close(fd)
-        # It may have changed since it was looked through, or may not have been yet.
-        return None if has_secret(data) else data[:limit]
+        if has_secret(data):
+            data = redacted(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        return data[:limit]
 
     def imports_of(self, path: bytes) -> Sequence[Imported]:
         """Return what a file imports; nothing while it is not parsed."""

@@ -38,7 +38,8 @@ class ProjectView(Protocol):
     def read(self, path: bytes, limit: int) -> bytes | None:
         """Return the first ``limit`` bytes of a file.
 
-        Nothing comes back unless it is a regular file of this version, can be read, and holds no secret.
+        Nothing comes back unless it is a regular file of this version, can be read, and is not named as one with
+        secrets. A secret in its text is replaced.
         """
 
     def imports_of(self, path: bytes) -> Sequence[Imported]:

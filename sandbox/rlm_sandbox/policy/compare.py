@@ -134,6 +134,11 @@ def _lock_fields(inner: Policy, outer: Policy) -> str:
     return f"has {_some(more)}, which the other has not" if more else ""
 
 
+def _severe_rules(inner: Policy, outer: Policy) -> str:
+    fewer = [pattern for pattern in outer.lock.severe_rules if pattern not in inner.lock.severe_rules]
+    return f"does not mark {_some(fewer)}, which the other does" if fewer else ""
+
+
 RULES: dict[str, Rule] = {
     "name": _free,
     "description": _free,
@@ -182,6 +187,7 @@ RULES: dict[str, Rule] = {
     "attachments.restart": _up_to("attachments.restart", "attach", "fresh"),
     "attachments.trusted": _only_if("attachments.trusted"),
     "lock.fields": _lock_fields,
+    "lock.severe_rules": _severe_rules,
     "checkpoint": _up_to("checkpoint", "off", "lazy", "strict"),  # each keeps more copies of what a session holds
     "reopen": _only_if("reopen"),
     "tools": _free,  # which tools are listed: each can be called all the same

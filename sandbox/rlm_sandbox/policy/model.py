@@ -268,6 +268,11 @@ class LockPolicy(_Section):
         description="Sections of the project lock that `lock` answers with and attaches. What changed between two "
         "versions belongs to project.",
     )
+    severe_rules: tuple[str, ...] = Field(
+        (),
+        description="Patterns of files, such as `AGENTS.md` or `docs/security/**`, whose rules have severity P0 in the "
+        "project lock; the others have P1.",
+    )
 
     @field_validator("fields")
     @classmethod

@@ -239,6 +239,21 @@ def test_secrets_stay_out_of_the_store(project: Path, tmp_path: Path, scanner: R
     assert token.encode() not in kept
 
 
+def test_secrets_in_rules_and_manifests_are_replaced_and_the_rest_is_shown(
+    project: Path, scanner: RunningScanner
+) -> None:
+    """L-9: one token in a rule must not cost the rule, nor its dependencies a project."""
+    token = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+    package = f'{{"name": "clock", "dependencies": {{"hands": "git+https://{token}@example.org/hands.git"}}}}'
+    write(project, {"AGENTS.md": f"Wind it daily. Never use {token}.\n", "package.json": package})
+    scanner.finish()
+    (rule,) = scanner.ask(ReadSection(Section.RULES)).content["rules"]
+    assert rule["text"] == "Wind it daily. Never use [hidden].\n"
+    told = scanner.ask(ReadSection(Section.PROJECT)).content
+    assert told["dependencies"]["total"] == 1
+    assert token not in str(told)
+
+
 def test_what_is_no_regular_file_is_not_opened(project: Path, scanner: RunningScanner) -> None:
     """L-8: a pipe that nobody writes to holds nobody up, and a link leads nowhere."""
     os.mkfifo(project / "pipe.py")

@@ -111,7 +111,7 @@ def test_a_link_is_not_followed_and_told(tmp_path: Path) -> None:
     rules = rules_of(FolderView(tmp_path, is_git=False))
     assert [(rule.source, len(rule.text)) for rule in rules.rules] == [("CLAUDE.md", 10_000)]
     assert rules.missing == (
-        "AGENTS.md is not read: it is no regular file of the project, or holds a secret.",
+        "AGENTS.md is not read: it is no regular file of the project, or its name says that it holds secrets.",
         "CLAUDE.md is cut after 32,000 bytes.",
     )
 

@@ -78,6 +78,12 @@ async def count_the_files(agent: Any, own: Any, clock: Any) -> str:
     return json.dumps(await agent("lock", priority="P3"))
 
 
+async def weigh_the_rules(agent: Any, own: Any, clock: Any) -> str:
+    """Ask the project's lock how severe its rules are."""
+    answer = await agent("lock", fields=["rules"])
+    return json.dumps([rule["severity"] for rule in answer["content"]["rules"]["rules"]])
+
+
 async def undo_a_cell(agent: Any, own: Any, clock: Any) -> str:
     """Run two cells and undo the second."""
     await agent.run("n = 1")
@@ -292,6 +298,7 @@ CASES = [
     Case("llm.summaries", False, True, pop_without_a_summary, "an extract", "a model"),
     Case("llm.wait_seconds", 0.1, 1.5, wait_for_nobody, "within 0.1 s", "within 1.5 s", {"llm.mode": "blocking"}),
     Case("lock.fields", ["rules"], ["project"], count_the_files, "does not allow project", '"count"'),
+    Case("lock.severe_rules", ["AGENTS.*"], ["docs/**"], weigh_the_rules, '["P0"]', '["P1"]'),
     Case("checkpoint", "off", "strict",
          cell("kept = 'kept it'\nimport os\nos.getpid()", "import signal\nos.kill(os.getpid(), signal.SIGKILL)"),
          "are lost", "as they were before", OFF),
@@ -381,6 +388,7 @@ async def test_a_field_can_be_loosened_and_tightened(
         folder = tmp_path / value
         folder.mkdir()
         (folder / "data.txt").write_text("here")
+        (folder / "AGENTS.md").write_text("Be kind.\n")
         settings = {**({"extends": case.extends} if case.extends else {}), **case.both}
         path = isolation.config / "policies" / f"{value}.yaml"
         path.parent.mkdir(exist_ok=True)

@@ -31,6 +31,7 @@ LOOSE: dict[str, tuple[Any, Any]] = {
     "attachments.restart": ("attach", "fresh"),
     "attachments.trusted": (False, True),
     "lock.fields": (("project",), ("project", "rules")),
+    "lock.severe_rules": (("AGENTS.md",), ()),
     "checkpoint": ("off", "lazy"),
     "reopen": (False, True),
 }

@@ -189,7 +189,7 @@ class _Reading:
         self.found.append(found)
         data = self._view.read(path, LONGEST_MANIFEST + 1)
         if data is None:
-            found.note = "It is not read: it is no regular file, or holds a secret."
+            found.note = "It is not read: it is no regular file, or its name says that it holds secrets."
             return
         self._bytes -= len(data)
         if len(data) > LONGEST_MANIFEST:

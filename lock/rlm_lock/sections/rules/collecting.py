@@ -130,7 +130,8 @@ class _Collecting:
             return None
         data = self._view.read(path, longest + 1)
         if data is None:
-            self._unread.append(f"{shown(path)} is not read: it is no regular file of the project, or holds a secret.")
+            why = "it is no regular file of the project, or its name says that it holds secrets."
+            self._unread.append(f"{shown(path)} is not read: {why}")
             return None
         self._left -= len(data)
         if len(data) > longest:

@@ -53,11 +53,14 @@ class Sections:
         self._store, self._texts, self._history, self._clock = store, texts, history, clock
         self._storing = asyncio.Lock()
 
-    async def content(self, project: Project, section: Section, path: str, rules: str) -> JsonObject:
+    async def content(
+        self, project: Project, section: Section, path: str, rules: str, severe: tuple[str, ...]
+    ) -> JsonObject:
         """Return a section as an answer shows it."""
         if section is Section.HISTORY:
             return self._history.of_project(project.root)
-        return (await project.ask(ReadSection(section, path=path, rules=rules))).content
+        marked = severe if section is Section.RULES else ()
+        return (await project.ask(ReadSection(section, path=path, rules=rules, severe=marked))).content
 
     async def attach(
         self, session: Session, project: Project, found: Refreshed, wanted: Collection[Section]
@@ -74,7 +77,8 @@ class Sections:
                 late |= row.metadata[VERSION_KEY] != found.version
             else:
                 with holding():
-                    text = await self._stored(project, found, section)
+                    severe = session.policy.lock.severe_rules if section is Section.RULES else ()
+                    text = await self._stored(project, found, section, severe)
                     if text is None:
                         continue
                     changed |= self._put(session, name, row, project, found, text)
@@ -95,25 +99,29 @@ class Sections:
         contexts.put(self._store, session.key, name, content, now=self._clock(), origin=ContextOrigin.ATTACHED)
         return True
 
-    async def _stored(self, project: Project, found: Refreshed, section: Section) -> LockText | None:
+    async def _stored(
+        self, project: Project, found: Refreshed, section: Section, severe: tuple[str, ...]
+    ) -> LockText | None:
         """Return the stored text of a section, which the first who asks for it has stored; None: there is none yet."""
+        # Sessions whose policies mark the same rules share a text.
+        kind = f"{section.value} {json.dumps(severe)}" if severe else section.value
         async with self._storing:
-            known = locks.section_text(self._store, project.root, section.value)
+            known = locks.section_text(self._store, project.root, kind)
             own = section is Section.HISTORY  # it changes without a new version
             if known is not None and known.is_whole and known.version == found.version and not own:
                 return known
-            read = await self._read(project, section)
+            read = await self._read(project, section, severe)
             if not read:
                 return None
             kept = await self._texts.take(await asyncio.to_thread(_as_text, read), _LARGEST)
             made = LockText(found.version, kept.digest, found.phase is Phase.READY)
-            locks.put_text(self._store, project.root, section.value, made)
+            locks.put_text(self._store, project.root, kind, made)
             return made
 
-    async def _read(self, project: Project, section: Section) -> JsonObject | str:
+    async def _read(self, project: Project, section: Section, severe: tuple[str, ...]) -> JsonObject | str:
         if section is Section.HISTORY:
             return self._history.of_project(project.root)
-        read = await project.ask(ReadSection(section))
+        read = await project.ask(ReadSection(section, severe=severe))
         return read.text if section is Section.MAP else read.content
 
 

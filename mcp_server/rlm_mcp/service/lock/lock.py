@@ -116,7 +116,7 @@ class Lock:
             found = checked.found
             made = _Answer()
             keys = [key for key in choice.keys if not forbidden([key], allowed)]
-            await self._fill(made, project, found, keys, choice, asked, seen)
+            await self._fill(made, project, found, keys, choice, asked, seen, session.policy.lock.severe_rules)
             sections = [section for section in Section if section.value in allowed]
             attached = await self._sections.attach(session, project, found, sections)
             self._note_seen(frame, project.root, found.version, choice)
@@ -183,12 +183,13 @@ class Lock:
         choice: Choice,
         asked: Asked,
         seen: int,
+        severe: tuple[str, ...],
     ) -> None:
         for key in keys:
             if key == DIFF:
                 made.content[DIFF] = await self._difference(made, project, found, seen)
                 continue
-            section = await self._sections.content(project, Section(key), asked.path, asked.rules)
+            section = await self._sections.content(project, Section(key), asked.path, asked.rules, severe)
             counted = key == "project" and choice.priority is Priority.P3
             made.content[key] = shape.counts(section) if counted else section
         if asked.tokens is not None:
