@@ -151,9 +151,9 @@ def projects_known(store: Store) -> list[ProjectRow]:
 
 
 def forget(store: Store, root: str) -> None:
-    """Forget a project: its folder has gone."""
+    """Forget a project, whose folder has gone; its frames keep what they ended with."""
     with store.transaction() as connection:
-        for table in (projects, aliases, texts, frame_versions):
+        for table in (projects, aliases, texts):
             connection.execute(delete(table).where(table.c.root == root))
 
 

@@ -94,6 +94,7 @@ class ProjectIndex:
 
     def __init__(self, base: Base, imports_of: Callable[[bytes], tuple[str, ...]]) -> None:
         self.base = base
+        self._in_base = len(base)
         self._imports_of = imports_of
         self._changed: dict[int, _Changed] = {}
         self._removed: set[int] = set()
@@ -136,7 +137,7 @@ class ProjectIndex:
 
     def path_of(self, number: int) -> bytes:
         """Return a file's path."""
-        return self.base.path_of(number) if number < len(self.base) else self._paths[number - len(self.base)]
+        return self.base.path_of(number) if number < self._in_base else self._paths[number - self._in_base]
 
     def text_of(self, number: int) -> str:
         """Return a file's path as text that can be turned back."""
@@ -163,7 +164,7 @@ class ProjectIndex:
         below, end = self._below(prefix), len(prefix)
 
         def is_beside(number: int) -> bool:
-            if number not in below and number < len(self.base):
+            if number < self._in_base and number not in below:
                 return False
             path = self.path_of(number)
             return path.startswith(prefix) and path.find(b"/", end) < 0

@@ -28,6 +28,8 @@ _MOST_SYMBOLS = 8
 _MOST_STEMS = 20
 _MOST_COMPANIONS = 8
 _MOST_POPULAR = 300
+_MOST_KEPT, _MOST_NAMES_KEPT = 1_000, 100
+"""Files whose names are kept from one map to the next, and names of each: maps show the same files again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class ProjectMap:
         self._packed_of = packed_of
         self._weights = weights
         self._prior: dict[int, float] = {}
-        self._prior_of = -1
+        self._names: dict[int, dict[tuple[str, int], None]] = {}
+        self._known_of = -1
 
     def show(self, tokens: int, focus: Sequence[str] = (), about: str = "", path: str = "") -> Shown:
         """Return a map of at most so many tokens.
@@ -77,8 +80,9 @@ class ProjectMap:
         index, weights = self._index, self._weights
         score: dict[int, float] = {}
         sought = terms_of(about)
-        if self._prior_of != index.revision:
-            self._prior, self._prior_of = scores.popular(index, _MOST_POPULAR), index.revision
+        if self._known_of != index.revision:
+            self._prior, self._known_of = scores.popular(index, _MOST_POPULAR), index.revision
+            self._names.clear()
         self._add(score, self._prior, weights.prior)
         if touched:
             self._add(score, scores.near(index, touched, self._extract_of, weights), weights.near)
@@ -102,9 +106,15 @@ class ProjectMap:
         for value, number in best:
             by_score.setdefault(value, []).append(number)
         # Numbers are in the order of paths, but for files that are newer than the index.
-        return [
-            n for equal in by_score.values() for n in (sorted(equal, key=index.path_of) if len(equal) > 1 else equal)
-        ]
+        newer = len(index.base)
+        for equal in by_score.values():
+            if len(equal) > 1 and equal[-1] >= newer:
+                equal.sort(key=index.path_of)
+        return list(itertools.chain.from_iterable(by_score.values()))
+
+    def forget(self) -> None:
+        """Forget the names of files: their contents may have changed."""
+        self._names.clear()
 
     def whole(self, most: int) -> Iterator[str]:
         """Return a plain map of all files, folder by folder, in about so many bytes; names of files are never cut."""
@@ -183,10 +193,19 @@ class ProjectMap:
 
     def _line(self, number: int, place: int, wanted: set[str]) -> Line:
         folder, base = posixpath.split(self._index.text_of(number))
-        packed = self._packed_of(self._index.path_of(number)) if place < _MOST_WITH_SYMBOLS else None
-        if packed is None:
+        if place >= _MOST_WITH_SYMBOLS:
             return Line(folder, base, ())
-        return Line(folder, base, _chosen(dict.fromkeys(names_in(packed)), wanted))
+        names = self._names.get(number)
+        if names is None:
+            packed = self._packed_of(self._index.path_of(number))
+            if packed is None:
+                return Line(folder, base, ())
+            names = dict.fromkeys(names_in(packed))
+            if len(self._names) >= _MOST_KEPT:
+                self._names.clear()
+            if len(names) <= _MOST_NAMES_KEPT:
+                self._names[number] = names
+        return Line(folder, base, _chosen(names, wanted))
 
 
 def _chosen(names: Collection[tuple[str, int]], wanted: set[str]) -> list[tuple[str, int]]:

@@ -65,7 +65,7 @@ _MOST_MENTIONS = 256
 _MOST_ROWS = 600
 """Postings of a term that are read; of more frequent ones only those of files that other terms have found."""
 _MOST_READ = 2_500
-"""Postings of a whole question that are read, those of the rarest terms first."""
+"""Postings of a whole question that are read, of texts and of names, those of the rarest terms first."""
 _MOST_WEIGHED = 600
 """Files that are weighed by their length and by how many of the words they have: more are never shown."""
 _MOST_LOOKED_UP = 300
@@ -177,7 +177,7 @@ def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Sc
     by_word: dict[int, Scores] = {}
     value_of: dict[int, float] = {}
     common: list[tuple[Sought, Hits, float]] = []
-    read = 0
+    read = names_read = 0
     found = [(index.hits(each.term), each) for each in sought]
     for hits, each in sorted(found, key=lambda pair: pair[0].count):
         if not hits.count:
@@ -186,7 +186,8 @@ def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Sc
         value = each.weight * rarity_of(max(text, 1), files) ** weights.rarity
         value_of[each.word] = max(value_of.get(each.word, 0.0), value)
         own = by_word.setdefault(each.word, {})
-        _strong(hits, value, own, weights)
+        if names_read < _MOST_READ:
+            names_read += _strong(hits, value, own, weights)
         if text <= min(_MOST_ROWS, _MOST_READ - read) and (text <= weights.common * files or text <= 20):
             read += text
             gains = [value * worth for worth in _text_values(weights)]
@@ -199,16 +200,19 @@ def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Sc
     return _together(index, by_word, value_of, common, weights)
 
 
-def _strong(hits: Hits, value: float, own: Scores, weights: Weights) -> None:
-    """Add what stands in names; of a term that is very common in names nothing is added."""
+def _strong(hits: Hits, value: float, own: Scores, weights: Weights) -> int:
+    """Add what stands in names, and return how much was read; of a term that is very common in names nothing is."""
+    read = 0
     for field in (Field.DEFINED, Field.PATH, Field.PART):
         size = hits.size_of(field)
         if not 0 < size <= _MOST_ROWS:
             continue
+        read += size
         shared = value / (1 + math.log(size)) if field == Field.DEFINED else value
         gains = [shared * _name_value(field, info, weights) for info in (0, STEM)]
         for number, info in hits.rows(field):
             own[number] = own.get(number, 0.0) + gains[info]
+    return read
 
 
 def _name_value(field: Field, info: int, weights: Weights) -> float:

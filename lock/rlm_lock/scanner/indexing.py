@@ -57,6 +57,8 @@ class Indexing:
 
     def work(self, touched: set[bytes]) -> Iterator[Progress]:
         """Bring the index to the file table. Args: touched, all files that differ from when this was called last."""
+        if self.map is not None and touched:
+            self.map.forget()
         if self.index is not None:
             yield from self._update(sorted(touched) if self._is_compared else None)
             self._is_compared = True

@@ -369,7 +369,7 @@ class Service:
         for session in list(self.sessions):
             await self.snapshots.save_lasting(session)
         await self.hooks.aclose()
-        await self.lock.projects.aclose()
+        await self.lock.aclose()
         await self.runs.aclose()
         await self.providers.aclose()
         self.budgets.write_all()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from rlm_mcp.service.lock import projects
+from rlm_mcp.service.lock import frames, projects
 from rlm_mcp.service.service import Service
 
 from .conftest import Agent, Clock, Connect, connector
@@ -325,8 +326,43 @@ async def test_both_names_are_one_tool(agent: Agent) -> None:
     assert (await agent("lock", lock_id="mine", priority="P3"))["meta"]["cache"] == "HIT"
 
 
-async def test_the_end_of_a_frame_says_what_others_changed_meanwhile(agent: Agent, project: Path) -> None:
+async def test_the_end_of_a_frame_does_not_wait_for_a_slow_scanner(
+    agent: Agent, quiet: Service, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L-11: the frame ends, and what the lock finds later is told with it."""
+    monkeypatch.setattr(frames, "_WAIT_SECONDS", 0.1)
+    await agent("lock")
+    goal = (await agent("push", goal="a part", fork=False))["frame"]
+    (project / "src" / "theirs.py").write_text("x = 1\n")
+    scanner = quiet.lock.projects.of(str(project)).pid
+    assert scanner is not None
+    os.kill(scanner, signal.SIGSTOP)
+    try:
+        assert "lock_version" not in await agent("pop", id=goal, summary="done")
+    finally:
+        os.kill(scanner, signal.SIGCONT)
+    handed = await until(lambda: agent("handoff", id=goal), lambda told: "lock_version" in told)
+    assert handed["changed_under_you"] == ["src/theirs.py"]
+
+
+async def test_a_project_whose_folder_has_gone_is_forgotten(agent: Agent, quiet: Service, project: Path) -> None:
+    """L-9: its texts would be kept for ever; while its scanner is in use it is not."""
+    await agent("lock")
+    known = quiet.lock.projects.of(str(project))
+    shutil.rmtree(project)
+    quiet.lock.projects.sweep()
+    assert [row.root for row in quiet.lock.known()] == [str(project)]
+    await known.leave()
+    known.used -= 1000.0
+    quiet.lock.projects.sweep()
+    assert quiet.lock.known() == []
+
+
+async def test_the_end_of_a_frame_says_what_others_changed_meanwhile(
+    agent: Agent, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """L-11: the lock is refreshed at the end; what the frame itself has written is not among it."""
+    monkeypatch.setattr(frames, "_WAIT_SECONDS", 60.0)
     await agent("lock")
     goal = (await agent("push", goal="a part", fork=False))["frame"]
     await agent("work", do="renew", id=goal, data={})

@@ -24,8 +24,10 @@ __all__ = ["FrameLocks"]
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 5.0
-"""How long the end of a frame waits for all that a lock has to do."""
+_WAIT_SECONDS = 1.0
+"""How long the end of a frame waits for the lock; what comes later is told with the frame all the same."""
+_SECONDS = 30.0
+"""How long a lock may take for the end of a frame, in all."""
 _MOST_TOLD = 20
 
 
@@ -34,6 +36,7 @@ class FrameLocks:
 
     def __init__(self, store: Store, projects: Projects) -> None:
         self._store, self._projects, self._history = store, projects, History(store)
+        self._ending: set[asyncio.Task[None]] = set()
 
     def begin(self, frame: int, root: str) -> None:
         """Note the version with which the work on a frame begins, as far as it is known: nothing is scanned."""
@@ -49,17 +52,30 @@ class FrameLocks:
         known = locks.of_frame(self._store, frame)
         if known is None or not Path(known.root).is_dir():
             return
-        try:
-            async with asyncio.timeout(_SECONDS):
-                await self._end(known, written)
-        except (ToolFault, TimeoutError) as error:
-            log.warning("the lock of an ended frame was not refreshed", extra={"frame": frame, "reason": str(error)})
+        task = asyncio.create_task(self._end(known, tuple(written)))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        await asyncio.wait({task}, timeout=_WAIT_SECONDS)
         if (session := self._history.of_frame(frame)) is not None:
             reason = await asyncio.to_thread(note_session, known.root, session)
             if reason is not None:
                 log.warning("the folder .memory got no line of a frame", extra={"frame": frame, "reason": reason})
 
+    async def aclose(self) -> None:
+        """Give up what is not done yet."""
+        for task in self._ending:
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
     async def _end(self, known: FrameVersion, written: Iterable[str]) -> None:
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await self._compare(known, written)
+        except (ToolFault, TimeoutError) as error:
+            details = {"frame": known.frame, "reason": str(error)}
+            log.warning("the lock of an ended frame was not refreshed", extra=details)
+
+    async def _compare(self, known: FrameVersion, written: Iterable[str]) -> None:
         own = set(_inside(known.root, [*written, *self._told(known.frame)]))
         project = self._projects.of(known.root)
         project.note_changed(own)

@@ -129,6 +129,11 @@ class Lock:
             made.meta["contexts_note"] = "a cell runs: the contexts are of an earlier version until you call again"
         return self._told(session, project, alias, made)
 
+    async def aclose(self) -> None:
+        """End what is under way, and the scanners."""
+        await self.frames.aclose()
+        await self.projects.aclose()
+
     def is_known(self, tree: str) -> bool:
         """Whether somebody has asked the lock of a repository."""
         return locks.of_tree(self._store, tree) is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -226,12 +227,15 @@ class Projects:
         return self._known.get(root)
 
     def sweep(self) -> None:
-        """End the scanners that nobody has asked for minutes."""
+        """End the scanners that nobody has asked for minutes, and forget the projects whose folders have gone."""
         now = time.monotonic()
         for project in self:
             if now - project.used > _IDLE_SECONDS and project.is_idle:
                 del self._known[project.root]
                 self._end(project)
+        for row in locks.projects_known(self._store):
+            if row.root not in self._known and not os.path.lexists(row.root):
+                locks.forget(self._store, row.root)
 
     async def aclose(self) -> None:
         """End all of them."""
