@@ -11,11 +11,10 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import thread as pools
 from dataclasses import dataclass
-from typing import Any
 
 from rlm_ipc import processes
 from rlm_ipc.worker_requests import OtherThreads
@@ -30,7 +29,7 @@ MOST_NAMES, LONGEST_NAME = 16, 60
 
 _IDLE = pools._worker.__code__
 """What the innermost frame of a pool's thread runs while it waits for work."""
-_FIELDS: Callable[[threading.Thread], dict[str, Any]] = vars(threading.Thread)["__dict__"].__get__
+_FIELDS: Callable[[threading.Thread], Mapping[str, object]] = vars(threading.Thread)["__dict__"].__get__
 """The fields of a thread, of which no class of the session's is asked."""
 
 IdlePools = tuple[weakref.ref[ThreadPoolExecutor], ...]
@@ -89,7 +88,7 @@ def _idle_pool(frame: types.FrameType | None) -> weakref.ref[ThreadPoolExecutor]
     return pool if type(pool()) is ThreadPoolExecutor else None
 
 
-def _name_in(own: dict[str, Any]) -> str:
+def _name_in(own: Mapping[str, object]) -> str:
     name = own.get("_name")
     return name[:LONGEST_NAME] if type(name) is str else "a thread"
 
