@@ -157,7 +157,11 @@ class OutputRouter:
         if request.direct is not None:
             request.reply = done.reply or _UNREADABLE
             self.front.status(request, "idle")
-        if limits.ended is not None and request.reply is not None and request.reply.status is CellStatus.ERROR:
+        reply = request.reply
+        if reply is not None and limits.ended not in (None, Ended.INTERRUPTED) and reply.status is CellStatus.OK:
+            # A finaliser that was stopped, or code that caught the interrupt: either is no cell that ended by itself.
+            reply = request.reply = replace(reply, status=CellStatus.ERROR)
+        if limits.ended is not None and reply is not None and reply.status is CellStatus.ERROR:
             request.ended, request.reason = limits.ended, limits.reason
         self._resolve(request, done)
 

@@ -13,7 +13,7 @@ import pytest
 from waiting import until
 
 from rlm_ipc import supervisor_protocol as protocol
-from rlm_ipc.outcomes import Loss, Lost
+from rlm_ipc.outcomes import Ended, Loss, Lost
 
 pytestmark = pytest.mark.anyio
 
@@ -240,4 +240,15 @@ async def test_code_that_opens_all_the_files_it_may_loses_nothing(supervisor, sp
     assert (await execution.result()).loss == Loss(Lost.NOTHING, 0, in_cell=True)
     assert (await supervisor.execute(kernel.kernel_id, "n, len(held) > 200").result()).result == "(2, True)"
     assert (await supervisor.kernel_info(kernel.kernel_id)).pid != copied
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_finaliser_that_is_stopped_at_the_limit_is_no_success(supervisor, spawn, policy) -> None:
+    """Python drops the interrupt that is raised in it, so the cell itself ends well; its caller hears of the limit."""
+    kernel = await spawn(policy(cell_seconds=1.0))
+    code = "class Loops:\n    def __del__(self):\n        while True: pass\nheld = Loops()\nheld = None\nkept = 1"
+    result = await supervisor.execute(kernel.kernel_id, code).result()
+    assert (result.status, result.ended, result.error.ename) == ("error", Ended.TIME_LIMIT, "CellTimeout")
+    assert "was stopped at its limit of 1 s" in result.error.evalue
+    assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
     await supervisor.shutdown(kernel.kernel_id)
