@@ -381,13 +381,20 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryShort:
+    """The machine is short of memory, and the kernel idle: save it if it can come back, and end it."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelEnded:
     """The kernel is gone; ``expelled`` is why its session ends with it, empty if it does not."""
 
     expelled: str = ""
 
 
-Event = QueriesAsked | WaitsFor | AnswersAssigned | CellEnded | AttachmentChanged | Recovered | KernelEnded
+Event = (
+    QueriesAsked | WaitsFor | AnswersAssigned | CellEnded | AttachmentChanged | Recovered | MemoryShort | KernelEnded
+)
 
 EVENTS: dict[str, type[Event]] = {
     "queries": QueriesAsked,
@@ -396,5 +403,6 @@ EVENTS: dict[str, type[Event]] = {
     "cell": CellEnded,
     "attachment": AttachmentChanged,
     "recovered": Recovered,
+    "memory_short": MemoryShort,
     "ended": KernelEnded,
 }

@@ -6,9 +6,9 @@ import logging
 import os
 import resource
 from contextlib import suppress
-from pathlib import Path
 
 from rlm_ipc.errors import MachineFull, machine_full
+from rlm_kernel.supervisor.free_memory import available_memory
 
 SOCKETS_PER_SESSION = 5
 DESCRIPTORS_PER_SESSION = 40
@@ -52,30 +52,6 @@ def open_descriptors() -> int:
         # sessions, which has thousands.
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
     return 0
-
-
-def available_memory() -> int | None:
-    """Bytes available without swapping, on the machine and in our control group; None if neither says."""
-    found = [free for free in (_of_machine(), _of_group()) if free is not None]
-    return min(found, default=None)
-
-
-def _of_machine() -> int | None:
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
-def _of_group() -> int | None:
-    with suppress(OSError, ValueError, StopIteration):
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
-        name = next(line.removeprefix("0::/") for line in groups if line.startswith("0::/"))
-        group = Path("/sys/fs/cgroup", name)
-        limit, used = (group / "memory.max").read_text().strip(), (group / "memory.current").read_text()
-        return None if limit == "max" else max(0, int(limit) - int(used))
-    return None
 
 
 def full_instead(error: BaseException) -> BaseException:

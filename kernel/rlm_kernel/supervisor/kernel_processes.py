@@ -16,7 +16,7 @@ from rlm_ipc.errors import CallerError, KernelDied
 from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.worker_protocol import ForkState, Resume, Resumed, Start, Started
 from rlm_ipc.worker_requests import LookAtThreads, OtherThreads
-from rlm_kernel.supervisor import other_threads
+from rlm_kernel.supervisor import oom_victims, other_threads
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
 from rlm_kernel.supervisor.fork_broker import ForkBroker
@@ -123,6 +123,7 @@ class KernelProcesses:
         """Let ``peer`` be the live process."""
         self._refuse_when_closed(peer)
         self.live = peer
+        oom_victims.prefer(peer.pid, oom_victims.LIVE)
         peer.serve()
         peer.report_to(self._owner)
 
@@ -144,6 +145,7 @@ class KernelProcesses:
         peer = await self.fork(self.serving, asleep=alone, leave_threads=not alone)
         self._refuse_when_closed(peer)
         peer.report_to(self._owner)
+        oom_victims.prefer(peer.pid, oom_victims.COPY)
         if replaced := self._checkpoints.add(peer, cells):
             self._replaced += replaced
             asyncio.get_running_loop().call_later(REPLACED_SECONDS, self._end_replaced, replaced)

@@ -10,6 +10,7 @@ from rlm_ipc import worker_protocol
 from rlm_ipc.errors import KernelError
 from rlm_ipc.outcomes import Ended
 from rlm_ipc.supervisor_protocol import AnswersAssigned, Event
+from rlm_kernel.supervisor import oom_victims
 from rlm_kernel.supervisor.answer_wait import AnswerWait
 from rlm_kernel.supervisor.cell_history import CellHistory
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
@@ -69,9 +70,12 @@ class RequestRunner:
         limits = self.relay.begin(request, live, hold=strict)
         ended = live.expect(worker_protocol.CellDone.TAG)
         _send(live, request)
+        if self.checkpoints.covered:  # then only this cell is lost, and the memory that it takes is free again
+            oom_victims.prefer(live.pid, oom_victims.RUNS_A_COPIED_CELL)
         try:
             done = heard(worker_protocol.CellDone, await ended) or worker_protocol.CellDone()
             limits.end()
+            oom_victims.prefer(live.pid, oom_victims.LIVE)
             self.refusals.told(done.refused)
             # The cell counts before the copy is taken, so that the copy stands for the session with this cell. A death
             # of the process in between loses the cell and tells so: its reply is still held.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ class SupervisedSession:
     ) -> None:
         self.request, self.scratch, self.emit = spec.request, Path(spec.scratch), emit
         kernel_id = self.kernel_id = spec.request.kernel_id
-        report: Callable[[Event], None] = partial(emit, kernel_id)
+        report = self.report
         policy = self.policy = read_policy(spec.policy)
         limits = self.limits = policy.limits
         self.connection, self.kernel_info = connection, kernel_info
@@ -167,6 +166,10 @@ class SupervisedSession:
             self.watch.base = private_memory(self.processes.live.pid or 0) if self.processes.live else 0
         self._driver.start()
 
+    def report(self, event: Event) -> None:
+        """Tell its callers what has happened."""
+        self.emit(self.kernel_id, event)
+
     def expel(self, reason: str) -> None:
         """End the session for what its code has tried. Everybody who waits for it gets the reason."""
         error = SessionExpelled(reason)
@@ -186,7 +189,7 @@ class SupervisedSession:
         self.processes.close()
         self.front.close()
         self.queries.forget()
-        self.emit(self.kernel_id, KernelEnded("" if error is None else error.reason))
+        self.report(KernelEnded("" if error is None else error.reason))
 
     def shut_down(self) -> None:
         """End the session for a Jupyter client, if it was started by one; a moment later, so that the reply leaves."""
@@ -197,6 +200,12 @@ class SupervisedSession:
     def closed(self) -> bool:
         """Whether it has ended."""
         return self.queue.closed
+
+    @property
+    def memory_bytes(self) -> int:
+        """What its code has taken, as ``limits.memory_bytes`` counts it."""
+        live = self.processes.live
+        return max(0, private_memory(live.pid) - self.watch.base) if live and live.pid else 0
 
     def info(self) -> KernelInfo:
         """What callers of the supervisor see of this kernel."""
@@ -214,7 +223,7 @@ class SupervisedSession:
             contexts={name: text.revision for name, text in sorted(texts.items())},
             shadowed=tuple(sorted(self.equipment.shadowed)),
             label=self.request.label,
-            memory_bytes=max(0, private_memory(live.pid) - self.watch.base) if live and live.pid else 0,
+            memory_bytes=self.memory_bytes,
             checkpoint=newest is not None and newest.peer.pid is not None,
             uncopied=self.checkpoints.uncopied,
             undoable=tuple(undoable),

@@ -26,8 +26,10 @@ from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
 from rlm_ipc.worker_protocol import ForkState, Handshake
+from rlm_kernel.supervisor import oom_victims
 from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity
 from rlm_kernel.supervisor.forks import branch
+from rlm_kernel.supervisor.memory_pressure import MemoryPressure
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
 from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED, ForkRefused, PeerDied, WorkerLink, fork
@@ -71,6 +73,7 @@ class Supervisor:
         self._closed = False
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
+        self._pressure = MemoryPressure(self.capacity.keep_free)
         self._has_garbage = False
 
     def report_to(self, listener: EventListener) -> None:
@@ -146,6 +149,7 @@ class Supervisor:
             )
         theirs.close()
         await asyncio.wait_for(handshake, ZYGOTE_SECONDS)
+        oom_victims.prefer(peer.pid, oom_victims.REPLACEABLE)
         self._kernel_info = peer.handshake.kernel_info
         return peer
 
@@ -257,6 +261,8 @@ class Supervisor:
                 self._has_garbage = False
                 # glibc returns only the top of its heap by itself, and what other sessions keep lies above.
                 processes.trim_heap()
+            if tick % SLOW_TICKS == 0 or any(not session.queue.idle for session in self.sessions.values()):
+                self._pressure.relieve(self.sessions.values())
             for session in list(self.sessions.values()):
                 if not session.queue.idle or tick % SLOW_TICKS == 0:
                     session.watch.memory()

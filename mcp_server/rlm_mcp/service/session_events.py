@@ -24,6 +24,7 @@ from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.sessions.attachments import Attachments
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.making_room import make_room
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.text_access import Texts
@@ -198,6 +199,11 @@ class KernelEvents:
         """Write down that a front end has come or left."""
         if (session := self._session()) is not None:
             self._parts.attachments.noted(session, event)
+
+    def memory_short(self) -> None:
+        """Save the session and let it rest until it is used again, if its policy has it come back."""
+        if (session := self._session()) is not None:
+            self._events.soon(make_room(self._parts.sessions, self._parts.snapshots, session))
 
     def expelled(self) -> None:
         """End the session, which has lost its kernel for what its code has tried, when its runs have been told."""

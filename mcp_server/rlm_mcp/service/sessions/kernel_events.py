@@ -36,6 +36,9 @@ class KernelEvents(Protocol):
     def attachment(self, event: AttachmentChanged) -> None:
         """A front end has come, or one has left."""
 
+    def memory_short(self) -> None:
+        """The machine is short of memory, and the kernel is idle."""
+
     def expelled(self) -> None:
         """The supervisor has ended the kernel, and the session is to end with it."""
 

@@ -287,7 +287,7 @@ class Sessions:
             for session in idle:
                 await before(session)
                 if session.is_idle(now) and self._open.get(session.id) is session:
-                    await self._idled(session, now)
+                    await self.idled(session, now)
                     ended.append(session.id)
             if ended or overdue:
                 await self._events.gone()
@@ -362,7 +362,7 @@ class Sessions:
             sessions.touch(self._store, session.key, session.last_used)
             session._written = session.last_used
 
-    async def _idled(self, session: Session, now: float) -> None:
+    async def idled(self, session: Session, now: float) -> None:
         """End a session that has idled away; it rests if answers are awaited, or if its policy has it come back."""
         comes_back, keep = self.comes_back(session), session.policy.limits.unanswered_seconds
         if not comes_back and not (keep and queries.pending_ids(self._store, session.key)):

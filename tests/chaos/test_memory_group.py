@@ -1,0 +1,133 @@
+"""Sessions that need more memory than their control group has: no session loses everything.
+
+The group is a real one, so these tests need root, and a version 1 or 2 hierarchy that can be written.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from session_processes import runs
+from waiting import wait_until
+
+from rlm_client.client import call_tool
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import the_socket
+from rlm_ipc.errors import ToolFailed
+from rlm_kernel.supervisor.free_memory import available_memory
+
+MIB = 1 << 20
+POLICY = "description: Strict.\nextends: default\ncheckpoint: strict\nreopen: true\n"
+FILL = "data = bytearray(b'x') * (100 << 20)\nn = 0"
+MUTATE = "for i in range(0, len(data), 4096): data[i] = n + 1\nn += 1"
+SESSIONS = 8
+
+
+def _parent() -> Path | None:
+    for folder in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
+        if (folder / "cgroup.procs").exists() and os.access(folder, os.W_OK):
+            return folder
+    return None
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group of 700 MB."""
+    if os.getuid() != 0 or (parent := _parent()) is None:
+        pytest.skip("no control group can be made here")
+    folder = parent / f"rlm-test-{os.getpid()}"
+    folder.mkdir()
+    limit = folder / ("memory.max" if (folder / "memory.max").exists() else "memory.limit_in_bytes")
+    try:
+        limit.write_text(str(700 * MIB))
+        yield folder
+    finally:
+        for line in (folder / "cgroup.procs").read_text().splitlines():
+            with contextlib.suppress(OSError):
+                (parent / "cgroup.procs").write_text(line)
+        wait_until(lambda: _removed(folder))
+
+
+def _removed(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    return not folder.exists()
+
+
+def _served_by(path: object) -> psutil.Process:
+    sock = discovery.connect(str(path))
+    assert sock is not None
+    with sock:
+        return psutil.Process(discovery.peer(sock).pid)
+
+
+def _run(session: str, code: str) -> dict[str, Any]:
+    try:
+        return call_tool("eval_code", {"code": code}, session=session)
+    except ToolFailed as error:
+        return error.answer
+
+
+def _run_until_it_has(session: str, code: str) -> dict[str, Any]:
+    """Run a cell, again while it is undone for lack of memory, which must not cost all variables."""
+    answers: list[dict[str, Any]] = []
+
+    def ran() -> bool:
+        answers.append(_run(session, code))
+        assert "variables are lost" not in str(answers[-1]), answers[-1]
+        return bool(answers[-1].get("success")) or answers[-1].get("error") == "machine_full"
+
+    wait_until(ran, seconds=120)
+    return answers[-1]
+
+
+@pytest.fixture
+def crowded(everything_ended: None, group: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The daemon, the supervisor and what it starts from then on are in the group."""
+    policies = discovery.config_dir() / "policies"
+    policies.mkdir(parents=True, exist_ok=True)
+    (policies / "crowded.yaml").write_text(POLICY)
+    monkeypatch.setenv("RLM_KERNEL_POLICY", "crowded")
+    _run("first", "1")
+    for path in (the_socket(), discovery.runtime_dir() / "supervisor.sock"):
+        process = _served_by(path)
+        for each in (process, *process.children(recursive=True)):
+            (group / "cgroup.procs").write_text(str(each.pid))
+    return group
+
+
+def test_no_session_loses_everything_when_its_group_is_too_small(crowded: Path) -> None:
+    """Eight strict sessions of 100 MB in 700 MB, each changed twice: those that there is no room for are refused."""
+    served = _served_by(discovery.runtime_dir() / "supervisor.sock").pid
+    free = available_memory(str(served))
+    assert free is not None
+    assert free <= 700 * MIB, "the supervisor sees the limit of its group"
+    names = []
+    for name in (f"s{number}" for number in range(SESSIONS)):
+        if _run_until_it_has(name, FILL).get("error") == "machine_full":
+            continue
+        names.append(name)
+        for _ in range(2):
+            _run_until_it_has(name, MUTATE)
+    assert len(names) > 2
+    for name in names:
+        assert _run_until_it_has(name, "n, data[0], data[-4096], len(data)")["result"] == f"(2, 2, 2, {100 * MIB})"
+    assert _served_by(discovery.runtime_dir() / "supervisor.sock").pid == served, "the supervisor is never the victim"
+
+
+def test_idle_sessions_are_saved_and_rest_while_memory_is_short(crowded: Path) -> None:
+    """They come back with their variables when they are used, and there is room again."""
+    names = ("idle", "other")
+    for name in names:
+        assert _run(name, f"kept = {name!r}")["success"]
+    kernels = [psutil.Process(call_tool("status", {}, session=name)["kernel"]["pid"]) for name in names]
+    limit = crowded / ("memory.max" if (crowded / "memory.max").exists() else "memory.limit_in_bytes")
+    limit.write_text(str(200 * MIB))  # less than what is to stay free
+    wait_until(lambda: not any(map(runs, kernels)))
+    limit.write_text(str(700 * MIB))
+    for name in names:
+        assert _run(name, "kept")["result"] == repr(name)

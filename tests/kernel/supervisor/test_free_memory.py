@@ -1,0 +1,98 @@
+"""How much memory is left, by the machine and the control groups, and who gives way when it is short."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from session_processes import copies_of
+from waiting import until
+
+from rlm_ipc.supervisor_protocol import Event, MemoryShort
+from rlm_kernel.supervisor import free_memory, memory_pressure
+from rlm_kernel.supervisor.free_memory import available_memory
+from rlm_kernel.supervisor.memory_pressure import MemoryPressure
+from rlm_kernel.supervisor.oom_victims import COPY, LIVE, RUNS_A_COPIED_CELL
+
+FILES = {
+    "version 1": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    "version 2": ("", "memory.max", "memory.current", ""),
+}
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_the_limit_of_a_control_group_counts(tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of files do not: the system drops them when it needs room."""
+    folder, limit, usage, total = FILES[version]
+    group = tmp_path / folder
+    group.mkdir(exist_ok=True)
+    (group / limit).write_text("1000000\n")
+    (group / usage).write_text("700000\n")
+    (group / "memory.stat").write_text(f"{total}active_file 30000\n{total}inactive_file 20000\nanon 650000\n")
+    found = [free_memory._of_group(top, kind) for top, kind in free_memory._groups_of("self", tmp_path)]
+    assert 350000 in found
+    (group / usage).write_text("1200000\n")
+    assert available_memory(groups=tmp_path) == 0
+    (group / limit).write_text("max\n" if version == "version 2" else "9223372036854771712\n")
+    assert available_memory(groups=tmp_path) == pytest.approx(available_memory(groups=tmp_path / "none"), rel=0.2)
+
+
+class Pressed:
+    """A session with so many copies that only a rollback needs."""
+
+    def __init__(self, name: str, last_used: float, copies: int = 0, memory: int = 0, *, idle: bool = True) -> None:
+        self.kernel_id, self.memory_bytes, self.told = name, memory, []
+        self.queue: Any = SimpleNamespace(idle=idle, last_used=last_used)
+        self.copies = copies
+        self.checkpoints: Any = self
+
+    def drop_oldest(self) -> bool:
+        self.copies -= 1
+        return self.copies >= 0
+
+    def report(self, event: Event) -> None:
+        self.told.append(event)
+
+
+def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that runs a cell is left alone, and one that is too large to be saved now; each is asked once."""
+    free = 50
+    monkeypatch.setattr(memory_pressure, "available_memory", lambda: free)
+    pressure = MemoryPressure(100)
+    sessions = [
+        Pressed("busy", 1.0, idle=False),
+        Pressed("large", 2.0, memory=20),
+        Pressed("newer", 4.0, copies=1),
+        Pressed("older", 3.0, memory=10),
+    ]
+    expected = [[], ["older"], ["newer", "older"], ["newer", "older"]]
+    for wanted in expected:
+        pressure.relieve(sessions)
+        assert [session.kernel_id for session in sessions if session.told] == wanted
+    assert all(session.told in ([], [MemoryShort()]) for session in sessions)
+    free = 100
+    pressure.relieve(sessions)
+    free = 50
+    pressure.relieve(sessions)
+    assert len(sessions[3].told) == 2, "it may be asked again when memory is short again"
+
+
+@pytest.mark.anyio
+async def test_the_system_is_told_whom_to_end_first(supervisor, spawn, policy, told) -> None:
+    """One that runs a cell and has a copy, then copies, then the others; never the supervisor before them."""
+
+    def score(pid: int) -> int:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    kernel = await spawn(policy(checkpoint="strict"))
+    await supervisor.execute(kernel.kernel_id, "kept = 1").result()
+    (copy,) = copies_of(kernel.pid)
+    own = score(supervisor.pid)
+    assert score(kernel.pid) == min(1000, own + LIVE)
+    assert score(copy) == min(1000, own + COPY)
+    execution = supervisor.execute(kernel.kernel_id, told.wait)
+    await until(lambda: score(kernel.pid) == min(1000, own + RUNS_A_COPIED_CELL))
+    told.give()
+    await execution.result()
+    assert score(kernel.pid) == min(1000, own + LIVE)
+    await supervisor.shutdown(kernel.kernel_id)
