@@ -28,7 +28,7 @@ ARGS ?=
 AGENTS_DIR ?= $(abspath $(VENV))/agents
 AGENT_PACKAGES ?= @anthropic-ai/claude-code opencode-ai
 
-.PHONY: help demo tour compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop lock-hostile named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes crawl syscalls everything
+.PHONY: help demo tour compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-policies chaos-queue chaos-loop lock-hostile named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes escapes-all crawl syscalls everything
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ demo: $(STAMP)  ## Watch one root agent and three sub-agents share one large tex
 
 tour: $(STAMP)  ## Follow agents through one story: plan, share, kill, resume, report, in a repository that is hostile
 	@$(BIN)/rlm-kernel tour
+
+# What kills processes at random finds them as users have them: also half-way through their imports.
+chaos chaos-policies chaos-queue chaos-loop load: export RLM_TESTS_REAL_STARTS := 1
 
 # Every test starts processes, and kernels write no bytecode: what they import is compiled before, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
@@ -74,6 +77,9 @@ test-pythons:  ## Run all tests on every supported Python that is installed here
 
 escapes: $(STAMP)  ## Try every known escape on both walls and without them (ARGS="files types" for some families)
 	@$(BIN)/python tests/escapes/run.py $(ARGS)
+
+escapes-all: $(STAMP)  ## Run the tests of the corpus and of reopened holes with all of them, of which make test takes a third
+	@RLM_ESCAPES_SHARE=1 $(PYTEST) -q -n 2 tests/escapes/test_corpus.py tests/escapes/test_reverted.py $(ARGS)
 
 WORK ?= tests/kernel/supervisor/test_refusals.py tests/kernel/supervisor/test_fork.py tests/kernel/supervisor/test_recovery.py tests/sandbox/os_wall/test_ordinary_work.py tests/mcp_server/tools/test_query.py tests/contexts/loading/test_tables.py
 

@@ -10,20 +10,23 @@ fails.
 """
 
 import ctypes
+import gc
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from jupyter_client.channels import HBChannel
+from session_processes import is_helper
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SECONDS_TO_LEAVE = 20.0
@@ -31,9 +34,6 @@ _SECONDS_TO_LEAVE = 20.0
 
 _SECONDS_TO_ANSWER = 90.0
 """How long a command may take whose processes have to start first."""
-
-_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "support/command_line.py")
-"""Processes that the standard library, or `command_line`, keeps for the life of the interpreter."""
 
 _LONG_FILES = (
     "escapes/test_corpus.py",
@@ -144,6 +144,7 @@ def pytest_configure() -> None:
     HBChannel.time_to_dead = _SECONDS_TO_ANSWER
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        preloaded.install()
 
 
 @pytest.hookimpl
@@ -159,6 +160,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     place = {tests / name: number for number, name in enumerate(_LONG_FILES)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector what lives until the end: thousands of tests, and all that they import."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -212,6 +224,14 @@ def shared_processes(module_isolation: object) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def real_starts() -> Iterator[None]:
+    """Start daemons and supervisors as users do, not from processes that have imported them (support/preloaded.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(preloaded.REAL_STARTS, "1")
+        yield
+
+
 @pytest.fixture
 def ended() -> Iterator[None]:
     """End, politely, the daemon and the supervisor that one test starts."""
@@ -226,7 +246,7 @@ def _ended() -> Iterator[None]:
         yield
     finally:
         left = _terminate_children_except(before)
-    assert left == []
+    assert [_describe(process) for process in left] == []
 
 
 def _terminate_children_except(before: set[psutil.Process]) -> list[psutil.Process]:
@@ -299,7 +319,7 @@ def _isolated(patch: pytest.MonkeyPatch) -> Iterator[Directories]:
 def _descendants() -> set[psutil.Process]:
     if not _has_children():
         return set()
-    return {child for child in psutil.Process().children(recursive=True) if not _is_helper(child)}
+    return {child for child in psutil.Process().children(recursive=True) if not is_helper(child)}
 
 
 def _has_children() -> bool:
@@ -314,12 +334,6 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _is_helper(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return any(helper in " ".join(process.cmdline()) for helper in _HELPERS)
-    return False
 
 
 def _belongs_to(process: psutil.Process, owners: set[psutil.Process]) -> bool:

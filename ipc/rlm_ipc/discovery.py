@@ -143,17 +143,11 @@ _started: list[subprocess.Popen[bytes]] = []
 
 def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, seconds: float) -> None:
     """Start the server and wait until it announces itself, or has ended without a word."""
-    import subprocess  # 8 ms that a front with a warm daemon does not need to pay
-
     reader, writer = os.pipe()
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     log_start = os.fstat(log_descriptor).st_size
     try:
-        process = subprocess.Popen(
-            [*argv, "--ready-fd", str(writer)],
-            stdin=subprocess.DEVNULL, stdout=log_descriptor, stderr=log_descriptor, pass_fds=(writer,),
-            start_new_session=True, cwd="/", env=env,
-        )  # fmt: skip
+        process = _launch(argv, log_descriptor, writer, env)
     except OSError as error:
         os.close(reader)
         raise DiscoveryError(f"cannot run {_name(argv)}: {error.strerror}", "reinstall rlm-kernel") from error
@@ -169,6 +163,15 @@ def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, sec
         told = f"it said:\n{words}" if words else f"it said nothing for {seconds:g} s"
         hint = f"see {log}; `rlm-kernel doctor` checks the installation"
         raise DiscoveryError(f"{_name(argv)} did not start; {told}", hint)
+
+
+def _launch(argv: Sequence[str], log: int, ready: int, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+    import subprocess  # 8 ms that a front with a warm daemon does not need to pay
+
+    return subprocess.Popen(
+        [*argv, "--ready-fd", str(ready)],
+        stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(ready,), start_new_session=True, cwd="/", env=env,
+    )  # fmt: skip
 
 
 def _read_ready(reader: int, seconds: float) -> bytes | None:

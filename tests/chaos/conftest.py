@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from session_processes import runs
+from session_processes import is_helper, runs
 from waiting import wait_until
 
 from rlm_ipc import discovery
@@ -22,7 +22,8 @@ def _running_since(before: set[psutil.Process]) -> list[psutil.Process]:
 
     The first process of a private session waits for that.
     """
-    came = [process for process in psutil.Process().children(recursive=True) if process not in before]
+    family = psutil.Process().children(recursive=True)
+    came = [process for process in family if process not in before and not is_helper(process)]
     for process in came:
         if not runs(process):
             with contextlib.suppress(ChildProcessError):

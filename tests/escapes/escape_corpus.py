@@ -26,13 +26,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
+T = TypeVar("T")
 FOLDER: Final = Path(__file__).parent / "cases"
 
 KINDS: Final = {
@@ -50,6 +52,12 @@ _COMPARISONS: Final = {
     "<": lambda here, there: here < there,
     ">=": lambda here, there: here >= there,
 }
+
+
+SHARE: Final = int(os.environ.get("RLM_ESCAPES_SHARE", "3"))
+"""A run of the tests tries one case of so many, and the next change another one: `make escapes-all` tries all."""
+SEED: Final = os.environ.get("RLM_ESCAPES_SEED", "1")
+"""What chooses them; `.ci/run` takes the commit."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,13 @@ def _holds(condition: str) -> bool:
     if found is None:
         raise ValueError(f"write a Python version as '>=3.12' or '<3.13', not {condition!r}")
     return bool(_COMPARISONS[found[1]](sys.version_info[:3], tuple(map(int, found[2].split(".")))))
+
+
+def share(things: list[T], name: Callable[[T], str]) -> list[T]:
+    """The part of a list that this run tries: the same for a seed, and of each list one at least."""
+    ranked = sorted(things, key=lambda thing: zlib.crc32(f"{SEED}:{name(thing)}".encode()))
+    chosen = {name(thing) for thing in ranked[: -(-len(things) // SHARE)]}
+    return [thing for thing in things if name(thing) in chosen]
 
 
 def load(folder: Path = FOLDER) -> dict[str, list[Case]]:

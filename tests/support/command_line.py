@@ -20,6 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":  # a program of its own has no folder on its path
+    sys.path.insert(0, str(Path(__file__).parent))
+import preloaded
+
+if __name__ == "__main__":
+    del sys.path[0]
+
 SECONDS = 120.0
 """How long a command may take, in which processes may have to start."""
 
@@ -99,7 +106,9 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """The process that commands are forked from, and the connection to it; it ends with this process."""
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+        preloaded.serve()
+        folder, owner = preloaded.servers()
+        command = [sys.executable, "-P", __file__, str(theirs.fileno()), folder, str(owner)]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
     atexit.register(end_server)
     return ours, process
@@ -137,7 +146,7 @@ def _forked(control: socket.socket) -> list[str] | None:
     return ["rlm-kernel", *order["arguments"]]
 
 
-def main(control: socket.socket) -> int:
+def main(control: socket.socket, folder: str, owner: str) -> int:
     """Serve until the tests have ended; in a process that was forked for a command, be that command."""
     from pydantic import TypeAdapter
 
@@ -150,8 +159,9 @@ def main(control: socket.socket) -> int:
     if arguments is None:
         return 0
     sys.argv = arguments
+    preloaded.install(folder, int(owner))
     return command()
 
 
 if __name__ == "__main__":
-    sys.exit(main(socket.socket(fileno=int(sys.argv[1]))))
+    sys.exit(main(socket.socket(fileno=int(sys.argv[1])), *sys.argv[2:]))

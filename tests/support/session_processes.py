@@ -10,6 +10,14 @@ from contextlib import suppress
 
 import psutil
 
+_HELPERS = (
+    "multiprocessing.resource_tracker",
+    "multiprocessing.forkserver",
+    "support/command_line.py",
+    "support/preloaded.py",
+)
+"""Processes that the standard library, `command_line` or `preloaded` keeps for the life of the interpreter."""
+
 
 def copies_of(pid: int) -> set[int]:
     """The other processes of a kernel's session."""
@@ -33,6 +41,13 @@ def runs(process: psutil.Process) -> bool:
     """Whether it has not ended, be its exit status collected or not: one look, as it may end between two."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    return False
+
+
+def is_helper(process: psutil.Process) -> bool:
+    """Whether a process belongs to the tests as a whole, whichever of them has caused its start."""
+    with suppress(psutil.Error):
+        return any(helper in " ".join(process.cmdline()) for helper in _HELPERS)
     return False
 
 

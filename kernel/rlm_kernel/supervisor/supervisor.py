@@ -138,15 +138,7 @@ class Supervisor:
         handshake = peer.expect(Handshake.TAG)
         with self.log.open("ab") as log:
             # The zygote's environment is every kernel's /proc/self/environ: nothing of the user's goes into it.
-            subprocess.Popen(  # noqa: ASYNC220 - it returns at once: the new process is awaited by its handshake
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(theirs.fileno(),),
-                env=self._zygote_environment(),
-                cwd="/",
-            )
+            _launch(argv, log.fileno(), theirs.fileno(), self._zygote_environment())
         theirs.close()
         await asyncio.wait_for(handshake, ZYGOTE_SECONDS)
         oom_victims.prefer(peer.pid, oom_victims.REPLACEABLE)
@@ -287,6 +279,11 @@ class Supervisor:
                     asyncio.get_running_loop().call_later(REAP_AGAIN_SECONDS, self._reap_strays)
                     return
                 os.waitpid(ended.si_pid, 0)
+
+
+def _launch(argv: list[str], log: int, line: int, env: dict[str, str]) -> None:
+    """Start a process, and leave it to whoever awaits its handshake on ``line``."""
+    subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(line,), env=env, cwd="/")
 
 
 def _close_unused(session: SupervisedSession) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from model_endpoint import Reply
+from preloaded import REAL_STARTS
 from waiting import until
 
 from rlm_client.models.errors import ModelMisconfigured, ModelRefused, ModelUnavailable
@@ -266,6 +267,7 @@ async def host_environment(monkeypatch):
 
     for name in ("OPENAI_API_KEY", "MY_OWN_TOKEN"):
         monkeypatch.setenv(name, "sk-secret")
+    monkeypatch.setenv(REAL_STARTS, "1")
     supervisor = await SupervisorClient.connect()
     entries = Path(f"/proc/{supervisor.pid}/environ").read_text(encoding="utf-8").split("\0")
     yield dict(entry.split("=", 1) for entry in entries if entry)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from session_processes import zygote_of
 from waiting import until
 
 from rlm_contexts.store.store import ContextStore
@@ -123,7 +124,8 @@ async def test_a_restart_keeps_contexts_and_clears_variables(supervisor, spawn, 
 async def test_a_killed_zygote_is_replaced_and_sessions_go_on(own_supervisor, policy, tmp_path: Path) -> None:
     """The zygote is only needed to start kernels, and is started again when it is."""
     kernel = await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), policy())
-    zygote = min(psutil.Process(own_supervisor.pid).children(), key=psutil.Process.create_time)
+    zygote = zygote_of(own_supervisor.pid)
+    assert zygote is not None
     assert zygote.pid != kernel.pid
     zygote.kill()
     assert (await own_supervisor.execute("k1", "1 + 1").result()).result == "2"

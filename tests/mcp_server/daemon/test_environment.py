@@ -19,6 +19,7 @@ from rlm_ipc.environment import HELPER, SUPERVISOR, TRUST, ZYGOTE
 from rlm_ipc.errors import ToolFailed
 from rlm_kernel.supervisor.supervisor import LARGE_COPIES, QUIET_LIBRARIES
 
+pytestmark = pytest.mark.usefixtures("real_starts")
 SECONDS = 60
 SECRETS = {
     "MY_PASSPHRASE": "correct horse",
