@@ -126,7 +126,8 @@ def _module(argv: Sequence[str]) -> str:
 def _send(to: socket.socket, argv: list[str], env: dict[str, str], descriptors: dict[int, int]) -> None:
     order = json.dumps({"argv": argv, "env": env, "descriptors": list(descriptors)}).encode() + b"\n"
     sent = socket.send_fds(to, [order], list(descriptors.values()))
-    to.sendall(order[sent:])
+    if rest := order[sent:]:  # nothing at all would be a message too, and an end
+        to.sendall(rest)
 
 
 # --- a server ---------------------------------------------------------------------------------------
