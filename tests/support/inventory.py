@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from session_processes import is_helper
 from waiting import wait_until
 
 from rlm_ipc import discovery
@@ -71,7 +72,7 @@ class Inventory:
             with contextlib.suppress(psutil.NoSuchProcess):
                 made.descriptors[name] = process.num_fds()
                 made.memory[name] = process.memory_full_info().uss
-                states = [_status(child) for child in process.children(recursive=True)]
+                states = [_status(child) for child in process.children(recursive=True) if not is_helper(child)]
                 made.zombies += states.count(psutil.STATUS_ZOMBIE)
                 made.kernels += len(states) if name == "supervisor" else 0
         return made
