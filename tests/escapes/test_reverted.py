@@ -14,6 +14,8 @@ from crawl_reverted import FOUND_BY, HELD_TWICE, REVERTED
 from escape_corpus import share
 
 CRAWL = Path(__file__).with_name("crawl.py")
+OPENED: list[str] = share(sorted(EXPLOITS), str)
+HELD: list[str] = share(sorted(HELD_TWICE), str)
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="sessions are confined by the walls of Linux")
 
 
@@ -38,7 +40,7 @@ def test_each_is_found_again_or_held_twice() -> None:
 
 @LINUX_ONLY
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", share(sorted(EXPLOITS), str))
+@pytest.mark.parametrize("name", OPENED)
 def test_a_hole_lets_its_exploit_through(tmp_path: Path, name: str) -> None:
     """Otherwise a crawler that does not find it would prove nothing."""
     exploit = EXPLOITS[name]
@@ -58,7 +60,7 @@ def test_no_exploit_gets_through_as_the_wall_is(tmp_path: Path, policy: str) -> 
 
 @LINUX_ONLY
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", share(sorted(HELD_TWICE), str))
+@pytest.mark.parametrize("name", HELD)
 def test_what_is_held_twice_is_no_hole(tmp_path: Path, name: str) -> None:
     """Why no crawler finds it: the other part of the wall holds it alone."""
     exploit = EXPLOITS[name]
