@@ -252,7 +252,7 @@ def test_a_strict_session_is_what_plain_python_would_be(runner: asyncio.Runner, 
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=int(os.environ.get("RLM_ROLLBACK_EXAMPLES", "15")),
+                max_examples=int(os.environ.get("RLM_ROLLBACK_EXAMPLES", "6")),
                 stateful_step_count=25,
                 phases=(Phase.generate,),
                 report_multiple_bugs=False,
