@@ -44,6 +44,7 @@ ASKED: list[requests.Request[Any]] = [
     requests.Bind("log", {"h": 1}, "log", {"k": "v"}),
     requests.Unbind("log"),
     requests.Shadowed(),
+    requests.LookAtThreads(),
     requests.Variables(),
     requests.Peek("a", 0, 1, 2, True),
     requests.Scan("a", "p", 1, 2, 0.5, 2000, start_line=3, invert=True),
