@@ -13,14 +13,18 @@ class CompilationError(Exception):
     """A module in C could not be compiled; the message says why, and what to do."""
 
 
-_SOURCES = (Path("sandbox/rlm_sandbox/language_wall/_core.c"), Path("contexts/rlm_contexts/text/_native.c"))
+_SOURCES = (
+    Path("sandbox/rlm_sandbox/language_wall/_core.c"),
+    Path("contexts/rlm_contexts/text/_native.c"),
+    Path("kernel/rlm_kernel/worker/snapshots/_checker.c"),
+)
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled modules beside their sources and into the wheel, which is for this Python and system only."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile both, or end the build: nothing works without them."""
+        """Compile them, or end the build: nothing works without them."""
         modules = {source: self._compile(source) for source in _SOURCES}
         if version != "editable":  # which finds them beside their sources
             build_data["pure_python"] = False

@@ -207,67 +207,66 @@ class KnownQueries:
 
 @dataclass(frozen=True, slots=True)
 class Save(Request["HandedOut"]):
-    """Hand out variables as bytes, and sources as text: the ``names``, or all.
-
-    One has at most ``limit`` bytes, all together have ``room``.
-    """
+    """Hand out an image of variables: of the ``names``, or of all; ``room`` bytes of it, from ``at`` on."""
 
     OP: ClassVar[str] = "save"
     names: tuple[str, ...] | None
-    limit: int
+    at: int
     room: int
 
 
 @dataclass(frozen=True, slots=True)
-class SavedSource:
-    """The text of a function, a class or an import."""
-
-    name: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class SavedRow:
-    """A variable that is handed out: its bytes come beside, unless it is the content of a context."""
+    """A variable in an image: whether it is ``code`` (a function, class or module), or the text of a context."""
 
     name: str
     type: str
-    content_of: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class HandedOut:
-    """What of a session is handed out, what ``failed``, and the names that did not fit and are ``left``.
-
-    Where code shadows a context, its variable is handed out, and the context is ``shadowed``.
-    """
-
-    variables: tuple[SavedRow, ...]
-    code: tuple[SavedSource, ...]
-    failed: tuple[NotKept, ...]
-    left: tuple[str, ...]
-    shadowed: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SavedValue:
-    """A variable as so many bytes, or the content of a context."""
-
-    name: str
-    bytes: int
+    code: bool
     content_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOut:
+    """What is in an image of ``size`` bytes, and what ``failed``; ``digest`` is a hash of the image.
+
+    ``notes`` say what an object in it loses: the content of a cache, for one. Where code shadows a context, its
+    variable is in the image, and the context is ``shadowed``.
+    """
+
+    variables: tuple[SavedRow, ...]
+    failed: tuple[NotKept, ...]
+    notes: tuple[NotKept, ...]
+    shadowed: tuple[str, ...]
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Digest(Request["Digests"]):
+    """Tell a hash of an image of these variables, and with ``each`` a hash of each variable's value."""
+
+    OP: ClassVar[str] = "digest"
+    names: tuple[str, ...]
+    each: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """The hash of all, or the reason why there is none; and by name what identifies each value."""
+
+    whole: str
+    each: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Restore(Request["PutBack"]):
-    """Run sources and read variables again. The bytes are in the file that comes with it, one after the other.
+    """Bind the variables of images of these sizes. They are in the file that comes with it, one after the other.
 
     Contexts keep their names, except for those that variables ``shadow``.
     """
 
     OP: ClassVar[str] = "restore"
-    code: tuple[SavedSource, ...]
-    variables: tuple[SavedValue, ...]
+    images: tuple[int, ...]
     shadow: tuple[str, ...] = ()
 
 
@@ -296,6 +295,7 @@ REPLIES: Mapping[type[Request[Any]], type[Any]] = dict(
         _row(Export, Exported),
         _row(Resolve, KnownQueries),
         _row(Save, HandedOut),
+        _row(Digest, Digests),
         _row(Restore, PutBack),
     )
 )

@@ -30,13 +30,12 @@ from rlm_ipc.kernel_reports import (
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import OutputSoFar, SpawnRequest
 from rlm_ipc.worker_requests import (
+    Digests,
     FoundLines,
     HandedOut,
     Lines,
     PutBack,
     Reply,
-    SavedSource,
-    SavedValue,
     VariableRow,
 )
 from rlm_kernel.fork_policy import refuse_looser_fork
@@ -242,25 +241,25 @@ class SupervisorClient(SupervisorConnection):
         return blobs[0]
 
     async def save_variables(
-        self, kernel_id: str, names: Sequence[str] | None, limit: int, room: int
+        self, kernel_id: str, names: Sequence[str] | None, at: int, room: int
     ) -> tuple[HandedOut, tuple[bytes, ...]]:
-        """Variables as bytes, sources as text (`worker.snapshot.save`); what a kernel says of itself is hostile."""
+        """Bytes of an image of variables (`worker.snapshot.save`); what a kernel says of itself is hostile."""
         chosen = None if names is None else tuple(names)
-        return await self._ask(kernel_id, worker_requests.Save(chosen, limit, room))
+        return await self._ask(kernel_id, worker_requests.Save(chosen, at, room))
+
+    async def digest_variables(self, kernel_id: str, names: Sequence[str], *, each: bool) -> Digests:
+        """Hashes of variables, to compare them with those of another kernel."""
+        told, _ = await self._ask(kernel_id, worker_requests.Digest(tuple(names), each))
+        return told
 
     async def restore_variables(
-        self,
-        kernel_id: str,
-        code: Sequence[SavedSource],
-        variables: Sequence[SavedValue],
-        file: int,
-        shadow: Collection[str] = (),
+        self, kernel_id: str, images: Sequence[int], file: int, shadow: Collection[str] = ()
     ) -> PutBack:
-        """Give a kernel what `save_variables` gave: ``file`` holds the bytes one after the other; it stays ours.
+        """Give a kernel what `save_variables` gave: ``file`` holds images of these sizes; it stays ours.
 
         ``shadow`` are the names that they take from contexts.
         """
-        request = worker_requests.Restore(tuple(code), tuple(variables), tuple(sorted(shadow)))
+        request = worker_requests.Restore(tuple(images), tuple(sorted(shadow)))
         back, _ = await self._ask(kernel_id, request, descriptors=[os.dup(file)])
         return back
 

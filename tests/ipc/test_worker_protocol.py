@@ -51,7 +51,8 @@ ASKED: list[requests.Request[Any]] = [
     requests.Export("a", 10),
     requests.Resolve(OUTCOMES, BudgetUsed(calls=1), refused=True),
     requests.Save(None, 1, 2),
-    requests.Restore((requests.SavedSource("f", "s"),), (requests.SavedValue("v", 3, "log"),), ("log",)),
+    requests.Digest(("a",), True),
+    requests.Restore((3, 5), ("log",)),
 ]
 
 

@@ -24,6 +24,7 @@ from rlm_ipc.worker_protocol import encode
 from rlm_ipc.worker_requests import (
     Answered,
     Bind,
+    Digest,
     Done,
     Export,
     Exported,
@@ -202,6 +203,7 @@ HANDLERS: dict[type[Request[Any]], Handler[Any]] = dict(
         _row(Export, _export),
         _row(Resolve, _resolve),
         _row(Save, snapshot.save),
+        _row(Digest, snapshot.digest),
         _row(Restore, snapshot.restore),
     )
 )

@@ -21,7 +21,7 @@ from rlm_contexts.view import dataframes
 from rlm_contexts.view.variable import ContextVariable
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers
 from rlm_ipc.worker_protocol import Resolved, Start
-from rlm_ipc.worker_requests import Resolve
+from rlm_ipc.worker_requests import HandedOut, Resolve
 from rlm_kernel.worker.queries import ANSWERS_NAME, REFUSED_NAME, CellQueries, Suspend, said_of
 from rlm_kernel.worker.self_answers import GivenWatch
 from rlm_kernel.worker.shell import GuardedShell
@@ -74,7 +74,9 @@ class WorkerSession:
         self.returned: set[str] = set()
         """Contexts whose names code has deleted since the last report, and which `rebind` has bound again."""
         self.restored: list[str] = []
-        """The texts of functions, classes and imports that came out of a snapshot, in their order."""
+        """The texts of cells that came out of snapshots, in their order."""
+        self.image: tuple[HandedOut, list[memoryview]] | None = None
+        """An image of the variables that is being handed out."""
         self.wall: LanguageWall | None = None
         self.streams: tuple[Any, Any] | None = None
 

@@ -1,34 +1,37 @@
-"""The kernel's part in saving and restoring the variables of a session.
+"""The kernel's part in saving and restoring the variables of a session: requests, and what may be bound to which name.
 
-`save` hands out bytes or text for each variable separately, so that a variable that cannot be kept costs only itself.
-`restore` reads them in another kernel, and treats them as bytes that anybody may have made. It works behind the
-session's own walls, with the audit hook armed, through `rlm_kernel.worker.pickling` and its list of admitted names.
+How variables become an image, and an image variables, is in `rlm_kernel.worker.snapshots`. Restoring happens behind the
+session's own walls, with the audit hook armed.
 """
 
 from __future__ import annotations
 
 import keyword
-import linecache
-import mmap
 import os
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from rlm_contexts.view.variable import ContextVariable
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import CallerError
 from rlm_ipc.framing import Message
-from rlm_ipc.worker_requests import HandedOut, PutBack, Restore, Save, SavedRow, SavedSource, SavedValue
-from rlm_kernel.worker import pickling, variables
-from rlm_kernel.worker.function_sources import FunctionSource, Sources, code_of, is_of_cells
+from rlm_ipc.worker_requests import Digest, Digests, HandedOut, PutBack, Restore, Save, SavedRow
+from rlm_kernel.worker import variables
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
 from rlm_kernel.worker.session_state import WorkerSession, user_code
-from rlm_kernel.worker.traceback import CELL_PREFIX, name_of, text_of
+from rlm_kernel.worker.snapshots.common import Names, Unkept
+from rlm_kernel.worker.snapshots.digests import digest_of_each
+from rlm_kernel.worker.snapshots.environment import Environment, OpenEnvironment
+from rlm_kernel.worker.snapshots.image import Image, digest_of, read_images, slice_of
+from rlm_kernel.worker.snapshots.restoring import Restorer
+from rlm_kernel.worker.snapshots.saving import Saver
+from rlm_kernel.worker.traceback import name_of, text_of
 from rlm_sandbox.namespaces import Namespace
 
 LONGEST_REASON = 300
-MAX_ROUNDS = 10
+_NAME_REFUSED = "a variable cannot have this name: the session uses it, or it is not an identifier"
+_CODE = types.ModuleType | type | types.FunctionType | types.BuiltinFunctionType | types.MethodType
 
 
 class SavedWorker(Protocol):
@@ -49,76 +52,70 @@ class SavedWorker(Protocol):
 
 
 def save(worker: SavedWorker, request: Save, message: Message) -> tuple[HandedOut, tuple[bytes, ...]]:
-    """Hand out variables as bytes, and the source of functions, classes and imports.
+    """Hand out an image of variables: of ``names``, or of all if that is None.
 
-    ``names`` are the wanted variables; None means all, and the sources too. ``limit`` is the largest size of one
-    variable in bytes, and ``room`` of all together.
+    At most ``room`` bytes come at once. The image stays until all of it has been handed out, from ``at`` on.
     """
     state = _state(worker)
-    rows: list[SavedRow] = []
-    blobs: list[bytes] = []
-    code: list[SavedSource] = []
+    if request.at == 0:
+        state.image = None
+        state.image = _made(worker, state, request.names)
+    if state.image is None:
+        raise CallerError("there is no image to hand out; ask for its beginning first")
+    told, parts = state.image
+    end = request.at + request.room
+    data = slice_of(parts, request.at, request.room)
+    if end >= told.size:
+        state.image = None
+    return told, (data,)
+
+
+def _made(
+    worker: SavedWorker, state: WorkerSession, names: tuple[str, ...] | None
+) -> tuple[HandedOut, list[memoryview]]:
+    values = _chosen(worker, state, names)
     failed: list[NotKept] = []
-    left: list[str] = []
-    shadowed = tuple(state.shadowed(worker.namespace))
-    chosen = request.names
-    found = dict(variables.visible(worker.namespace, worker.hidden))
-    values = {name: value for name, value in found.items() if state.contexts.get(name, state) is not value}
-    if chosen is None:
-        code, failed, values = _sources(worker, values)
-    else:
-        values = {name: values[name] for name in chosen if name in values}
-    room = request.room
     with user_code(state):
-        for name, value in values.items():
-            if room <= 0:
-                left.append(name)
-                continue
-            row, data = _saved(worker, state, name, value, request.limit)
-            if isinstance(row, NotKept):
-                failed.append(row)
-            else:
-                rows.append(row)
-                blobs.append(data)
-                room -= len(data)
-    return HandedOut(tuple(rows), tuple(code), tuple(failed), tuple(left), shadowed), tuple(blobs)
+        image, notes = _image(worker, state, values, failed)
+    parts = image.parts()
+    rows = tuple(_row(state, name, value) for name, value in values.items())
+    size = sum(map(len, parts))
+    shadowed = tuple(state.shadowed(worker.namespace))
+    return HandedOut(rows, tuple(failed), tuple(notes), shadowed, size, digest_of(parts)), parts
 
 
-def _saved(
-    worker: SavedWorker, state: WorkerSession, name: str, value: Any, limit: int
-) -> tuple[SavedRow | NotKept, bytes]:
-    kind = name_of(type(value))
-    for context, variable in state.contexts.items():
-        if type(value) is str and isinstance(variable, ContextVariable) and variable["content"] is value:
-            return SavedRow(name, kind, context), b""
+def _image(
+    worker: SavedWorker, state: WorkerSession, values: Names, failed: list[NotKept]
+) -> tuple[Image, list[NotKept]]:
+    """An image of all that can be kept of the values; takes the rest out of them, and names it."""
     try:
-        data = pickling.dump(value, worker.namespace, state.contexts, limit)
+        return _saved(worker, state, values)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
-        return NotKept(name, reason_of(error)), b""
-    return SavedRow(name, kind, None), data
+    except BaseException:
+        for name in list(values):
+            try:
+                _saved(worker, state, {name: values[name]})
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                failed.append(NotKept(name, reason_of(error)))
+                del values[name]
+    return _saved(worker, state, values)
 
 
-def _sources(worker: SavedWorker, values: Namespace) -> tuple[list[SavedSource], list[NotKept], Namespace]:
-    """The sources to run again in order, the failures, and the variables that are not code."""
-    state = _state(worker)
-    history = [str(text) for text in worker.kernel.shell.history_manager.input_hist_raw]
-    sources = Sources([*state.restored, *history])
-    found: list[FunctionSource] = []
-    failed: list[NotKept] = []
-    rest: Namespace = {}
-    for name, value in [*_modules(worker.namespace), *values.items()]:
-        if not _is_code(value):
-            rest[name] = value
-        elif (source := _source_of(sources, worker.namespace, name, value)) is not None:
-            found.append(source)
-        elif issubclass(type(value), types.ModuleType) or code_of(value) is not None or is_of_cells(value):
-            failed.append(NotKept(name, "it has no source of its own in a cell of this session"))
-        else:
-            rest[name] = value
-    found.sort(key=lambda source: source.place)
-    return [SavedSource(source.name, source.text) for source in found], failed, rest
+def _saved(worker: SavedWorker, state: WorkerSession, values: Names) -> tuple[Image, list[NotKept]]:
+    saver = Saver(_environment(worker, state))
+    image = saver.save(values)
+    return image, [NotKept(f"({what})", why) for what, why in saver.notes.items()]
+
+
+def _chosen(worker: SavedWorker, state: WorkerSession, names: tuple[str, ...] | None) -> Names:
+    found = dict(_modules(worker.namespace)) if names is None else {}
+    for name, value in variables.visible(worker.namespace, worker.hidden):
+        if state.contexts.get(name, state) is not value and (names is None or name in names):
+            found[name] = value
+    return found
 
 
 def _modules(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -127,88 +124,80 @@ def _modules(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _is_code(value: Any) -> bool:
-    kinds = types.ModuleType | type | types.FunctionType | types.BuiltinFunctionType | types.MethodType
-    return issubclass(type(value), kinds) or code_of(value) is not None
+def _row(state: WorkerSession, name: str, value: Any) -> SavedRow:
+    content_of = None
+    for context, variable in state.contexts.items():
+        if type(value) is str and isinstance(variable, ContextVariable) and variable["content"] is value:
+            content_of = context
+    return SavedRow(name, name_of(type(value))[:200], issubclass(type(value), _CODE), content_of)
 
 
-def _source_of(sources: Sources, namespace: Mapping[str, Any], name: str, value: Any) -> FunctionSource | None:
-    source, own = None, name
-    code = code_of(value)
-    if code is not None:
-        own = code.co_name if code.co_name.isidentifier() else name
-        source = sources.of_function(name, code) or sources.of_function(own, code)
-    elif is_of_cells(value):
-        own = name_of(value)
-        source = sources.of_class(value)
-    else:
-        return sources.imported(name)
-    if source is None or source.name == name:
-        return source
-    same = namespace.get(own) is value
-    return FunctionSource(name, f"{name} = {own}", (source.place[0], source.place[1] + 1)) if same else None
+def digest(worker: SavedWorker, request: Digest, message: Message) -> tuple[Digests, tuple[bytes, ...]]:
+    """A hash of the variables together and, if it is asked for, of each: equal values have equal hashes anywhere."""
+    state = _state(worker)
+    values = _chosen(worker, state, request.names)
+    environment = _environment(worker, state)
+    with user_code(state):
+        whole = ""
+        try:
+            chosen = {name: values[name] for name in request.names if name in values}
+            whole = digest_of(Saver(environment).save(chosen).parts())
+        except Exception as error:
+            whole = reason_of(error)
+        each = digest_of_each(environment, values) if request.each else {}
+    return Digests(whole, each), ()
 
 
 # -- and back
 
 
 def restore(worker: SavedWorker, request: Restore, message: Message) -> tuple[PutBack, tuple[bytes, ...]]:
-    """Run the sources and read the variables again, from the file that comes with the request.
+    """Bind the variables of images, which are in the file that comes with the request, one after the other.
 
-    A variable may need another one that comes later, so failed steps are tried again after the others. Contexts keep
-    their names, except for those that variables ``shadow`` as before.
+    Contexts keep their names, except for those that variables ``shadow`` as before.
     """
     state = _state(worker)
-    data = _bytes_of(message, [row.bytes for row in request.variables])
-    made: Namespace = {}
-    steps: dict[str, Callable[[], Any]] = {}
-    refused: dict[str, str] = {}
-    kept = state.contexts.keys() - set(request.shadow)
-    for source in request.code:
-        _add(steps, refused, worker, kept, source.name, _define(worker, source.name, source.source, made))
-    for row, blob in zip(request.variables, data, strict=True):
-        _add(steps, refused, worker, kept, row.name, _read(worker, row, blob, made))
     restored: list[str] = []
-    failed = _take(state, steps, restored)
-    for _ in range(MAX_ROUNDS):
-        before = len(failed)
-        failed = _take(state, steps, restored)
-        if len(failed) == before:
-            break
-    return PutBack(tuple(restored), tuple(NotKept(name, why) for name, why in (refused | failed).items())), ()
-
-
-def _take(state: WorkerSession, steps: dict[str, Callable[[], Any]], restored: list[str]) -> dict[str, str]:
-    """Try every step that is left; returns the reason for each that fails."""
-    failed = {}
-    for name, step in list(steps.items()):
+    failed: dict[str, str] = {}
+    kept = state.contexts.keys() - set(request.shadow)
+    for number, image in enumerate(_images(message, request.images)):
         try:
             with user_code(state):
-                step()
+                values = _read(worker, state, image, failed)
+                for name in list(values):
+                    if not _may_be_bound(worker, name):
+                        failed[name[:80]] = _NAME_REFUSED
+                    elif name in kept:
+                        failed[name] = "a loaded context has this name"
+                    else:
+                        worker.namespace[name] = values[name]
+                        restored.append(name)
+                del values
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            failed[name] = reason_of(error)
+            failed["(variables)" if len(request.images) == 1 else f"(variables, part {number + 1})"] = reason_of(error)
+    return PutBack(tuple(restored), tuple(NotKept(name, why) for name, why in failed.items())), ()
+
+
+def _read(worker: SavedWorker, state: WorkerSession, image: Image | Unkept, failed: dict[str, str]) -> Names:
+    """The variables of an image, without those that need what this session does not have."""
+    if isinstance(image, Unkept):
+        raise image
+    restorer = Restorer(_environment(worker, state))
+    values = restorer.restore(image)
+    if not restorer.lost:
+        return values
+    # Which variables hold something that could not be made? Those that could not be saved either.
+    found = {}
+    for name, value in values.items():
+        try:
+            Saver(_environment(worker, state)).save({name: value})
+        except Unkept as error:
+            failed[name[:80]] = reason_of(error)
         else:
-            restored.append(name)
-            del steps[name]
-    return failed
-
-
-def _add(
-    steps: dict[str, Callable[[], Any]],
-    refused: dict[str, str],
-    worker: SavedWorker,
-    contexts: Collection[str],
-    name: str,
-    step: Callable[[], Any],
-) -> None:
-    if not _may_be_bound(worker, name):
-        refused[name[:80]] = "a variable cannot have this name: the session uses it, or it is not an identifier"
-    elif name in contexts:
-        refused[name] = "a loaded context has this name"
-    else:
-        steps[name] = step
+            found[name] = value
+    return found
 
 
 def _may_be_bound(worker: SavedWorker, name: str) -> bool:
@@ -217,48 +206,8 @@ def _may_be_bound(worker: SavedWorker, name: str) -> bool:
     return usual and (name not in taken or name == "budget")  # code often has a variable `budget` of its own
 
 
-def _define(worker: SavedWorker, name: str, source: str, made: Namespace) -> Callable[[], None]:
-    state = _state(worker)
-
-    def step() -> None:
-        filename = f"{CELL_PREFIX}saved {len(state.restored) + 1}>"
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        _run(worker, source, filename)
-        state.restored.append(source)
-        if name in worker.namespace:
-            made[name] = worker.namespace[name]
-
-    return step
-
-
-def _run(worker: SavedWorker, source: str, filename: str) -> None:
-    """Run a text like a cell: under a wall, only what the wall has compiled."""
-    wall = worker.kernel.shell.wall
-    if wall is None:
-        exec(compile(source, filename, "exec", dont_inherit=True), worker.namespace)
-        return
-    code = wall.compile(source, filename, "exec")
-    wall.prepare(worker.namespace)
-    exec(code, worker.namespace)
-
-
-def _read(worker: SavedWorker, row: SavedValue, data: bytes, made: Mapping[str, Any]) -> Callable[[], None]:
-    state = _state(worker)
-
-    def step() -> None:
-        if row.content_of is not None:
-            value = pickling.known(state.contexts, row.content_of, "a loaded context")["content"]
-        else:
-            value = pickling.Restorer(
-                data, admits=state.admits, made=made, contexts=state.contexts, query=state.queries.adopt
-            ).load()
-        worker.namespace[row.name] = value
-
-    return step
-
-
-def _bytes_of(message: Message, sizes: list[int]) -> list[bytes]:
-    """The bytes of each variable, from the one file beside the request."""
+def _images(message: Message, sizes: tuple[int, ...]) -> list[Image | Unkept]:
+    """The images in the one file beside the request."""
     if len(message.descriptors) != 1:
         message.close()
         raise CallerError("a request to restore must come with exactly one file")
@@ -266,12 +215,7 @@ def _bytes_of(message: Message, sizes: list[int]) -> list[bytes]:
     try:
         if min(sizes, default=0) < 0 or sum(sizes) != os.fstat(fd).st_size:
             raise CallerError("the sizes of the variables do not add up to the file that came with them")
-        found, at = [], 0
-        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) if sum(sizes) else memoryview(b"") as view:
-            for size in sizes:
-                found.append(bytes(view[at : at + size]))
-                at += size
-        return found
+        return read_images(fd, sizes)
     finally:
         os.close(fd)
 
@@ -280,9 +224,16 @@ def reason_of(error: BaseException) -> str:
     """The error in one line, even if its own ``__str__`` fails."""
     if isinstance(error, MemoryError):
         return "there is not enough memory for it"
-    own = issubclass(type(error), pickling.Unpicklable)
+    own = issubclass(type(error), Unkept)
     said = text_of(error)
     return (said if own else f"{name_of(type(error))}: {said}")[:LONGEST_REASON]
+
+
+def _environment(worker: SavedWorker, state: WorkerSession) -> Environment:
+    wall, queries = worker.kernel.shell.wall, state.queries
+    if wall is None:
+        return OpenEnvironment(worker.namespace, state.contexts, queries.adopt, state.restored)
+    return Environment(wall, worker.namespace, state.contexts, queries.adopt, state.restored)
 
 
 def _state(worker: SavedWorker) -> WorkerSession:

@@ -43,13 +43,16 @@ def restore(
     policy: Annotated[
         str | None, typer.Option(help="Restore under this policy; default: `default` for a file, else its own.")
     ] = None,
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="Restore a file that another user or machine wrote, or that was changed.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Open a session from a snapshot, and list what could not be restored and why."""
     path = Path(source)
     file = str(path.resolve()) if path.is_file() else None
     rules = None if policy is None else named_policy(policy)
-    restored = plain(ask(RestoreSession(source, file, session, rules), start=True, seconds=None))
+    restored = plain(ask(RestoreSession(source, file, session, rules, foreign), start=True, seconds=None))
     answer = {name: value for name, value in restored.items() if value is not None}
     show(answer, as_json, lambda: _print_report(answer, "not_restored"))
 

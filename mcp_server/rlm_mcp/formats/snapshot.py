@@ -8,6 +8,7 @@ Nothing in here looks into a pickled variable: that is for a worker. docs/snapsh
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import re
@@ -26,10 +27,10 @@ from rlm_contexts.store.store import opened as opened_file
 from rlm_mcp.errors import ClientFault
 
 __all__ = [
+    "IMAGE",
     "MANIFEST",
     "TEMPORARY",
     "Archive",
-    "Code",
     "Manifest",
     "Missing",
     "SavedCell",
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
+IMAGE = "variables/image"
+"""The member that holds the variables, as a kernel has written them."""
 TEMPORARY = ".snapshot-"
 """How the name of a file begins that is being written."""
 MOST_MEMBERS = 20_000
@@ -75,20 +78,12 @@ class SavedPart(_Part):
     sha256: Sum
 
 
-class Code(_Part):
-    """A function, class or import: the text that makes the name."""
-
-    name: Name
-    source: str = Field(max_length=1 << 20)
-
-
 class SavedVariable(_Part):
-    """A variable: pickled in the member ``file``, or the text of the context ``content_of``."""
+    """A variable in the image; ``code`` is a function, a class or a module."""
 
     name: Name
     type: str = Field(max_length=200)
-    file: str | None = None
-    content_of: str | None = None
+    code: bool = False
 
 
 class SavedContext(_Part):
@@ -172,7 +167,7 @@ class Manifest(_Part):
     """
 
     format: Literal["rlm-kernel snapshot"] = "rlm-kernel snapshot"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     program: str
     python: str
     created_at: float
@@ -180,7 +175,6 @@ class Manifest(_Part):
     policy: str = Field(max_length=4096)
     policy_text: str = Field("", max_length=1 << 20)
     workspace: str
-    code: list[Code]
     variables: list[SavedVariable]
     contexts: list[SavedContext]
     shadowed: dict[Name, int] = Field(default_factory=dict)
@@ -189,6 +183,19 @@ class Manifest(_Part):
     turns: list[SavedTurn] = Field(default_factory=list)
     missing: list[Missing]
     files: dict[str, SavedPart]
+    seal: str = Field("", max_length=128)
+
+    def sealed(self, key: bytes) -> Self:
+        """The manifest with a hash that only the holder of the key can make, over all else in it."""
+        return self.model_copy(update={"seal": self._mark(key)})
+
+    def is_sealed(self, key: bytes) -> bool:
+        """Whether the holder of the key has sealed it as it is. The sums in it then hold for every member."""
+        return hmac.compare_digest(self.seal, self._mark(key))
+
+    def _mark(self, key: bytes) -> str:
+        text = self.model_dump_json(exclude={"seal"})
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=key, digest_size=32).hexdigest()
 
 
 class Writer:
@@ -208,6 +215,17 @@ class Writer:
                 digest.update(piece)
                 size += len(piece)
         self.files[name] = SavedPart(size=size, sha256=digest.hexdigest())
+        return name
+
+    def add_file(self, name: str, descriptor: int) -> str:
+        """Add what a file holds, from its beginning; it is not compressed."""
+        digest, at = hashlib.sha256(), 0
+        with self._archive.open(_info(name, stored=True), "w", force_zip64=True) as member:
+            while piece := os.pread(descriptor, _PIECE, at):
+                member.write(piece)
+                digest.update(piece)
+                at += len(piece)
+        self.files[name] = SavedPart(size=at, sha256=digest.hexdigest())
         return name
 
     def finish(self, manifest: Manifest, path: Path) -> int:
@@ -237,9 +255,10 @@ class Writer:
                 part.close()
 
 
-def _info(name: str) -> zipfile.ZipInfo:
+def _info(name: str, *, stored: bool = False) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _EARLIEST)
-    info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+    info.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+    info.external_attr = 0o600 << 16
     return info
 
 
@@ -315,7 +334,7 @@ class Archive:
         names = [info.filename for info in self._archive.infolist()]
         if sorted(names) != sorted([MANIFEST, *manifest.files]):
             raise SnapshotRefused(self._path, "its members are not those that its manifest lists")
-        wanted = {item.file for item in manifest.variables} | {item.file for item in manifest.contexts}
+        wanted = {item.file for item in manifest.contexts} | ({IMAGE} if manifest.variables else set())
         if not wanted - {None} <= set(manifest.files):
             raise SnapshotRefused(self._path, "its manifest names a member that is missing")
         if sum(part.size for part in manifest.files.values()) > MOST_BYTES:
@@ -325,28 +344,38 @@ class Archive:
                 pass
 
 
-_VERSION_1 = re.compile(rb'\{\s*"format":\s*"rlm-kernel snapshot",\s*"version":\s*1,')
+_VERSION = re.compile(rb'\{\s*"format":\s*"rlm-kernel snapshot",\s*"version":\s*([12]),')
+_OLDER = "an older version saved it, in a form that is not read any more; run the cells of the journal again"
 
 
 def _of_this_version(text: bytes) -> bytes:
     """The manifest with the names and fields of today, as `rlm_memory.migration` has them for databases."""
-    if _VERSION_1.match(text) is None:
+    found = _VERSION.match(text)
+    if found is None:
         return text
-    from rlm_memory.migration import asker_in, policy_renamed  # here: commands need no database for new files
-
     # What is malformed is said by the validation that follows.
     with suppress(LookupError, ValueError, TypeError, AttributeError, RecursionError):
         manifest = json.loads(text)
-        manifest["version"] = 2
-        for cell in manifest["journal"]:
-            cell["attachment"] = cell.pop("door", None)
-        for query in manifest["queries"]:
-            query["resolved_at"] = query.pop("settled_at", None)
-            query["asked_by"], query["number"] = asker_in(query["id"])
-        if kept := manifest.get("policy_text"):
-            manifest["policy_text"] = policy_renamed(kept)[0]
+        if found[1] == b"1":
+            _from_version_1(manifest)
+        manifest["version"] = 3
+        older = [item["name"] for part in ("code", "variables") for item in manifest.pop(part)]
+        manifest["missing"] += [{"name": name, "reason": _OLDER} for name in older]
+        manifest["variables"] = []
         return json.dumps(manifest).encode()
     return text
+
+
+def _from_version_1(manifest: dict[str, Any]) -> None:
+    from rlm_memory.migration import asker_in, policy_renamed  # here: commands need no database for new files
+
+    for cell in manifest["journal"]:
+        cell["attachment"] = cell.pop("door", None)
+    for query in manifest["queries"]:
+        query["resolved_at"] = query.pop("settled_at", None)
+        query["asked_by"], query["number"] = asker_in(query["id"])
+    if kept := manifest.get("policy_text"):
+        manifest["policy_text"] = policy_renamed(kept)[0]
 
 
 def _manifest_of(path: Path, archive: zipfile.ZipFile) -> Manifest:

@@ -28,8 +28,12 @@ def compile_guarded(
     guards: Mapping[str, Any],
     blocked: frozenset[str] = frozenset(),
     bound: set[str] | None = None,
+    *,
+    careful: bool = False,
 ) -> CodeType:
     """Compile under the policy. A tree is transformed in place; ``bound`` learns which names it sets.
+
+    ``careful`` code is safe with any closure (`TransformCore`).
 
     Raises:
         PolicyViolation: the cell asks for something the session does not give.
@@ -39,7 +43,7 @@ def compile_guarded(
     enabled = gc.isenabled()
     gc.disable()  # trees are many objects and no cycles: the collector would only walk the session's data
     try:
-        return _compile_guarded(source, text, filename, mode, flags, guards, blocked, bound)
+        return _compile_guarded(source, text, filename, mode, flags, guards, blocked, bound, careful=careful)
     finally:
         if enabled:
             gc.enable()
@@ -54,9 +58,11 @@ def _compile_guarded(
     guards: Mapping[str, Any],
     blocked: frozenset[str],
     bound: set[str] | None,
+    *,
+    careful: bool,
 ) -> CodeType:
     tree = source if text is None else _parse(text, filename, mode, flags)
-    transformer = GuardTransformer(blocked, frozenset(bound or ()))
+    transformer = GuardTransformer(blocked, frozenset(bound or ()), careful=careful)
     try:
         tree = _transform(transformer, tree)
         if transformer.refusals:

@@ -122,6 +122,8 @@ class LanguageWall:
         self._bound: set[str] = set()
         self._blocked = frozenset(policy.language.blocked_names)
         self.builtins: Namespace = {}
+        self.modules: ModuleSet | None = None
+        """The module copies that code can import; None if the wall is off."""
         if self.restricted:
             self._raise(policy, overlay)
         else:
@@ -130,7 +132,7 @@ class LanguageWall:
 
     def _raise(self, policy: Policy, overlay: tuple[Path, Path] | None) -> None:
         self._files = FileAccess(policy.files.read, policy.files.write)
-        modules = _modules_for(policy)
+        modules = self.modules = _modules_for(policy)
         self._import = GuardedImport(modules)
         self._guards = {**_GUARDS, "IMPORT": self._import.call}
         evaluation = Evaluation(self._compile_text, self.builtins)
@@ -161,8 +163,12 @@ class LanguageWall:
 
     # -- compiling
 
-    def compile(self, source: str | ast.AST, filename: str, mode: str, flags: int = 0) -> CodeType:
+    def compile(
+        self, source: str | ast.AST, filename: str, mode: str, flags: int = 0, *, careful: bool = False
+    ) -> CodeType:
         """Compile a cell (mode exec, eval or single). A tree is transformed in place.
+
+        ``careful`` code is for functions that get a closure which nothing has checked: those of a snapshot.
 
         Raises:
             PolicyViolation: with the line, the reason and how to write it instead.
@@ -171,7 +177,9 @@ class LanguageWall:
             plain: Any = source
             code: CodeType = compile(plain, filename, mode, flags, dont_inherit=True)
         else:
-            code = compile_guarded(source, filename, mode, flags, self._guards, self._blocked, self._bound)
+            code = compile_guarded(
+                source, filename, mode, flags, self._guards, self._blocked, self._bound, careful=careful
+            )
         key = id(code)
         self._codes[key] = weakref.ref(code, lambda _: self._codes.pop(key, None))
         return code

@@ -16,7 +16,7 @@ from waiting import until
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy
 from rlm_ipc.kernel_reports import KernelInfo
-from rlm_ipc.worker_requests import SavedSource
+from rlm_ipc.variable_images import of_json
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import MIB
 
@@ -36,10 +36,12 @@ def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable
     return run
 
 
-async def _restore_a_function(supervisor, kernel: KernelInfo) -> None:
-    with tempfile.TemporaryFile() as no_values:
-        function = SavedSource("f", "def f(): return 1")
-        await supervisor.restore_variables(kernel.kernel_id, [function], [], no_values.fileno())
+async def _restore_a_variable(supervisor, kernel: KernelInfo) -> None:
+    with tempfile.TemporaryFile() as file:
+        image = of_json({"f": "restored"})
+        file.write(image)
+        file.flush()
+        await supervisor.restore_variables(kernel.kernel_id, [len(image)], file.fileno())
 
 
 async def test_the_last_cells_are_undone_behind_the_same_sockets(
@@ -134,7 +136,7 @@ async def test_cells_from_before_a_restart_are_not_undone_with_a_snapshot_restor
     with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
         await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
     await until(partial(supervisor.kernel_info, kernel.kernel_id), lambda info: info.checkpoint)  # one to go back to
-    await _restore_a_function(supervisor, kernel)
+    await _restore_a_variable(supervisor, kernel)
     info = await supervisor.kernel_info(kernel.kernel_id)
     assert (info.undoable, info.latest) == ((), ())
     assert [query.id for query in await supervisor.pending_queries(kernel.kernel_id)] == ["q_000"]
@@ -187,7 +189,7 @@ async def test_a_cell_that_a_crash_lost_is_not_undone_with_what_came_after_it(
     """Its number is given again, to a restored snapshot: to undo that one is not to undo the lost cell."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
     await _lost_with_its_newest_copy(supervisor, kernel, value, gone)
-    await _restore_a_function(supervisor, kernel)
+    await _restore_a_variable(supervisor, kernel)
     assert (await supervisor.rollback(kernel.kernel_id, 1)).undone == ()
     assert await value(kernel, "n") == "1"
     await supervisor.shutdown(kernel.kernel_id)

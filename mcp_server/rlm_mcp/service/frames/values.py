@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 
 from rlm_contexts.errors import ContextError
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
 from rlm_ipc.messages import plain
-from rlm_ipc.worker_requests import SavedValue
+from rlm_ipc.variable_images import of_json
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.saved_variables import hand_in, hand_out
@@ -77,7 +76,7 @@ class FrameValues:
         waiting = runtime.undelivered(self._store, session.key, again=again)
         came = survey.came_to(self._store, session.key, _MOST_SHOWN)
         told = {frame: plain(what) for frame, what in came.items()}
-        blobs = {VARIABLE: pickle.dumps(told, protocol=4)} if told else {}
+        blobs = {VARIABLE: of_json({VARIABLE: told})} if told else {}
         failed = []
         for value in waiting:
             try:
@@ -108,17 +107,21 @@ class FrameValues:
 
     async def _serialised(self, session: Session, names: Sequence[str]) -> dict[str, bytes]:
         limit = session.policy.limits.memory_bytes // 4
-        told, blobs = await hand_out(session, names, limit, limit)
-        for failed in told.failed:
-            raise _not_stored(failed.name, failed.reason, [])
         made = {}
-        for row, blob in zip(told.variables, blobs, strict=True):
-            if row.content_of is not None:
-                raise _not_stored(row.name, f"it is the text of {row.content_of!r}: hand that over", [])
-            made[row.name] = blob
         for name in names:
-            if name not in made:
-                raise _not_stored(name, "there is no such variable, or no room for it", sorted(session.kernel.names))
+            image = bytearray()
+            async for told, data in hand_out(session, [name]):
+                if told.size > limit:
+                    raise _not_stored(name, f"its {told.size:,} bytes are more than {limit:,}", [])
+                for failed in told.failed:
+                    raise _not_stored(name, failed.reason, [])
+                for row in told.variables:
+                    if row.content_of is not None:
+                        raise _not_stored(name, f"it is the text of {row.content_of!r}: hand that over", [])
+                if not told.variables:
+                    raise _not_stored(name, "there is no such variable", sorted(session.kernel.names))
+                image += data
+            made[name] = bytes(image)
         return made
 
 
@@ -128,8 +131,7 @@ async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, by
     try:
         with os.fdopen(os.dup(file), "wb") as whole:
             whole.writelines(blobs.values())
-        listed = [SavedValue(name, len(blob)) for name, blob in blobs.items()]
-        told = await hand_in(client, kernel, file, listed)
+        told = await hand_in(client, kernel, file, [len(blob) for blob in blobs.values()])
     finally:
         os.close(file)
     return [f"{item.name}: {item.reason}" for item in told.failed]

@@ -64,7 +64,7 @@ class KernelProxy:
         self.queries = KernelQueries(store, row.key, events)
         self.bound = BoundContexts(store, row.key, gateway.texts)
         self._gateway = gateway
-        self._begin = KernelStart(store, gateway)
+        self.begin = KernelStart(store, gateway)
         self._turn = asyncio.Lock()
         self._cells = 0
         self._starting = asyncio.Lock()
@@ -158,9 +158,9 @@ class KernelProxy:
         """
         async with self.watched():
             if self.busy:  # the kernel cannot be brought up to date before its cell ends
-                return await self._begin.fork(await self.start(), self.session, session, key, policy)
+                return await self.begin.fork(await self.start(), self.session, session, key, policy)
             async with self.exclusive():
-                return await self._begin.fork(await self._ready(), self.session, session, key, policy)
+                return await self.begin.fork(await self._ready(), self.session, session, key, policy)
 
     async def copy_for(self, attachment: str) -> str:
         """Fork the kernel without its language wall, for the front end at an attachment; returns the copy's kernel id.
@@ -168,7 +168,7 @@ class KernelProxy:
         Raises what `SupervisorClient.fork` does.
         """
         async with self.watched():
-            return await self._begin.copy(await self.open(), self.session, self.policy, attachment)
+            return await self.begin.copy(await self.open(), self.session, self.policy, attachment)
 
     async def execute(self, code: str) -> Execution:
         """Start a cell in an up-to-date kernel; the caller holds it (`exclusive`).
@@ -302,7 +302,7 @@ class KernelProxy:
     # --- starting and catching up -----------------------------------------------------------------
 
     async def _spawn(self) -> str:
-        info = await self._begin.spawn(self.session, self.policy)
+        info = await self.begin.spawn(self.session, self.policy)
         if self._stopped:  # while it was started
             await self._gateway.discard(info)
             raise SessionEnded

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from rlm_ipc import discovery
@@ -11,6 +12,8 @@ from rlm_ipc.errors import SupervisorGone
 from rlm_ipc.kernel_reports import ForkInfo, KernelInfo
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.service.sessions.bound_contexts import BoundContexts
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory import queries, sessions
 from rlm_memory.sessions import SessionRow
@@ -54,6 +57,19 @@ class KernelStart:
         request = replace(self._request(row, row.id, label), connection_file=None, trusted=True)
         client, rules = await self._gateway.client(), without_language_wall(policy.policy)
         return (await client.fork(kernel_id, request, rules, writable=self._writable())).kernel.kernel_id
+
+    @asynccontextmanager
+    async def trial(self, row: SessionRow, policy: PinnedPolicy) -> AsyncIterator[tuple[SupervisorClient, str]]:
+        """A kernel like that of the session, with its contexts; it ends with the block."""
+        request = self._request(row, row.id, {"trial_of": row.key, "policy": policy.digest})
+        request = replace(request, connection_file=None, owned=True)
+        client = await self._gateway.client()
+        info = await client.spawn(request, policy.policy, writable=self._writable())
+        try:
+            await BoundContexts(self._store, row.key, self._gateway.texts).catch_up(client, info.kernel_id)
+            yield client, info.kernel_id
+        finally:
+            await self._gateway.discard(info)
 
     def _request(self, row: SessionRow, session: str, label: Mapping[str, Json]) -> SpawnRequest:
         kernel_id = secrets.token_hex(8)

@@ -1,4 +1,4 @@
-"""The variables of a kernel: written into a snapshot, and handed to another kernel again.
+"""The variables of a kernel: written into a snapshot as one image, and handed to another kernel again.
 
 A kernel hands out its variables as bytes that nobody here looks into, and whatever else it says may be untrue.
 """
@@ -7,138 +7,177 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, field
 
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError, ProtocolError
-from rlm_ipc.worker_requests import HandedOut, PutBack, SavedRow, SavedSource, SavedValue
+from rlm_ipc.worker_requests import Digests, HandedOut, PutBack, SavedRow
 from rlm_kernel.supervisor_client import SupervisorClient
-from rlm_mcp.formats.snapshot import Archive, Code, Missing, SavedVariable, Writer
+from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing, SavedVariable, Writer
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
 __all__ = ["SavedVariables", "hand_in", "hand_out", "missing", "put_back", "save_variables"]
 
-_LARGEST_VARIABLE = 128 << 20
 _ROOM = 64 << 20
-"""Bytes of variables that a kernel hands out at once."""
+"""Bytes that a kernel hands out at once."""
+_ROUNDS = 4
+_WITHIN = 2
+"""An image has at most so many times the bytes that the session may use."""
 
 
 @dataclass
 class SavedVariables:
     """Variables in a snapshot, what could not be kept, and the contexts whose names variables have taken."""
 
-    code: list[Code] = field(default_factory=list)
     variables: list[SavedVariable] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     shadowed: set[str] = field(default_factory=set)
 
 
 async def save_variables(session: Session, writer: Writer) -> SavedVariables:
-    """Write the variables of a session's kernel, which no cell uses meanwhile; raises KernelError."""
+    """Write the variables of a session's kernel, which no cell uses meanwhile, and try what was written.
+
+    Raises KernelError.
+    """
     saved = SavedVariables()
     if not session.kernel.alive:
         saved.missing.append(Missing(name="(variables)", reason="the session has no kernel"))
         return saved
-    limit = min(_LARGEST_VARIABLE, session.policy.limits.memory_bytes // 4)
     names: Sequence[str] | None = None
-    while names is None or names:
-        before = names
-        told, blobs = await hand_out(session, names, limit, _ROOM)
+    for _ in range(_ROUNDS):
+        image = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
         try:
-            saved.shadowed.update(told.shadowed)
-            saved.code += [Code(name=item.name, source=clean_text(item.source)) for item in told.code]
-            saved.missing += [missing(item.name, item.reason) for item in told.failed]
-            for row, blob in zip(told.variables, blobs, strict=True):
-                kept = await asyncio.to_thread(_kept, writer, row, blob, len(saved.variables))
-                saved.variables.append(kept)
-        except ValueError as error:  # which ValidationError is, too
-            raise _nonsense() from error
-        names = told.left
-        if before is not None and len(names) >= len(before):
-            saved.missing += [missing(name, "the kernel did not hand it out") for name in names]
-            break
+            told = await _take(session, names, image)
+            lost = await _tried(session, told, image)
+            if names is None:
+                saved.shadowed.update(told.shadowed)
+            saved.missing += [missing(item.name, item.reason) for item in (*told.failed, *told.notes, *lost)]
+            gone = {item.name for item in lost}
+            rows = [row for row in told.variables if row.name not in gone]
+            if len(rows) == len(told.variables):
+                saved.variables = _rows(rows)
+                await asyncio.to_thread(writer.add_file, IMAGE, image)
+                return saved
+        finally:
+            os.close(image)
+        names = [row.name for row in rows]  # what would come back different is not in the snapshot
+    saved.missing.append(Missing(name="(variables)", reason="what the kernel hands out never comes back the same"))
     return saved
 
 
-async def hand_out(
-    session: Session, names: Sequence[str] | None, limit: int, room: int
-) -> tuple[HandedOut, tuple[bytes, ...]]:
-    """Have a kernel hand out variables of ``limit`` bytes each at most, and ``room`` together; raises KernelError."""
-
-    async def ask(client: SupervisorClient, kernel: str) -> tuple[HandedOut, tuple[bytes, ...]]:
-        return await client.save_variables(kernel, names, limit, room)
-
+def _rows(told: Sequence[SavedRow]) -> list[SavedVariable]:
     try:
-        told, blobs = await session.kernel.ask(ask)
-    except ProtocolError as error:
+        return [SavedVariable(name=row.name, type=row.type[:200], code=row.code) for row in told]
+    except ValueError as error:  # which ValidationError is, too
         raise _nonsense() from error
-    if len(told.variables) != len(blobs):
-        raise _nonsense()
-    return told, blobs
+
+
+async def _take(session: Session, names: Sequence[str] | None, file: int) -> HandedOut:
+    told: HandedOut | None = None
+    async for part, data in hand_out(session, names):
+        told = part
+        await asyncio.to_thread(_write_all, file, data)
+    assert told is not None
+    return told
+
+
+async def hand_out(session: Session, names: Sequence[str] | None) -> AsyncGenerator[tuple[HandedOut, bytes], None]:
+    """Have a kernel hand out an image of variables, in pieces; raises KernelError."""
+    at = 0
+    first: HandedOut | None = None
+    while first is None or at < first.size:
+
+        async def ask(client: SupervisorClient, kernel: str, at: int = at) -> tuple[HandedOut, tuple[bytes, ...]]:
+            return await client.save_variables(kernel, names, at, _ROOM)
+
+        try:
+            told, blobs = await session.kernel.ask(ask)
+        except ProtocolError as error:
+            raise _nonsense() from error
+        first = first or told
+        data = blobs[0] if len(blobs) == 1 else b""
+        at += len(data)
+        if not data or at > first.size or told.size != first.size:
+            raise _nonsense()
+        if first.size > session.policy.limits.memory_bytes * _WITHIN:
+            raise KernelError(f"the kernel says that its variables have {first.size:,} bytes, more than it may use")
+        yield first, data
+
+
+async def _tried(session: Session, told: HandedOut, image: int) -> list[NotKept]:
+    """Restore an image in a kernel of its own, and say which variables are not there what they are in the session."""
+    names = [row.name for row in told.variables]
+    if not names:
+        return []
+    try:
+        async with session.kernel.begin.trial(session.kernel.session, session.kernel.policy) as (client, kernel):
+            back = await hand_in(client, kernel, image, [told.size], set(told.shadowed))
+            lost = {item.name: item.reason for item in back.failed}
+            if "(variables)" in lost:
+                return [NotKept(name, f"it does not come back: {lost['(variables)']}") for name in names]
+            again = await client.digest_variables(kernel, names, each=False)
+            if again.whole == told.digest and not lost:
+                return []
+            there = (await client.digest_variables(kernel, names, each=True)).each
+    except (ProtocolError, KernelError, OSError, TimeoutError) as error:
+        return [NotKept("(trial)", f"whether the variables come back was not tried: {error}")]
+
+    async def ask(client: SupervisorClient, kernel: str) -> Digests:
+        return await client.digest_variables(kernel, names, each=True)
+
+    here = (await session.kernel.ask(ask)).each
+    return [
+        NotKept(name, f"it does not come back: {lost[name]}" if name in lost else "it would come back different")
+        for name in names
+        if name in lost or here.get(name) != there.get(name)
+    ]
 
 
 async def hand_in(
-    client: SupervisorClient,
-    kernel: str,
-    file: int,
-    rows: Sequence[SavedValue],
-    code: Sequence[SavedSource] = (),
-    shadow: Collection[str] = (),
+    client: SupervisorClient, kernel: str, file: int, images: Sequence[int], shadow: Collection[str] = ()
 ) -> PutBack:
-    """Hand variables to a kernel, whose bytes are in ``file``, and sources; raises KernelError.
+    """Hand images of variables to a kernel, which are in ``file`` and have these sizes; raises KernelError.
 
     Of contexts only those in ``shadow`` lose their names to them.
     """
     try:
-        return await client.restore_variables(kernel, code, rows, file, shadow)
+        return await client.restore_variables(kernel, images, file, shadow)
     except ProtocolError as error:
         raise _nonsense() from error
-
-
-def _kept(writer: Writer, row: SavedRow, blob: bytes, number: int) -> SavedVariable:
-    file = None if row.content_of is not None else writer.add(f"variables/{number}.pickle", [blob])
-    return SavedVariable(name=row.name, type=row.type[:200], file=file, content_of=row.content_of)
 
 
 async def put_back(
     session: Session, client: SupervisorClient, kernel: str, archive: Archive, shadow: Collection[str]
 ) -> PutBack:
-    """Hand the variables to a kernel, in one file. Of contexts only those in ``shadow`` lose their names to them."""
-    manifest, room = archive.manifest, session.policy.limits.memory_bytes // 4
-    taken: list[SavedVariable] = []
-    rows: list[SavedValue] = []
-    beyond: list[NotKept] = []
-    for item in manifest.variables:
-        size = 0 if item.file is None else manifest.files[item.file].size
-        if size > room:
-            said = f"its {size:,} bytes go beyond a quarter of the session's memory"
-            beyond.append(NotKept(clean_text(item.name), said))
-            continue
-        room -= size
-        taken.append(item)
-        rows.append(SavedValue(item.name, size, item.content_of))
+    """Hand the variables of a snapshot to a kernel. Of contexts only those in ``shadow`` lose their names to them."""
+    manifest = archive.manifest
+    if IMAGE not in manifest.files or not manifest.variables:
+        return PutBack((), ())
+    size = manifest.files[IMAGE].size
+    if size > session.policy.limits.memory_bytes:
+        said = f"its {size:,} bytes go beyond the session's memory"
+        return PutBack((), (NotKept("(variables)", said),))
     file = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
     try:
-        await asyncio.to_thread(_copy, archive, taken, file)
-        code = [SavedSource(item.name, item.source) for item in manifest.code]
-        told = await hand_in(client, kernel, file, rows, code, shadow)
+        await asyncio.to_thread(_copy, archive, file)
+        told = await hand_in(client, kernel, file, [size], shadow)
     finally:
         os.close(file)
     failed = (missing(item.name, item.reason) for item in told.failed)
-    return PutBack(
-        tuple(map(clean_text, told.restored)), (*beyond, *(NotKept(item.name, item.reason) for item in failed))
-    )
+    return PutBack(tuple(map(clean_text, told.restored)), tuple(NotKept(item.name, item.reason) for item in failed))
 
 
-def _copy(archive: Archive, variables: list[SavedVariable], file: int) -> None:
-    for item in variables:
-        if item.file is not None:
-            for piece in archive.pieces(item.file):
-                view = memoryview(piece)
-                while view:
-                    view = view[os.write(file, view) :]
+def _copy(archive: Archive, file: int) -> None:
+    for piece in archive.pieces(IMAGE):
+        _write_all(file, piece)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
 
 
 def missing(name: str, reason: str) -> Missing:
@@ -147,4 +186,4 @@ def missing(name: str, reason: str) -> Missing:
 
 
 def _nonsense() -> KernelError:
-    return KernelError("the kernel did not answer with a list of variables")
+    return KernelError("the kernel did not answer with an image of its variables")

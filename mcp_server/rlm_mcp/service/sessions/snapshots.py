@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import platform
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -59,6 +60,7 @@ log = logging.getLogger(__name__)
 SUFFIX = ".rlmsnap"
 _LASTING = "lasting"
 """The folder of snapshots that belong to their sessions."""
+_KEY, _KEY_BYTES = "key", 32
 _PIECE = 1 << 20
 _LASTING_SECONDS = 30.0
 
@@ -94,6 +96,20 @@ class Snapshots:
     def forget(self, session: Session) -> None:
         """Remove what was kept of a session that has ended."""
         self.lasting(session.key).unlink(missing_ok=True)
+
+    def _key(self) -> bytes:
+        """The key with which this user's daemons seal snapshots; made when it is first needed."""
+        path = self._folder / _KEY
+        with suppress(FileNotFoundError):
+            if len(key := path.read_bytes()) == _KEY_BYTES:
+                return key
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        made = self._folder / f"{_KEY}.{os.getpid()}"
+        made.unlink(missing_ok=True)
+        with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+        made.replace(path)
+        return path.read_bytes()
 
     def tidy(self) -> None:
         """Remove what a daemon that was killed has left: half a file, or what it kept of a session that has ended."""
@@ -137,7 +153,7 @@ class Snapshots:
             texts, lost = await asyncio.to_thread(self._contexts, rows, writer, embed)
             manifest = self._manifest(session, saved, texts, lost, writer)
             manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
-            size = await asyncio.to_thread(writer.finish, manifest, target)
+            size = await asyncio.to_thread(writer.finish, manifest.sealed(self._key()), target)
             if path is None and session.policy.reopen:
                 self._come_back_to(session, target)
         except OSError as error:
@@ -148,8 +164,8 @@ class Snapshots:
             saved=session.id,
             file=str(target),
             bytes=size,
-            variables=tuple(item.name for item in saved.variables),
-            code=tuple(item.name for item in saved.code),
+            variables=tuple(item.name for item in saved.variables if not item.code),
+            code=tuple(item.name for item in saved.variables if item.code),
             contexts=tuple(item.name for item in texts),
             not_saved=tuple(NotKept(item.name, item.reason) for item in manifest.missing),
         )
@@ -211,7 +227,6 @@ class Snapshots:
             policy=session.row.policy,
             policy_text=session.pinned.text,
             workspace=session.row.workspace,
-            code=saved.code,
             variables=saved.variables,
             contexts=texts,
             queries=[saved_query(row) for row in queries.of_session(self._store, session.key)],
@@ -235,6 +250,12 @@ class Snapshots:
             raise ToolFault("no_snapshot", f"there is no snapshot {path}", "save the session first: rlm-kernel save")
         with await asyncio.to_thread(Archive.open, path) as archive:
             manifest = archive.manifest
+            if manifest.variables and not request.foreign and not manifest.is_sealed(self._key()):
+                raise ToolFault(
+                    "foreign_snapshot",
+                    f"{path} was not written by this user's daemon, or has been changed since",
+                    "restore it with --foreign if you trust whoever wrote it with what the policy permits",
+                )
             session = await self._open(manifest, request, handshake)
             lost = [*manifest.missing, *await self._rows(session, archive)]
             done = _none_back("the kernel was started by another call before it could be given them")

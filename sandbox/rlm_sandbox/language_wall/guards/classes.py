@@ -72,7 +72,7 @@ def check_namespace(namespace: Iterable[Any], *, metaclass: bool = False) -> Non
 
 def register_class(cls: type) -> type:
     """Check a class that the caller has just made for the session, and register it as the session's own; return it."""
-    _check_bases(mro_of(cls)[1:])  # `__mro_entries__` of a base may have put other classes in its place
+    check_bases(mro_of(cls)[1:])  # `__mro_entries__` of a base may have put other classes in its place
     names = [name for name in dict_of(cls) if name not in _AUTOMATIC]
     check_namespace(names, metaclass=issubclass(cls, type))
     if (finalizer := dict_of(cls).get("__del__")) is not None and not is_user_function(finalizer):
@@ -215,7 +215,7 @@ def _call_type(*args: Any, **kwargs: Any) -> Any:
         raise TypeError("type() takes 1 or 3 arguments")
     name, bases, namespace = args
     bases, namespace = _without_raw_type(bases), dict(namespace)
-    _check_bases(bases)
+    check_bases(bases)
     check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in bases))
     return _make(_winner(type, bases), name, bases, namespace, kwargs)
 
@@ -268,7 +268,8 @@ def _ctypes_base() -> Any:
     return mro_of(vars(sys.modules["_ctypes"])["Structure"])[-2] if "_ctypes" in sys.modules else None
 
 
-def _check_bases(bases: Iterable[Any]) -> None:
+def check_bases(bases: Iterable[Any]) -> None:
+    """Refuse a base that no class of a session may have."""
     foreign = _ctypes_base()
     for base in bases:
         if not is_class(base):
@@ -288,7 +289,7 @@ def build_class(function: Any, name: str, *bases: Any, **keywords: Any) -> Any:
     denied = _DENIED_TO_METACLASSES.intersection(code.co_names)
     if denied and any(_is_metaclass(base) for base in bases):
         raise TypeError(f"a metaclass may not define '{min(denied)}' in this session")
-    _check_bases(bases)
+    check_bases(bases)
     if keywords.get("metaclass") is SafeType or keywords.get("metaclass") is type:
         del keywords["metaclass"]
     cls = _build(function, name, bases, keywords)
@@ -312,7 +313,7 @@ def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str,
 def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, object]) -> Any:
     """Build a class like ``__build_class__``, with a token in the namespace that the library's metaclass gets."""
     resolved = types.resolve_bases(bases)
-    _check_bases(resolved)
+    check_bases(resolved)
     meta, namespace, keywords = types.prepare_class(name, resolved, keywords)
     if resolved is not bases:
         namespace["__orig_bases__"] = bases

@@ -86,6 +86,12 @@ class ModuleSet:
             public = {name: value for name, value in builtins.items() if not name.startswith("_")}
             self.copy_of("builtins").__dict__.update(public, __all__=list(public))
 
+    def names(self) -> Iterator[tuple[str, str, Any]]:
+        """What the copies made so far give: module, name and value."""
+        for module, copy in list(self._copies.items()):
+            for name, value in list(copy.__dict__.items()):
+                yield module, name, value
+
     # -- copies
 
     def copy_of(self, name: str) -> types.ModuleType:

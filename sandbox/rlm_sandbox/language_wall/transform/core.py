@@ -62,13 +62,19 @@ class TransformCore(RestrictingNodeTransformer):
 
     _visitors: ClassVar[dict[type, Visitor]] = {}
 
-    def __init__(self, blocked: frozenset[str] = frozenset(), bound: frozenset[str] = frozenset()) -> None:
-        """``blocked``: builtins the policy blocks; ``bound``: those of them that earlier cells defined."""
+    def __init__(
+        self, blocked: frozenset[str] = frozenset(), bound: frozenset[str] = frozenset(), *, careful: bool = False
+    ) -> None:
+        """``blocked``: builtins the policy blocks; ``bound``: those of them that earlier cells defined.
+
+        ``careful`` code checks each access where it stands. A function inside another one is then safe with any
+        closure, not only with the one that the outer function has checked.
+        """
         super().__init__()
         self.refusals: list[tuple[ast.AST, advice.Refusal]] = []
         self.blocked = blocked
         self.bound = bound
-        self.scope = Scope(ScopeKind.MODULE, None)
+        self.scope = Scope(ScopeKind.MODULE, None, careful=careful)
         self.class_name: str | None = None
         self.used: dict[int, str] = {}
         # Guards are placeholders until the code is baked. 190 random bits: no program can hold one by chance

@@ -58,9 +58,13 @@ class BlockedLoad(NamedTuple):
 class Scope:
     """The names of one scope and what still has to be decided about them."""
 
-    def __init__(self, kind: ScopeKind, parent: Scope | None, parameters: Iterable[str] = ()) -> None:
+    def __init__(
+        self, kind: ScopeKind, parent: Scope | None, parameters: Iterable[str] = (), *, careful: bool = False
+    ) -> None:
         self.kind = kind
         self.parent = parent
+        self.careful: bool = careful if parent is None else parent.careful
+        """Whether no check at the entry of a function counts for the functions inside it."""
         self.parameters = frozenset(parameters)
         self.bound: dict[str, int] = {}
         """How many times each name is bound here."""
@@ -116,6 +120,7 @@ class Scope:
         """Whether ``name`` is a parameter that keeps, for the whole call, the object it was called with."""
         return (
             self.kind is ScopeKind.FUNCTION
+            and not self.careful
             and name in self.parameters
             and name not in self.bound
             and name not in self.external
@@ -151,7 +156,9 @@ class Scope:
 
     def single_assignment(self, name: str) -> Assignment | None:
         """The one statement that gives a local variable of this function its object, if there is just one."""
-        if self.bound.get(name) != 1 or name in self.parameters or name in self.external | self.rebound_inside:
+        if self.careful or self.bound.get(name) != 1:
+            return None
+        if name in self.parameters or name in self.external | self.rebound_inside:
             return None
         return self.assignments.get(name) if self.kind is ScopeKind.FUNCTION else None
 

@@ -1,0 +1,102 @@
+"""What saving and restoring have in common."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, mro_of
+
+Names = dict[str, Any]
+
+
+class Unkept(Exception):
+    """A value that a snapshot does not keep, or does not give back; the message says why."""
+
+
+class Unavailable(Unkept):
+    """The session that restores does not have what a value needs. It costs the variables that need it, no others."""
+
+
+class Lost:
+    """Stands for what this session cannot make, until the variables that hold it are left out."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+identity: Final[Callable[[Any], int]] = object.__hash__
+"""Tells objects apart as `id` does. But `id` raises an audit event, which takes longer than all else."""
+
+VALUES: Final = (str, bytes, int, float, complex, tuple, frozenset)
+"""Classes whose objects get their value when they are made, and keep it."""
+HOLDERS: Final = (dict, list, set, bytearray)
+"""Classes whose objects are made empty, and filled."""
+COMPREHENSIONS: Final = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+OF_FUNCTION: Final = 0x0003
+"""CO_OPTIMIZED and CO_NEWLOCALS: the code of a function, and not of a class body or a module."""
+_ABSTRACT: Final = frozenset({"typing", "abc", "enum", "collections.abc"})
+_HEAP_TYPE: Final = 1 << 9
+
+
+def own(cls: Any) -> bool:
+    """Whether it is a class of the session."""
+    return issubclass(type(cls), type) and cls in USER
+
+
+class Shape:
+    """How objects of a session's class are made: by which class that is not the session's, and with which slots."""
+
+    __slots__ = ("base", "clean", "cls", "has_hash", "slots")
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        self.base = _maker_of(cls)
+        self.slots = _slots_of(cls)
+        self.clean = cls in CLEAN
+        self.has_hash = self.base not in VALUES and type(_static(cls, "__hash__")) is types.FunctionType
+
+
+def _maker_of(cls: type) -> type:
+    for base in mro_of(cls):
+        if base in USER:
+            continue
+        if base in VALUES or base in HOLDERS or base is object or issubclass(base, BaseException):
+            return base
+        plain = base.__flags__ & _HEAP_TYPE and "__new__" not in dict_of(base)
+        if not plain and base.__module__ not in _ABSTRACT:
+            return base
+    return object
+
+
+def _slots_of(cls: type) -> Names:
+    """The slots that the classes of the session declare, by name; of two of one name that of the nearer class."""
+    found: Names = {}
+    for base in mro_of(cls):
+        if base in USER:
+            for name, value in dict_of(base).items():
+                if type(value) is types.MemberDescriptorType:
+                    found.setdefault(name, value)
+    return found
+
+
+def _static(cls: type, name: str) -> Any:
+    return next((dict_of(base)[name] for base in mro_of(cls) if name in dict_of(base)), None)
+
+
+def expect(value: Any, *allowed: type) -> Any:
+    """``value``, if it is exactly of one of these types."""
+    if type(value) not in allowed:
+        raise Unkept(f"a {type(value).__name__} stands where a {allowed[0].__name__} belongs")
+    return value
+
+
+def names_in(value: Any) -> Names:
+    """A copy of a table of names. Not the table: a finaliser could change that between the check and the use."""
+    names = dict(expect(value, dict))
+    for name in names:
+        expect(name, str)
+    return names

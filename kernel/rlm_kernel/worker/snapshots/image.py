@@ -1,0 +1,105 @@
+"""An image: variables as one sequence of bytes. A header in JSON, the pickle of the values, and buffers beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rlm_ipc.errors import ProtocolError
+from rlm_ipc.messages import plain, read
+from rlm_ipc.variable_images import LENGTH, MAGIC, with_header
+from rlm_kernel.worker.snapshots.common import Unkept
+from rlm_kernel.worker.snapshots.records import Header, Tables
+
+MOST_HEADER_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Tables, the pickle, and buffers, which are not copied."""
+
+    tables: Tables
+    values: bytes
+    buffers: Sequence[Any] = ()
+
+    def parts(self) -> list[memoryview]:
+        """The bytes of the image in order."""
+        views = [memoryview(buffer).cast("B") for buffer in self.buffers]
+        header = Header(self.tables, len(self.values), tuple(len(view) for view in views))
+        return [memoryview(with_header(plain(header))), memoryview(self.values), *views]
+
+
+def slice_of(parts: Sequence[memoryview], start: int, count: int) -> bytes:
+    """So many bytes of the whole, from ``start`` on."""
+    return b"".join(_slices(parts, start, start + count))
+
+
+def _slices(parts: Sequence[memoryview], start: int, end: int) -> Iterator[memoryview]:
+    at = 0
+    for part in parts:
+        if at < end and at + len(part) > start:
+            yield part[max(0, start - at) : end - at]
+        at += len(part)
+
+
+def digest_of(parts: Sequence[memoryview]) -> str:
+    """A hash of the whole."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def read_images(descriptor: int, sizes: Sequence[int]) -> list[Image | Unkept]:
+    """The images in a file, one after the other; in place of one that is none the reason."""
+    if not sum(sizes):
+        return []
+    found: list[Image | Unkept] = []
+    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+        at = 0
+        for size in sizes:
+            with view[at : at + size] as part:
+                try:
+                    found.append(read_image(part))
+                except Unkept as error:
+                    found.append(error)
+            at += size
+    return found
+
+
+def read_image(data: memoryview) -> Image:
+    """The image in these bytes, copied; raises Unkept if they are none. No length is believed before it is checked."""
+    reader = _Reader(data)
+    if bytes(reader.take(len(MAGIC))) != MAGIC:
+        raise Unkept("these are not the variables of a snapshot, or of another version")
+    (length,) = LENGTH.unpack(reader.take(LENGTH.size))
+    if length > MOST_HEADER_BYTES:
+        raise Unkept("the header of the snapshot is too large")
+    try:
+        header = read(Header, json.loads(bytes(reader.take(length))))
+    except (ProtocolError, ValueError, RecursionError) as error:
+        raise Unkept(f"the header of the snapshot is damaged: {error}") from None
+    sizes = (header.values, *header.buffers)
+    if min(sizes) < 0 or sum(sizes) != reader.left:
+        raise Unkept("the sizes in the snapshot do not add up")
+    values = bytes(reader.take(header.values))
+    return Image(header.tables, values, [reader.take(count) for count in header.buffers])
+
+
+class _Reader:
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def take(self, count: int) -> bytearray:
+        if not 0 <= count <= self.left:
+            raise Unkept("the snapshot is cut off")
+        self._at += count
+        return bytearray(self._data[self._at - count : self._at])

@@ -1,0 +1,142 @@
+"""The closed list of library objects that a snapshot keeps: how each is taken apart, made again and filled.
+
+``make`` and ``fill`` run in the session that restores, on what may be anybody's. Each looks at the types of what it is
+given, and makes its object by a public constructor that a cell could call with the same arguments. None sets a private
+attribute of a library's object, and no method of a library that pickle would call (`__reduce__`, `__setstate__`) runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rlm_kernel.worker.snapshots.common import Unkept
+
+if TYPE_CHECKING:
+    from rlm_kernel.worker.snapshots.restoring import Restorer
+
+Split = Callable[[Any], tuple[tuple[Any, ...], Any]]
+"""The arguments that make the object, and the state that fills it, None for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How objects of some classes are kept; ``note`` says what of an object is not."""
+
+    name: str
+    split: Split
+    make: Callable[..., Any]
+    fill: Callable[[Restorer, Any, Any], None] | None = None
+    note: Callable[[Any], str] | None = None
+
+
+TABLE: Final[dict[str, Kind]] = {}
+TYPES: Final[dict[type, Kind]] = {}
+BASES: Final[dict[type, Kind]] = {}
+"""Kinds of classes that a class of the session may derive from."""
+SINGLE_TYPES: Final = {type(None): "None", type(Ellipsis): "Ellipsis", type(NotImplemented): "NotImplemented"}
+"""Classes that no module gives, of which there is one object."""
+_LOADERS: Final[dict[str, Callable[[], None]]] = {}
+_OF_PACKAGE: Final[dict[str, str]] = {}
+_loaded: Final[set[str]] = set()
+
+
+def add(
+    name: str,
+    classes: tuple[type, ...],
+    split: Split,
+    make: Callable[..., Any],
+    fill: Callable[[Restorer, Any, Any], None] | None = None,
+    note: Callable[[Any], str] | None = None,
+) -> None:
+    """Add a kind: ``make`` gets the restorer and the arguments."""
+    TABLE[name] = kind = Kind(name, split, make, fill, note)
+    TYPES.update(dict.fromkeys(classes, kind))
+
+
+def add_package(package: str, names: tuple[str, ...], load: Callable[[], None]) -> None:
+    """Add the kinds of a package, which ``load`` defines when the first object of it turns up."""
+    _LOADERS[package] = load
+    _OF_PACKAGE.update(dict.fromkeys(names, package))
+
+
+def load_package(package: str) -> None:
+    """Define the kinds of a package that has been imported."""
+    if package in _LOADERS and package not in _loaded and package in sys.modules:
+        _loaded.add(package)
+        _LOADERS[package]()
+
+
+def of(value: Any, cls: type) -> Kind | None:
+    """The kind of an object."""
+    if (known := TYPES.get(cls)) is not None:
+        return known
+    if issubclass(cls, BaseException):
+        return TABLE["exception"] if cls.__module__ == "builtins" else None
+    if is_enum(cls):
+        return TABLE["member"]
+    package = str(cls.__module__).partition(".")[0]
+    load_package(package)
+    if package == "numpy":
+        numpy = sys.modules["numpy"]
+        for base, name in ((numpy.generic, "np scalar"), (numpy.dtype, "np dtype")):
+            if issubclass(cls, base):
+                return TABLE[name]
+    return TYPES.get(cls)
+
+
+def of_function(function: types.FunctionType) -> Kind | None:
+    """The kind of a function that a library has made around one of the session's."""
+    if function.__code__ is _DISPATCH:
+        return TABLE["singledispatch"]
+    return TABLE["context manager"] if function.__code__ in MANAGERS else None
+
+
+def by_name(name: str, import_module: Callable[[str], Any]) -> Kind:
+    """The kind of that name; its package is imported by the session that restores, which admits it or not."""
+    if (package := _OF_PACKAGE.get(name)) is not None:
+        import_module(package)
+        load_package(package)
+    if name not in TABLE:
+        raise Unkept(f"there is no kind {name[:40]!r}")
+    return TABLE[name]
+
+
+def is_enum(cls: type) -> bool:
+    """Whether it is an enumeration."""
+    return issubclass(cls, enum.Enum)
+
+
+def links_of(error: BaseException) -> list[Any] | None:
+    """Cause, context, and whether the context is hidden; None if there is nothing to tell."""
+    of_error = BaseException.__dict__
+    cause, context, hidden = (
+        of_error[name].__get__(error) for name in ("__cause__", "__context__", "__suppress_context__")
+    )
+    return None if cause is None and context is None and not hidden else [cause, context, hidden]
+
+
+@functools.singledispatch
+def _dispatched(_: Any) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def _managed() -> Any:
+    yield
+
+
+@contextlib.asynccontextmanager
+async def _managed_async() -> Any:
+    yield
+
+
+_DISPATCH: Final = _dispatched.__code__  # type: ignore[attr-defined]
+MANAGERS: Final = {_managed.__code__: "contextmanager", _managed_async.__code__: "asynccontextmanager"}
+"""The code of what makes a context manager, and the name of its decorator."""

@@ -1,0 +1,67 @@
+"""Where the code of functions stands: the text of a cell, and the path to it among the constants of that cell."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from rlm_kernel.worker.snapshots.common import COMPREHENSIONS, Unkept
+from rlm_kernel.worker.snapshots.environment import LONGEST_TEXT, Environment
+from rlm_kernel.worker.snapshots.records import CellText
+
+Path = tuple[int, ...]
+_Signature = tuple[Any, ...]
+
+
+class Places:
+    """The texts of one snapshot, each compiled again and searched for the code of its functions."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._texts: dict[CellText, int] = {}
+        self._found: dict[tuple[int, bool], dict[_Signature, Path]] = {}
+
+    def texts(self) -> tuple[CellText, ...]:
+        """The texts, in the order of their numbers."""
+        return tuple(self._texts)
+
+    def find(self, code: types.CodeType) -> tuple[int, Path, bool]:
+        """The number of the text that holds this code, the path to it, and whether it is inside another function."""
+        told = self._environment.text_of(code)
+        if told is None or len(told[0]) > LONGEST_TEXT:
+            raise Unkept(f"the function {code.co_qualname} has no source in a cell of this session")
+        text, nested = CellText(*told), "<locals>" in code.co_qualname
+        number = self._texts.setdefault(text, len(self._texts))
+        if (number, nested) not in self._found:
+            self._found[number, nested] = self._all(text, nested)
+        path = self._found[number, nested].get(_signature(code))
+        if path is None:
+            raise Unkept(f"the source of the function {code.co_qualname} is not found in its cell")
+        return number, path, nested
+
+    def _all(self, text: CellText, nested: bool) -> dict[_Signature, Path]:
+        try:
+            whole = self._environment.compile(text.text, "<saved>", text.flags, careful=nested)
+        except SyntaxError:
+            return {}  # a cell of magics, in a session without a wall
+        found: dict[_Signature, Path] = {}
+        for path, code in _functions(whole, ()):
+            found.setdefault(_signature(code), path)
+        return found
+
+
+def _functions(code: types.CodeType, path: Path) -> Iterator[tuple[Path, types.CodeType]]:
+    for number, constant in enumerate(code.co_consts):
+        if type(constant) is types.CodeType:
+            if constant.co_name not in COMPREHENSIONS:
+                yield (*path, number), constant
+            yield from _functions(constant, (*path, number))
+
+
+def _signature(code: types.CodeType) -> _Signature:
+    """Tells the functions of one cell apart, in whatever way it was compiled."""
+    first = (code.co_firstlineno, code.co_firstlineno, 0, 0)
+    spans = (span for span in code.co_positions() if span[0] and span[1] and span[2] is not None and span != first)
+    names = (name for name in (*code.co_varnames, *code.co_freevars) if not name.startswith("."))
+    return code.co_qualname, code.co_firstlineno, next(spans, None), *names

@@ -1,0 +1,97 @@
+"""What a snapshot says in JSON: the texts of cells, and the functions and classes that are made of them.
+
+Whoever restores reads these strictly (`rlm_ipc.messages.read`): they may be anybody's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlm_ipc.messages import Json
+
+
+@dataclass(frozen=True, slots=True)
+class CellText:
+    """A cell, and the ``__future__`` flags that it was compiled with."""
+
+    text: str
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRecord:
+    """A function: its code is at ``path`` among the constants of the text; ``cells`` are its closure.
+
+    ``nested`` functions were made in another function.
+    """
+
+    text: int
+    path: tuple[int, ...]
+    nested: bool
+    cells: tuple[int, ...]
+    name: str
+    qualname: str
+    module: str | None
+    doc: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A class, as a call of a maker."""
+
+    maker: str
+    arguments: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A function in a class: ``wrapper`` is empty, classmethod or staticmethod."""
+
+    name: str
+    wrapper: str
+    function: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnumMember:
+    """A member of an enumeration; its value is plain."""
+
+    name: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRecord:
+    """A class without its values; ``form`` says what makes it, and which of the last fields it needs."""
+
+    name: str
+    qualname: str
+    module: str
+    bases: tuple[Reference, ...]
+    meta: Reference | None
+    form: str
+    methods: tuple[Member, ...] = ()
+    abstract: tuple[str, ...] = ()
+    generic: int = 0
+    fields: tuple[str, ...] = ()
+    options: dict[str, bool] = field(default_factory=dict)
+    members: tuple[EnumMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All of them; ``cells`` counts the variables of closures."""
+
+    texts: tuple[CellText, ...] = ()
+    functions: tuple[FunctionRecord, ...] = ()
+    classes: tuple[ClassRecord, ...] = ()
+    cells: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What comes first in an image: the tables, and the sizes of what follows."""
+
+    tables: Tables
+    values: int
+    buffers: tuple[int, ...]
