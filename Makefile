@@ -180,6 +180,9 @@ $(VENV)/.guided: $(STAMP) tests/fuzz/requirements.txt
 	@$(PIP_INSTALL) --only-binary :all: $(LOCKED) -r tests/fuzz/requirements.txt
 	@touch $@
 
+fuzz-snapshots: $(STAMP)  ## Compare the checker of snapshots in C with its rules in Python (ROUNDS=300000)
+	@RLM_FUZZ_ROUNDS=$(or $(ROUNDS),300000) $(PYTEST) -q -n 0 -o timeout=0 tests/kernel/worker/test_snapshot_checker.py $(ARGS)
+
 fuzz-scan: $(STAMP)  ## Compare scan with Python's re on 50,000 random patterns and texts (ARGS="--pairs 1000 --seed 1")
 	@$(BIN)/python tests/support/scan_pairs.py $(ARGS)
 

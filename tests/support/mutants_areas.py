@@ -137,9 +137,9 @@ AREAS = {
         ),
     ),
     "snapshots": Area(
-        ("kernel/rlm_kernel/worker/snapshot.py", "kernel/rlm_kernel/worker/pickling.py"),
+        ("kernel/rlm_kernel/worker/snapshot.py", "kernel/rlm_kernel/worker/snapshots/image.py"),
         (
-            "tests/kernel/worker/test_snapshot_bounds.py",
+            "tests/kernel/worker/test_snapshot_requests.py",
             f"{TOOLS}/test_snapshot_names.py",
             f"{TOOLS}/test_snapshots.py",
         ),

@@ -46,7 +46,7 @@ async def test_an_answer_that_reads_like_a_failure_is_an_answer(connect_own, own
         await agent("answer_queries", answers={"q_000": "[FAILED:q_000] is how it begins", "q_001": {"error": "no"}})
         assert (await agent.run("good.status, bad.status"))["result"] == "('answered', 'failed')"
         await own.save_session("saves", file, embed=True)
-        await own.restore_session(RestoreSession("", str(file), "restored", ""), ClientInfo(cwd="/"))
+        await own.restore_session(RestoreSession("", str(file), "restored", "", foreign=True), ClientInfo(cwd="/"))
         again = await agent.run("good.status, str(good), bad.status", session="restored")
         assert again["result"] == "('answered', '[FAILED:q_000] is how it begins', 'failed')"
 

@@ -295,7 +295,9 @@ async def test_a_snapshot_holds_text_and_shadow(connect_own, own, tmp_path: Path
         await agent.run("import json as third")
     told = await own.save_session("saved", tmp_path / "x.rlmsnap", embed=True)
     assert (told.not_saved, sorted(told.contexts)) == ((), ["log", "other", "third"])
-    back = await own.restore_session(RestoreSession("", str(tmp_path / "x.rlmsnap"), "copy", ""), handshake)
+    back = await own.restore_session(
+        RestoreSession("", str(tmp_path / "x.rlmsnap"), "copy", "", foreign=True), handshake
+    )
     assert back.not_restored == ()
     async with connect_own("copy") as agent:
         assert (await agent.run("print(log, other(), third.dumps([7]))"))["stdout"] == "[5] 6 [7]\n"

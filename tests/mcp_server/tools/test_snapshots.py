@@ -18,8 +18,9 @@ from waiting import until
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.messages import read
 from rlm_ipc.session_requests import KeepTurn, RestoreSession
+from rlm_ipc.variable_images import LENGTH, MAGIC, of_json, with_header
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.formats.snapshot import Archive, SnapshotRefused
+from rlm_mcp.formats.snapshot import IMAGE, Archive, SnapshotRefused
 from rlm_mcp.formats.trajectory import as_json_lines
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions import saved_variables
@@ -29,6 +30,13 @@ from rlm_memory import queries
 pytestmark = pytest.mark.anyio
 
 HELLO = ClientInfo(cwd="/")
+
+
+def from_file(path: str, session: str = "", policy: str = "") -> RestoreSession:
+    """The request to restore a file that anybody may have written."""
+    return RestoreSession("", path, session, policy, foreign=True)
+
+
 CELLS = """
 import math, json as j, datetime, decimal, fractions, re, enum, pathlib, types, array
 from collections import Counter, deque, OrderedDict, defaultdict
@@ -75,7 +83,7 @@ asked, later = llm_query('why?'), llm_query('when?')
 ---
 def make():
     return lambda: 1
-stream, inner, lock = (n for n in range(3)), make(), types.MethodType(make, 1)
+stream, inner = (n for n in range(3)), make()
 """.strip("\n").split("\n---\n")
 CHECKS = """
 math.pi > 3, j.dumps(1)
@@ -129,12 +137,12 @@ async def test_a_session_comes_back_from_a_file_on_another_machine(connect_own, 
         saved = await own.save_session("first", file, embed=True)
         await agent("end_session")
     assert saved.contexts == ("log",)
-    assert set(reasons(saved.not_saved)) == {"stream", "inner", "lock"}
+    assert set(reasons(saved.not_saved)) == {"stream"}
     assert "generator" in reasons(saved.not_saved)["stream"]
     async with elsewhere() as (other, connect):
-        answer = await other.restore_session(RestoreSession("", str(file), "second", ""), HELLO)
+        answer = await other.restore_session(from_file(str(file), "second", ""), HELLO)
         assert answer.pending_llm_queries == ("q_001",)
-        assert set(reasons(answer.not_restored)) == {"stream", "inner", "lock"}
+        assert set(reasons(answer.not_restored)) == {"stream"}
         assert [row.code for row in other.list_journal("second")] == CELLS
         async with connect("second") as agent:
             await checked(agent)
@@ -154,7 +162,7 @@ async def test_saving_again_does_not_need_the_first_life(connect_own, own, tmp_p
         await agent.run("n = len(log['lines'])")
         saved = await own.save_session("s", file, embed=False)
     assert saved.bytes < 10_000
-    answer = await own.restore_session(RestoreSession("", str(file), "copy", ""), HELLO)
+    answer = await own.restore_session(from_file(str(file), "copy", ""), HELLO)
     assert answer.contexts == ("log",)
     async with connect_own("copy") as agent:
         assert (await agent.run("n, log['line_count']"))["result"] == "(50000, 50000)"
@@ -174,7 +182,7 @@ async def test_a_file_fills_no_session_beyond_its_quota(connect_own, own, tmp_pa
         for name in "abc":
             await agent("load_context", name=name, content=name * 400)
         await own.save_session("s", file, embed=True)
-    request = RestoreSession("", str(rewrite(file, forged, change)), "copy", str(small))
+    request = from_file(str(rewrite(file, forged, change)), "copy", str(small))
     answer = await own.restore_session(request, HELLO)
     assert answer.contexts == ("a", "b")
     assert "800 bytes held, 400 more requested" in reasons(answer.not_restored)["c"]
@@ -190,11 +198,11 @@ async def test_texts_that_are_not_on_this_machine_are_named(connect_own, own, el
         await agent.run("n, text = 1, log['content']")
         await own.save_session("s", file, embed=False)
     async with elsewhere() as (other, _connect):
-        answer = await other.restore_session(RestoreSession("", str(file), "", ""), HELLO)
+        answer = await other.restore_session(from_file(str(file), "", ""), HELLO)
     assert (answer.variables, answer.contexts) == (("n",), ())
     said = reasons(answer.not_restored)
     assert "load it again" in said["log"]
-    assert "'log', which was not restored" in said["text"]
+    assert "the context 'log', which is not loaded" in said["text"]
 
 
 async def test_a_parquet_file_is_there_again_where_it_still_is(connect_own, own, elsewhere, tmp_path: Path) -> None:
@@ -206,9 +214,9 @@ async def test_a_parquet_file_is_there_again_where_it_still_is(connect_own, own,
         await agent.run("n = 1")
         await own.save_session("first", file, embed=True)
     async with elsewhere() as (other, _connect):
-        answer = await other.restore_session(RestoreSession("", str(file), "", ""), HELLO)
+        answer = await other.restore_session(from_file(str(file), "", ""), HELLO)
         assert "load it again" in reasons(answer.not_restored)["table"]
-    assert (await own.restore_session(RestoreSession("", str(file), "copy", ""), HELLO)).contexts == ("table",)
+    assert (await own.restore_session(from_file(str(file), "copy", ""), HELLO)).contexts == ("table",)
     async with connect_own("copy") as agent:
         assert (await agent("query", name="table", sql="SELECT sum(n) FROM table"))["error"] == "invalid_query"
         assert (await agent("query", name="table", sql='SELECT sum(n) FROM "table"'))["rows"] == [[3]]
@@ -257,7 +265,7 @@ async def test_a_snapshot_is_replaced_whole_or_not_at_all(connect_own, own, tmp_
         with pytest.raises(ToolFault, match="no kernel now"):
             await own.save_session("s", None, embed=True)
     folder = Path(first.file).parent
-    assert [path.name for path in folder.iterdir()] == ["s.rlmsnap"]
+    assert sorted(path.name for path in folder.iterdir()) == ["key", "s.rlmsnap"]
 
 
 async def test_a_session_with_something_in_it_is_not_overwritten(connect_own, own, tmp_path: Path) -> None:
@@ -288,71 +296,69 @@ def rewrite(source: Path, target: Path, change) -> Path:
     return target
 
 
-class Runs:
-    """Pickles as a call of whatever it was given."""
-
-    def __init__(self, function, *arguments) -> None:
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
-
-
-def changes_a_class() -> bytes:
-    """A pickle that builds ``Fraction`` itself: an attribute of a library's class would change."""
-    return b"\x80\x05cfractions\nFraction\n(N}\x8c\x04evil\x8c\x01xstb."
-
-
 HOSTILE = {
-    "calls the system": pickle.dumps(Runs(os.system, "touch /tmp/rlm-owned")),
-    "evaluates": pickle.dumps(Runs(eval, "1")),
-    "imports": pickle.dumps(Runs(__import__, "os")),
-    "gets attributes": pickle.dumps(Runs(getattr, "", "join")),
-    "makes classes": pickle.dumps(Runs(type, "T", (), {})),
-    "reads our modules": b"\x80\x05crlm_kernel.image.pickling\nimportlib\n.",
-    "walks a dotted name": b"\x80\x05cfractions\nFraction.__class__\n.",
-    "changes a class": changes_a_class(),
-    "is cut": pickle.dumps([1, 2, 3])[:-2],
-    "is no pickle": b"rubbish",
-    "refers outside": b"\x80\x05X\x01\x00\x00\x00aQ.",
-    "names what is not there": b"\x80\x05crlm_kernel.image.pickling\nnamed\nX\x01\x00\x00\x00z\x85R.",
-    "needs much memory": b"\x80\x05\x8e" + (1 << 40).to_bytes(8, "little") + b"x.",
+    "calls the system": pickle.dumps({"v": os.getpid}, 5),
+    "is cut": of_json({"v": [1, 2, 3]})[:-2],
+    "is no image": b"rubbish",
+    "needs much memory": with_header({"tables": {}, "values": 1 << 40, "buffers": []}),
+    "has a deep header": MAGIC + LENGTH.pack(100_000) + b"[" * 100_000,
 }
 
 
-async def test_hostile_variables_are_refused_one_by_one(connect_own, own, tmp_path: Path) -> None:
-    """Bytes that anybody may have made: none is carried out, each is named, the sound variable comes back."""
+@pytest.mark.parametrize("hostile", HOSTILE)
+async def test_an_image_that_anybody_may_have_made_is_refused(connect_own, own, tmp_path: Path, hostile: str) -> None:
+    """Nothing of it is done, and the reason is told; contexts come back, and the session works."""
     sound = tmp_path / "sound.rlmsnap"
     async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
         await agent.run("good = [1]")
         await own.save_session("s", sound, embed=True)
 
     def plant(manifest, members) -> None:
-        for number, data in enumerate(HOSTILE.values()):
-            members[f"variables/h{number}.pickle"] = data
-            manifest["files"][f"variables/h{number}.pickle"] = {}
-            manifest["variables"].append({"name": f"h{number}", "type": "x", "file": f"variables/h{number}.pickle"})
-        for name in ("_private", "print(1)", "In", "llm_query", "class"):
-            members[f"variables/{name}"] = pickle.dumps(1)
-            manifest["files"][f"variables/{name}"] = {}
-            manifest["variables"].append({"name": name, "type": "int", "file": f"variables/{name}"})
-        manifest["code"] += [
-            {"name": "bad", "source": "import subprocess"},
-            {"name": "worse", "source": "worse = ().__class__.__base__.__subclasses__()"},
-            {"name": "ends", "source": "raise SystemExit"},
-            {"name": "broken", "source": "def ("},
-        ]
+        members[IMAGE] = HOSTILE[hostile]
 
-    answer = await own.restore_session(
-        RestoreSession("", str(rewrite(sound, tmp_path / "h", plant)), "victim", ""), HELLO
-    )
-    said = reasons(answer.not_restored)
-    assert answer.variables == ("good",)
-    expected = {f"h{number}" for number in range(len(HOSTILE))} | {"bad", "worse", "ends", "broken"}
-    assert set(said) == expected | {"_private", "print(1)", "In", "llm_query", "class"}
-    assert not Path("/tmp/rlm-owned").exists()
+    answer = await own.restore_session(from_file(str(rewrite(sound, tmp_path / "h", plant)), "victim"), HELLO)
+    assert (answer.variables, answer.contexts) == ((), ("log",))
+    assert set(reasons(answer.not_restored)) == {"(variables)"}
     async with connect_own("victim") as agent:
-        assert (await agent.run("good"))["result"] == "[1]"
+        assert (await agent.run("log['content']"))["result"] == "'alpha'"
+
+
+async def test_a_file_that_this_daemon_has_not_sealed_needs_a_word(connect_own, own, elsewhere, tmp_path: Path) -> None:
+    """What another user's daemon wrote, or what was changed since, is restored only when somebody says so."""
+    file = tmp_path / "s.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent.run("good = [1]")
+        await own.save_session("s", file, embed=True)
+    assert (await own.restore_session(RestoreSession("", str(file), "same"), HELLO)).variables == ("good",)
+    changed = rewrite(file, tmp_path / "changed", lambda manifest, _: manifest.update(workspace="/elsewhere"))
+    with pytest.raises(ToolFault, match="was not written by this user's daemon"):
+        await own.restore_session(RestoreSession("", str(changed), "changed"), HELLO)
+    assert (await own.restore_session(from_file(str(changed), "changed"), HELLO)).variables == ("good",)
+    async with elsewhere() as (other, _connect):
+        with pytest.raises(ToolFault, match="was not written"):
+            await other.restore_session(RestoreSession("", str(file), "there"), HELLO)
+        assert (await other.restore_session(from_file(str(file), "there"), HELLO)).variables == ("good",)
+
+
+async def test_what_would_come_back_different_is_named_when_saving(connect_own, own, tmp_path: Path) -> None:
+    """A trial in another kernel finds it while the session is still there; the others are in the file."""
+    file = tmp_path / "s.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent.run("class Odd:\n    n = 0\n    def __hash__(self):\n        Odd.n += 1\n        return 1")
+        await agent.run(
+            "class Equal:\n    apart = True\n    def __hash__(self): return 1\n"
+            "    def __eq__(self, other): return not hasattr(Equal, 'apart')"
+        )
+        await agent.run("odd, two, kept = {Odd(): 1}, {Equal(): 1, Equal(): 2}, [1]")
+        saved = await own.save_session("s", file, embed=True)
+    assert saved.variables == ("kept",)
+    said = reasons(saved.not_saved)
+    assert (set(said), saved.code) == ({"odd", "two"}, ("Odd", "Equal"))
+    assert "does not come back: AttributeError" in said["odd"]
+    assert "different" in said["two"]
+    answer = await own.restore_session(from_file(str(file), "t"), HELLO)
+    assert answer.variables == ("kept",)
 
 
 async def test_the_policy_decides_what_a_file_may_make(connect_own, own, tmp_path: Path) -> None:
@@ -362,11 +368,11 @@ async def test_the_policy_decides_what_a_file_may_make(connect_own, own, tmp_pat
         await agent.run("import pathlib\nplace = pathlib.PosixPath('/etc')\nplain = 1")
         await own.save_session("s", file, embed=True)
         await agent("end_session")
-    answer = await own.restore_session(RestoreSession("", str(file), "s", "strict"), HELLO)
+    answer = await own.restore_session(from_file(str(file), "s", "strict"), HELLO)
     assert (answer.policy, answer.variables) == ("strict", ("plain",))
     assert "'trusted'" in (answer.notice or "")
     assert "does not admit" in reasons(answer.not_restored)["place"]
-    assert "allow-list" in reasons(answer.not_restored)["pathlib"]
+    assert "does not admit" in reasons(answer.not_restored)["pathlib"]
 
 
 DAMAGE = {
@@ -386,19 +392,19 @@ async def test_a_damaged_file_changes_nothing(connect_own, own, tmp_path: Path, 
     instead, part = DAMAGE[damage]
     file.write_bytes(instead or file.read_bytes()[: part and file.stat().st_size // part])
     with pytest.raises(SnapshotRefused, match="nothing was changed"):
-        await own.restore_session(RestoreSession("", str(file), "new", ""), HELLO)
+        await own.restore_session(from_file(str(file), "new", ""), HELLO)
     assert own.sessions.get("new") is None
 
 
 FORGED = {
     "version 1 without a journal": (lambda m, _: (m.update(version=1), m.pop("journal")), "version"),
-    "an unknown version": (lambda m, _: m.update(version=3), "version"),
+    "an unknown version": (lambda m, _: m.update(version=4), "version"),
     "an unknown field": (lambda m, _: m.update(more=1), "more"),
     "another type": (lambda m, _: m.update(session=[1]), "session"),
     "a member that is not listed": (lambda _, files: files.update(extra=b"x"), "members"),
     "a listed member that is missing": (lambda m, _: m["files"].update(gone={}), "members"),
     "a variable without its bytes": (
-        lambda m, _: m["variables"].append({"name": "v", "type": "x", "file": "../../etc/passwd"}),
+        lambda m, _: m["variables"].append({"name": "v", "type": "x"}),
         "is missing",
     ),
     "a digest that is a path": (lambda m, _: m["contexts"][0].update(digest="../../x"), "digest"),
@@ -413,7 +419,7 @@ async def test_a_forged_manifest_is_refused(connect_own, own, tmp_path: Path, fo
         await agent("load_context", name="log", content="alpha")
         await own.save_session("s", sound, embed=True)
     with pytest.raises(SnapshotRefused, match=change[1]):
-        await own.restore_session(RestoreSession("", str(rewrite(sound, tmp_path / "f", change[0])), "new", ""), HELLO)
+        await own.restore_session(from_file(str(rewrite(sound, tmp_path / "f", change[0])), "new", ""), HELLO)
 
 
 async def test_a_snapshot_of_version_1_is_restored(connect_own, own, tmp_path: Path) -> None:
@@ -428,14 +434,15 @@ async def test_a_snapshot_of_version_1_is_restored(connect_own, own, tmp_path: P
     def older(manifest: dict[str, Any], _: dict[str, bytes]) -> None:
         policy = json.loads(manifest["policy_text"])
         policy["doors"] = policy.pop("attachments")
-        manifest.update(version=1, policy_text=json.dumps(policy))
+        manifest.update(version=1, policy_text=json.dumps(policy), code=[{"name": "f", "source": ""}], variables=[])
+        del manifest["seal"]
         for cell in manifest["journal"]:
             cell["door"] = cell.pop("attachment") or "d1"
         for query in manifest["queries"]:
             query["settled_at"] = query.pop("resolved_at")
             del query["asked_by"], query["number"]
 
-    await own.restore_session(RestoreSession("", str(rewrite(sound, tmp_path / "old", older)), "new", ""), HELLO)
+    await own.restore_session(from_file(str(rewrite(sound, tmp_path / "old", older)), "new", ""), HELLO)
     record = await own.record("new")
     assert [cell.code for cell in record.cells] == ["n = llm_query('of code')"]
     session = own.sessions.get("new")
@@ -465,20 +472,21 @@ async def test_a_byte_changed_in_a_member_is_noticed(connect_own, own, tmp_path:
         for name in archive.namelist():
             out.writestr(name, archive.read(name).replace(b"alpha", b"alphb"))
     with pytest.raises(SnapshotRefused, match="does not match the manifest"):
-        await own.restore_session(RestoreSession("", str(forged), "new", ""), HELLO)
+        await own.restore_session(from_file(str(forged), "new", ""), HELLO)
 
 
-async def test_a_large_variable_costs_only_itself(connect_own, own, monkeypatch, tmp_path: Path) -> None:
-    """A session saves what fits; what does not is named. Several rounds bring the many that fit."""
-    monkeypatch.setattr(saved_variables, "_LARGEST_VARIABLE", 3_000_000)
+async def test_variables_come_in_rounds_and_one_that_fails_costs_only_itself(
+    connect_own, own, monkeypatch, tmp_path: Path
+) -> None:
+    """What cannot be saved is named; the others come in several rounds."""
     monkeypatch.setattr(saved_variables, "_ROOM", 1_500_000)
     async with connect_own("s") as agent:
-        await agent.run("huge, small, none = b'x' * 4_000_000, 1, None")
+        await agent.run("running, small, none = (n for n in 'ab'), 1, None")
         await agent.run("a, b, c = (bytes([n]) * 1_000_000 for n in (1, 2, 3))")
         saved = await own.save_session("s", tmp_path / "s.rlmsnap", embed=True)
-    assert "larger than 3,000,000 bytes" in reasons(saved.not_saved)["huge"]
+    assert set(reasons(saved.not_saved)) == {"running"}
     assert set(saved.variables) == {"small", "none", "a", "b", "c"}
-    answer = await own.restore_session(RestoreSession("", str(tmp_path / "s.rlmsnap"), "t", ""), HELLO)
+    answer = await own.restore_session(from_file(str(tmp_path / "s.rlmsnap"), "t", ""), HELLO)
     async with connect_own("t") as agent:
         shown = await agent.run("a[0] + b[0] + c[0], len(a + b + c), none, small")
     assert (shown["result"], answer.variables) == ("(6, 3000000, None, 1)", saved.variables)
@@ -520,7 +528,7 @@ async def test_what_a_model_did_comes_back(connect_own, own, elsewhere, tmp_path
     assert (call["response"], call["prompt_tokens"], call["completion_tokens"]) == ("because", 5, 2)
     async with elsewhere() as (other, connect):
         for _ in range(2):
-            await other.restore_session(RestoreSession("", str(file), "second", ""), HELLO)
+            await other.restore_session(from_file(str(file), "second", ""), HELLO)
             assert await trajectory(other, "second") == before
             async with connect("second") as agent:
                 await agent("end_session")
@@ -543,7 +551,7 @@ async def test_a_snapshot_of_an_earlier_form_is_restored(connect_own, own, elsew
 
     old = rewrite(file, tmp_path / "old.rlmsnap", earlier)
     async with elsewhere() as (other, connect):
-        answer = await other.restore_session(RestoreSession("", str(old), "second", ""), HELLO)
+        answer = await other.restore_session(from_file(str(old), "second", ""), HELLO)
         assert (answer.variables, answer.not_restored) == (("kept",), ())
         async with connect("second") as agent:
             assert (await agent.run("kept[0], llm_answers['q_000']"))["result"] == "('because', 'because')"
@@ -566,7 +574,7 @@ async def test_what_a_provider_had_not_answered_is_answered_after_all(
         await own.save_session("first", file, embed=True)
         await agent("end_session")
     async with elsewhere() as (other, connect):
-        answer = await other.restore_session(RestoreSession("", str(file), "second", str(rules)), HELLO)
+        answer = await other.restore_session(from_file(str(file), "second", str(rules)), HELLO)
         assert answer.pending_llm_queries == ("q_000",)
         async with connect("second") as agent:
             if not provided:

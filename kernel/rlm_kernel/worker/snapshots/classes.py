@@ -16,9 +16,6 @@ from rlm_sandbox.language_wall.registry import dict_of
 FIELD_OPTIONS: Final = ("init", "repr", "hash", "compare", "kw_only")
 DATACLASS_OPTIONS: Final = ("init", "repr", "eq", "order", "unsafe_hash", "frozen", "match_args", "kw_only")
 _PLAIN: Final = (int, str, float, bool, type(None))
-_OF_PROTOCOL: Final = frozenset(
-    "_is_protocol __protocol_attrs__ _is_runtime_protocol __init_subclass__ __non_callable_proto_members__".split()
-)
 _OF_DATACLASS: Final = frozenset({"__hash__", "__repr__", "__eq__", "__replace__"})
 
 
@@ -48,7 +45,7 @@ def form_of(cls: type, names: Names, is_of_cell: Callable[[Any], bool]) -> Form:
         return Form("namedtuple", frozenset(generated), tuple(names["_fields"]), values=dict(names["_field_defaults"]))
     if (slots := names.get("__slots__")) is not None:
         return Form("slots", frozenset({"__slots__"}), (slots,) if isinstance(slots, str) else tuple(slots))
-    return Form("plain", _OF_PROTOCOL & names.keys() - written)
+    return Form("plain", frozenset(name for name in names.keys() - written if _is_of_typing(names[name])))
 
 
 def _enumeration(cls: type[enum.Enum], names: Names, written: set[str]) -> Form:
@@ -99,6 +96,12 @@ def own_fields(cls: type) -> list[tuple[str, dataclasses.Field[Any]]]:
     """The fields that a dataclass declares itself."""
     fields, names = dict_of(cls)["__dataclass_fields__"], dict_of(cls).get("__annotations__", {})
     return [(name, fields[name]) for name in names if name in fields]
+
+
+def _is_of_typing(value: Any) -> bool:
+    """Whether `typing.Protocol` has put it into a class."""
+    function = getattr(value, "__func__", value)
+    return type(function) is types.FunctionType and function.__module__ == "typing"
 
 
 def _is_generated(function: types.FunctionType) -> bool:

@@ -6,12 +6,14 @@ an enumeration, which its own metaclass has to make.
 
 from __future__ import annotations
 
+import abc
 import collections
 import dataclasses
 import enum
+import keyword
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from rlm_kernel.worker.snapshots.classes import DATACLASS_OPTIONS, FIELD_OPTIONS
@@ -79,12 +81,13 @@ class CodeMaker:
             return
         table, fill = (self.functions, self._fill_function) if tag == "fn" else (self.classes, self._fill_class)
         if type(table[number]) is not Unavailable:
-            fill(number, state)  # type: ignore[operator]
+            fill(number, state)
 
     def finish(self) -> None:
-        """Check the classes again, now that they have their values."""
-        for cls in self.classes:
+        """Put the names of the classes in order, and check them again, now that they have their values."""
+        for cls, record in zip(self.classes, self._records, strict=True):
             if type(cls) is not Unavailable:
+                _put_in_order(cls, record.order)
                 register_class(cls)
 
     # -- functions
@@ -204,9 +207,10 @@ class CodeMaker:
                 for constant in function.__code__.co_consts:
                     if type(constant) is Cache and constant.owner is None:
                         constant.owner = cls
-        if record.abstract:
+        if issubclass(type(cls), abc.ABCMeta):  # it has looked for abstract methods before the others were there
             cls.__abstractmethods__ = frozenset(record.abstract)  # type: ignore[attr-defined]
         if record.form == "dataclass":
+            _check_fields(record.fields)
             # Objects may come before the defaults of the fields do, and need its methods: `__hash__`, say.
             _make_dataclass(cls, record, [(name, {}, {}, {}) for name in record.fields])
         register_class(cls)
@@ -217,8 +221,9 @@ class CodeMaker:
         names = names_in(names)
         check_namespace(names, metaclass=issubclass(cls, type))
         if record.form == "dataclass":
-            annotations = names.pop("__annotations__", {})
-            type.__setattr__(cls, "__annotations__", names_in(annotations))
+            annotations = names_in(names.pop("__annotations__", {}))
+            _check_fields(annotations)
+            type.__setattr__(cls, "__annotations__", annotations)
             _make_dataclass(cls, record, _fields(more))
         if record.form == "namedtuple" and names_in(more):
             _set_named_defaults(cls, names_in(more))
@@ -234,7 +239,8 @@ def _or_reason(make: Callable[[Any], Any], record: FunctionRecord | ClassRecord)
 
 
 def _subscribed(base: Any, variables: tuple[Any, ...]) -> Any:
-    return base[variables] if base is typing.Generic else base
+    generic: Any = typing.Generic
+    return generic[variables] if base is generic else base
 
 
 def _pair(reference: Any) -> tuple[str, tuple[Any, ...]]:
@@ -247,6 +253,17 @@ def _is_type(cls: type) -> bool:
 
 def _is_of_library(meta: type) -> bool:
     return meta not in USER and meta.__module__ != "builtins"  # where our stand-in for `type` says that it is
+
+
+def _put_in_order(cls: type, order: tuple[str, ...]) -> None:
+    names, wanted = dict_of(cls), set(order)
+    if [name for name in names if name in wanted] == [name for name in order if name in names]:
+        return
+    for name in order:
+        if name in names:
+            value = names[name]
+            type.__delattr__(cls, name)
+            type.__setattr__(cls, name, value)
 
 
 def _winner(meta: type, bases: tuple[type, ...]) -> type:
@@ -309,8 +326,16 @@ def _fields(state: Any) -> list[tuple[str, Names, Names, Names]]:
         told = {key: value for key, value in names_in(options).items() if key in FIELD_OPTIONS}
         given = {key: value for key, value in names_in(default).items() if key in ("default", "default_factory")}
         found.append((expect(name, str), told, expect(metadata, dict), given))
-    check_namespace(name for name, *_ in found)
+    _check_fields([name for name, *_ in found])
     return found
+
+
+def _check_fields(names: Iterable[str]) -> None:
+    """Refuse what is no name: `dataclasses` writes the names of fields into code."""
+    for name in names:
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise Unkept("a field has a name that is none")
+    check_namespace(names)
 
 
 @trusted

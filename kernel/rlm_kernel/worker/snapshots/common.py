@@ -80,7 +80,7 @@ def _slots_of(cls: type) -> Names:
             for name, value in dict_of(base).items():
                 if type(value) is types.MemberDescriptorType:
                     found.setdefault(name, value)
-    return found
+    return dict(sorted(found.items()))
 
 
 def _static(cls: type, name: str) -> Any:

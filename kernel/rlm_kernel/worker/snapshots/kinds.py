@@ -7,9 +7,7 @@ attribute of a library's object, and no method of a library that pickle would ca
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import functools
 import sys
 import types
 from collections.abc import Callable
@@ -27,13 +25,17 @@ Split = Callable[[Any], tuple[tuple[Any, ...], Any]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How objects of some classes are kept; ``note`` says what of an object is not."""
+    """How objects of some classes are kept; ``note`` says what of an object is not.
+
+    ``module`` is where code imports the classes from: a session that may not import it does not get the objects.
+    """
 
     name: str
     split: Split
     make: Callable[..., Any]
     fill: Callable[[Restorer, Any, Any], None] | None = None
     note: Callable[[Any], str] | None = None
+    module: str = ""
 
 
 TABLE: Final[dict[str, Kind]] = {}
@@ -44,6 +46,17 @@ SINGLE_TYPES: Final = {type(None): "None", type(Ellipsis): "Ellipsis", type(NotI
 """Classes that no module gives, of which there is one object."""
 _LOADERS: Final[dict[str, Callable[[], None]]] = {}
 _OF_PACKAGE: Final[dict[str, str]] = {}
+_HOMES: Final = {
+    "builtins": "",
+    "types": "",
+    "_io": "io",
+    "_thread": "threading",
+    "_contextvars": "contextvars",
+    "_queue": "queue",
+    "pathlib._local": "pathlib",
+    "_pydatetime": "datetime",
+}
+"""The modules that some classes name as their own, and where code imports them from; nothing for what needs none."""
 _loaded: Final[set[str]] = set()
 
 
@@ -56,7 +69,9 @@ def add(
     note: Callable[[Any], str] | None = None,
 ) -> None:
     """Add a kind: ``make`` gets the restorer and the arguments."""
-    TABLE[name] = kind = Kind(name, split, make, fill, note)
+    homes = {str(cls.__module__) for cls in classes}
+    module = "" if len(homes) != 1 else _HOMES.get(home := homes.pop(), home)
+    TABLE[name] = kind = Kind(name, split, make, fill, note, module)
     TYPES.update(dict.fromkeys(classes, kind))
 
 
@@ -91,11 +106,20 @@ def of(value: Any, cls: type) -> Kind | None:
     return TYPES.get(cls)
 
 
-def of_function(function: types.FunctionType) -> Kind | None:
-    """The kind of a function that a library has made around one of the session's."""
-    if function.__code__ is _DISPATCH:
-        return TABLE["singledispatch"]
-    return TABLE["context manager"] if function.__code__ in MANAGERS else None
+def of_function(function: types.FunctionType, given: Callable[[str, str], Any]) -> Kind | None:
+    """The kind of a function that a library has made around one of the session's.
+
+    ``given`` is what a module gives under a name. Its code is known by the maker's: what it says of itself decides
+    nothing.
+    """
+    for module, name in AROUND:
+        try:
+            maker = given(module, name)
+        except Unkept:
+            continue
+        if type(maker) is types.FunctionType and function.__code__ in maker.__code__.co_consts:
+            return TABLE[name]
+    return None
 
 
 def by_name(name: str, import_module: Callable[[str], Any]) -> Kind:
@@ -105,6 +129,8 @@ def by_name(name: str, import_module: Callable[[str], Any]) -> Kind:
         load_package(package)
     if name not in TABLE:
         raise Unkept(f"there is no kind {name[:40]!r}")
+    if (module := TABLE[name].module) and package is None:
+        import_module(module)
     return TABLE[name]
 
 
@@ -122,21 +148,9 @@ def links_of(error: BaseException) -> list[Any] | None:
     return None if cause is None and context is None and not hidden else [cause, context, hidden]
 
 
-@functools.singledispatch
-def _dispatched(_: Any) -> None:
-    pass
-
-
-@contextlib.contextmanager
-def _managed() -> Any:
-    yield
-
-
-@contextlib.asynccontextmanager
-async def _managed_async() -> Any:
-    yield
-
-
-_DISPATCH: Final = _dispatched.__code__  # type: ignore[attr-defined]
-MANAGERS: Final = {_managed.__code__: "contextmanager", _managed_async.__code__: "asynccontextmanager"}
-"""The code of what makes a context manager, and the name of its decorator."""
+AROUND: Final = (
+    ("functools", "singledispatch"),
+    ("contextlib", "contextmanager"),
+    ("contextlib", "asynccontextmanager"),
+)
+"""Decorators of the standard library that make a function, by module and name. The name is also that of their kind."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import operator
@@ -11,7 +10,7 @@ import typing
 from typing import TYPE_CHECKING, Any, Final
 
 from rlm_kernel.worker.snapshots.common import Unkept, expect, names_in, own
-from rlm_kernel.worker.snapshots.kinds import MANAGERS, add, is_enum, links_of
+from rlm_kernel.worker.snapshots.kinds import add, is_enum, links_of
 from rlm_kernel.worker.snapshots.kinds_standard import attributes_in
 
 if TYPE_CHECKING:
@@ -94,22 +93,29 @@ def _fill_dispatch(_: Restorer, value: Any, state: Any) -> None:
         value.register(cls, function)
 
 
+def _decorated(restorer: Restorer, module: str, name: str, function: Any) -> Any:
+    return restorer.environment.external(module, name)(_function(function))
+
+
 add(
     "singledispatch",
     (),
     _split_dispatch,
-    lambda _, default: functools.singledispatch(_function(default)),
+    lambda restorer, default: _decorated(restorer, "functools", "singledispatch", default),
     _fill_dispatch,
 )
-
-
-def _make_manager(_: Restorer, name: Any, function: Any) -> Any:
-    if name not in MANAGERS.values():
-        raise Unkept("there is no such maker of context managers")
-    return getattr(contextlib, name)(_function(function))
-
-
-add("context manager", (), lambda v: ((MANAGERS[v.__code__], v.__wrapped__), None), _make_manager)
+add(
+    "contextmanager",
+    (),
+    lambda v: ((v.__wrapped__,), None),
+    lambda restorer, function: _decorated(restorer, "contextlib", "contextmanager", function),
+)
+add(
+    "asynccontextmanager",
+    (),
+    lambda v: ((v.__wrapped__,), None),
+    lambda restorer, function: _decorated(restorer, "contextlib", "asynccontextmanager", function),
+)
 
 
 def _split_getter(value: Any) -> Any:

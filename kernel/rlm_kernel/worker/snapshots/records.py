@@ -62,7 +62,10 @@ class EnumMember:
 
 @dataclass(frozen=True, slots=True)
 class ClassRecord:
-    """A class without its values; ``form`` says what makes it, and which of the last fields it needs."""
+    """A class without its values; ``form`` says what makes it, and which of the last fields it needs.
+
+    ``order`` is that of its methods and values.
+    """
 
     name: str
     qualname: str
@@ -71,6 +74,7 @@ class ClassRecord:
     meta: Reference | None
     form: str
     methods: tuple[Member, ...] = ()
+    order: tuple[str, ...] = ()
     abstract: tuple[str, ...] = ()
     generic: int = 0
     fields: tuple[str, ...] = ()

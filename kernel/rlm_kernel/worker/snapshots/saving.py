@@ -185,7 +185,7 @@ class Saver:
         if (place := self.environment.place_of(function)) is not None:
             return makers.MAKERS[place[0]], place[1]
         if not self._is_of_cell(function):
-            kind = kinds.of_function(function)
+            kind = kinds.of_function(function, self.environment.external)
             if kind is None:
                 raise Unkept(f"the function {function.__module__}.{function.__qualname__} has no source in a cell")
             return self._of_kind(kind, function)
@@ -250,6 +250,7 @@ class Saver:
         made_by = self._reference(meta) if self.environment.is_own_class(meta) else None
         number, names = len(self._classes), dict(dict_of(cls))
         self._remember(cls, makers.cls, number)
+        own_methods: set[str] = set()
         form = form_of(cls, names, self._is_of_cell)
         methods: list[Member] = []
         values: Names = {}
@@ -261,8 +262,11 @@ class Saver:
             function = value.__func__ if wrapper else value
             if self._is_of_cell(function):
                 methods.append(Member(name, wrapper, self._number_of(function)))
+                own_methods.add(name)
             else:
                 values[name] = value
+        if "__doc__" in values:  # it cannot be deleted, and so not be put in its place either
+            values["__doc__"] = values.pop("__doc__")
         self._classes[number] = ClassRecord(
             str(cls.__name__),
             str(cls.__qualname__),
@@ -271,6 +275,7 @@ class Saver:
             made_by,
             form.name,
             tuple(methods),
+            tuple(name for name in names if (name in values or name in own_methods) and name != "__doc__"),
             tuple(sorted(names.get("__abstractmethods__", ()))),
             len(names.get("__parameters__", ())) if "__orig_bases__" in names else 0,
             form.fields,

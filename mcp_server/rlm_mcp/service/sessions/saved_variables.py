@@ -116,7 +116,7 @@ async def _tried(session: Session, told: HandedOut, image: int) -> list[NotKept]
             back = await hand_in(client, kernel, image, [told.size], set(told.shadowed))
             lost = {item.name: item.reason for item in back.failed}
             if "(variables)" in lost:
-                return [NotKept(name, f"it does not come back: {lost['(variables)']}") for name in names]
+                return await _tried_alone(session, client, kernel, names, lost["(variables)"])
             again = await client.digest_variables(kernel, names, each=False)
             if again.whole == told.digest and not lost:
                 return []
@@ -133,6 +133,22 @@ async def _tried(session: Session, told: HandedOut, image: int) -> list[NotKept]
         for name in names
         if name in lost or here.get(name) != there.get(name)
     ]
+
+
+async def _tried_alone(
+    session: Session, client: SupervisorClient, kernel: str, names: Sequence[str], together: str
+) -> list[NotKept]:
+    """Which of the variables keep the others from coming back? Those that do not come back alone, else all."""
+    lost: list[NotKept] = []
+    for name in names:
+        image = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+        try:
+            told = await _take(session, [name], image)
+            back = await hand_in(client, kernel, image, [told.size], {name})
+        finally:
+            os.close(image)
+        lost += [NotKept(name, f"it does not come back: {item.reason}") for item in back.failed[:1]]
+    return lost or [NotKept(name, f"it does not come back: {together}") for name in names]
 
 
 async def hand_in(
