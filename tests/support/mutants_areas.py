@@ -172,7 +172,6 @@ _WINDOW = "high = self._character_start(low, min(high, low + {} * max_chars + {}
 _TOP = 'chain[:0] = store.read(_TOP, of=chain[{}]["tree"])'
 _ROOM = "4 * max_chars + 6 bytes are enough"
 _ZIP = "return [_given_item(name, item) for name, item in zip(order, answers, strict={})]"
-_PICKLING = "kernel/rlm_kernel/worker/pickling.py"
 
 EQUIVALENT: dict[str, str] = {
     f'{_COMPARE}:_free: return "" -> return None': "either says that nothing is looser",
@@ -182,10 +181,6 @@ EQUIVALENT: dict[str, str] = {
         f"{_PEEK}: {_WINDOW.format(8, 8)} -> {_WINDOW.format(*other)}": _ROOM
         for other in (("(8 + 1)", 8), ("(8 - 1)", 8), (8, "(8 + 1)"), (8, "(8 - 1)"))
     },
-    f"{_PICKLING}:_Bounded.__init__: super().__init__() -> pass": "a BytesIO is empty, and works, as it is made",
-    f"{_PICKLING}:_Pickler._array: if value.nbytes > self._limit: -> if (value.nbytes >= self._limit):": (
-        "with its header an array that just fits is too large as well, and the same is said of it"
-    ),
     "kernel/rlm_kernel/supervisor/equipment.py:Equipment.equip: del live.attached[name] -> pass": (
         "a kernel that is told again to let go of a context has let go of it already"
     ),
@@ -201,9 +196,6 @@ EQUIVALENT: dict[str, str] = {
     ),
     f"{SERVICE}/queries/answering.py:QueryService.read: {_ZIP.format(True)} -> {_ZIP.format(False)}": (
         "the ids in order are chosen by being as many as the answers"
-    ),
-    "kernel/rlm_kernel/worker/snapshot.py:_run: wall.prepare(worker.namespace) -> pass": (
-        "a kernel begins with a namespace that was prepared, and no code under the wall can take that away"
     ),
 }
 """Why no test can tell a mutant from the original, by `Mutant.name`."""

@@ -1,4 +1,5 @@
 """Kinds of values: the cell that makes one, and what must be true of it before a snapshot and after."""
+# ruff: noqa: E501
 
 from __future__ import annotations
 

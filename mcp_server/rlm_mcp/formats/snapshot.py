@@ -366,7 +366,7 @@ def _of_this_version(text: bytes) -> bytes:
     return text
 
 
-def _from_version_1(manifest: dict[str, Any]) -> None:
+def _from_version_1(manifest: Any) -> None:
     from rlm_memory.migration import asker_in, policy_renamed  # here: commands need no database for new files
 
     for cell in manifest["journal"]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, mro_of
+from rlm_sandbox.namespaces import Namespace
 
-Names = dict[str, Any]
+Names = Namespace
 
 
 class Unkept(Exception):
@@ -17,6 +18,13 @@ class Unkept(Exception):
 
 class Unavailable(Unkept):
     """The session that restores does not have what a value needs. It costs the variables that need it, no others."""
+
+
+class Making(Protocol):
+    """What a kind needs of the `restoring.Restorer` that has it make an object."""
+
+    environment: Any
+    kept: list[Any]
 
 
 class Lost:

@@ -12,12 +12,9 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rlm_kernel.worker.snapshots.common import Unkept
-
-if TYPE_CHECKING:
-    from rlm_kernel.worker.snapshots.restoring import Restorer
+from rlm_kernel.worker.snapshots.common import Making, Unkept
 
 Split = Callable[[Any], tuple[tuple[Any, ...], Any]]
 """The arguments that make the object, and the state that fills it, None for none."""
@@ -33,7 +30,7 @@ class Kind:
     name: str
     split: Split
     make: Callable[..., Any]
-    fill: Callable[[Restorer, Any, Any], None] | None = None
+    fill: Callable[[Making, Any, Any], None] | None = None
     note: Callable[[Any], str] | None = None
     module: str = ""
 
@@ -65,7 +62,7 @@ def add(
     classes: tuple[type, ...],
     split: Split,
     make: Callable[..., Any],
-    fill: Callable[[Restorer, Any, Any], None] | None = None,
+    fill: Callable[[Making, Any, Any], None] | None = None,
     note: Callable[[Any], str] | None = None,
 ) -> None:
     """Add a kind: ``make`` gets the restorer and the arguments."""

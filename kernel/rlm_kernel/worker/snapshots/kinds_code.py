@@ -7,19 +7,16 @@ import itertools
 import operator
 import types
 import typing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rlm_kernel.worker.snapshots.common import Unkept, expect, names_in, own
+from rlm_kernel.worker.snapshots.common import Making, Unkept, expect, names_in, own
 from rlm_kernel.worker.snapshots.kinds import add, is_enum, links_of
 from rlm_kernel.worker.snapshots.kinds_standard import attributes_in
-
-if TYPE_CHECKING:
-    from rlm_kernel.worker.snapshots.restoring import Restorer
 
 # -- what the library makes of functions
 
 
-def _update(_: Restorer, value: Any, state: Any) -> None:
+def _update(_: Making, value: Any, state: Any) -> None:
     value.__dict__.update(attributes_in(state))
 
 
@@ -46,7 +43,7 @@ add("classmethod", (classmethod,), lambda v: ((v.__func__,), None), lambda _, on
 add("staticmethod", (staticmethod,), lambda v: ((v.__func__,), None), lambda _, one: staticmethod(one))
 
 
-def _make_cached(_: Restorer, name: Any, function: Any) -> Any:
+def _make_cached(_: Making, name: Any, function: Any) -> Any:
     made: functools.cached_property[Any] = functools.cached_property(_function(function))
     made.__set_name__(object, expect(name, str))
     return made
@@ -62,7 +59,7 @@ def _split_cache(value: Any) -> Any:
     return (told["maxsize"], told["typed"], value.__wrapped__), extra
 
 
-def _make_cache(_: Restorer, size: Any, typed: Any, function: Any) -> Any:
+def _make_cache(_: Making, size: Any, typed: Any, function: Any) -> Any:
     decorate = functools.lru_cache(None if size is None else expect(size, int), expect(typed, bool))
     return decorate(function)
 
@@ -70,7 +67,7 @@ def _make_cache(_: Restorer, size: Any, typed: Any, function: Any) -> Any:
 _COPIED: Final = frozenset({"__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__"})
 
 
-def _fill_cache(_: Restorer, value: Any, state: Any) -> None:
+def _fill_cache(_: Making, value: Any, state: Any) -> None:
     names = names_in(state)
     copied = {name: names.pop(name) for name in _COPIED & names.keys()}
     value.__dict__.update(attributes_in(names) | copied)
@@ -87,13 +84,13 @@ def _split_dispatch(value: Any) -> Any:
     return (value.registry[object],), [pair for pair in value.registry.items() if pair[0] is not object]
 
 
-def _fill_dispatch(_: Restorer, value: Any, state: Any) -> None:
+def _fill_dispatch(_: Making, value: Any, state: Any) -> None:
     for pair in expect(state, list):
         cls, function = expect(pair, tuple)
         value.register(cls, function)
 
 
-def _decorated(restorer: Restorer, module: str, name: str, function: Any) -> Any:
+def _decorated(restorer: Making, module: str, name: str, function: Any) -> Any:
     return restorer.environment.external(module, name)(_function(function))
 
 
@@ -134,7 +131,7 @@ def _split_iterator(value: Any) -> Any:
     return (given[0] if given and given[0] is not None else (), state[0] if state else 0), None
 
 
-def _make_iterator(_: Restorer, over: Any, at: Any) -> Any:
+def _make_iterator(_: Making, over: Any, at: Any) -> Any:
     made: Any = iter(expect(over, *_ITERATED))
     made.__setstate__(expect(at, int))
     return made
@@ -206,7 +203,7 @@ def fill_links(value: Any, links: Any) -> None:
         value.__suppress_context__ = expect(hidden, bool)
 
 
-def _fill_error(_: Restorer, value: Any, state: Any) -> None:
+def _fill_error(_: Making, value: Any, state: Any) -> None:
     names, links = expect(state, tuple)
     value.__dict__.update(attributes_in(names))
     fill_links(value, links)
@@ -215,7 +212,7 @@ def _fill_error(_: Restorer, value: Any, state: Any) -> None:
 add("exception", (), _split_error, lambda _, *given: make_error(*given), _fill_error)
 
 
-def _make_member(_: Restorer, cls: Any, name: Any, value: Any) -> Any:
+def _make_member(_: Making, cls: Any, name: Any, value: Any) -> Any:
     if not (issubclass(type(cls), type) and is_enum(cls)):
         raise Unkept("an enumeration is expected")
     found = cls.__dict__["_member_map_"].get(name) if type(name) is str else None
@@ -232,7 +229,7 @@ def _split_variable(value: typing.TypeVar) -> Any:
     return (value.__name__, bound, limits, value.__covariant__, value.__contravariant__), None
 
 
-def _make_variable(_: Restorer, name: Any, bound: Any, limits: Any, covariant: Any, contravariant: Any) -> Any:
+def _make_variable(_: Making, name: Any, bound: Any, limits: Any, covariant: Any, contravariant: Any) -> Any:
     return typing.TypeVar(
         expect(name, str),
         *expect(limits, tuple),
@@ -242,7 +239,7 @@ def _make_variable(_: Restorer, name: Any, bound: Any, limits: Any, covariant: A
     )
 
 
-def _subscribed(_: Restorer, origin: Any, given: Any) -> Any:
+def _subscribed(_: Making, origin: Any, given: Any) -> Any:
     given = expect(given, tuple)
     if origin is typing.Union or origin is types.UnionType:
         return typing.Union[given]  # noqa: UP007
@@ -257,7 +254,7 @@ add("type variable", (typing.TypeVar,), _split_variable, _make_variable)
 add("alias", (types.GenericAlias, type(typing.Optional[int]), type(typing.List[int])), _split_alias, _subscribed)  # noqa: UP006, UP045
 
 
-def _join(_: Restorer, given: Any) -> Any:
+def _join(_: Making, given: Any) -> Any:
     return functools.reduce(operator.or_, expect(given, tuple))
 
 

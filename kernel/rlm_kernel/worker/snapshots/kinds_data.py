@@ -6,14 +6,11 @@ import functools
 import pickle
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rlm_kernel.worker.snapshots import kinds_pandas
-from rlm_kernel.worker.snapshots.common import Unkept, expect
+from rlm_kernel.worker.snapshots.common import Making, Unkept, expect
 from rlm_kernel.worker.snapshots.kinds import add, add_package
-
-if TYPE_CHECKING:
-    from rlm_kernel.worker.snapshots.restoring import Restorer
 
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 _BIT_GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
@@ -73,7 +70,7 @@ def _owner_of(value: Any) -> Any:
     return base if base.nbytes <= _MOST_SHARED * value.nbytes + 4096 else None
 
 
-def _make_array(_: Restorer, form: Any, *given: Any) -> Any:
+def _make_array(_: Making, form: Any, *given: Any) -> Any:
     makers: dict[str, Callable[..., Any]] = {"objects": _objects, "view": _view_of, "array": _whole}
     return makers[expect(form, str)](*given)
 
@@ -109,7 +106,7 @@ def _objects(shape: Any) -> Any:
     return _numpy().empty(sizes_of(shape), object)
 
 
-def _fill_objects(_: Restorer, value: Any, items: Any) -> None:
+def _fill_objects(_: Making, value: Any, items: Any) -> None:
     if value.dtype != object or value.size != len(expect(items, list)):
         raise Unkept("the items of an array do not fit it")
     flat = value.reshape(-1)
@@ -117,17 +114,17 @@ def _fill_objects(_: Restorer, value: Any, items: Any) -> None:
         flat[number] = item
 
 
-def _make_masked(_: Restorer, data: Any, mask: Any, fill_value: Any) -> Any:
+def _make_masked(_: Making, data: Any, mask: Any, fill_value: Any) -> Any:
     return _numpy().ma.array(expect(data, _numpy().ndarray), mask=expect(mask, _numpy().ndarray), fill_value=fill_value)
 
 
-def _make_generator(_: Restorer, source: Any) -> Any:
+def _make_generator(_: Making, source: Any) -> Any:
     if source not in _BIT_GENERATORS:
         raise Unkept("there is no such generator")
     return _numpy().random.Generator(getattr(_numpy().random, source)(0))
 
 
-def _fill_generator(_: Restorer, value: Any, state: Any) -> None:
+def _fill_generator(_: Making, value: Any, state: Any) -> None:
     value.bit_generator.state = expect(state, dict)  # the wall has put a check of the positions there
 
 
@@ -136,7 +133,7 @@ def _split_state(value: Any) -> Any:
     return (), (key, int(position), int(has_gauss), float(gauss))
 
 
-def _fill_state(_: Restorer, value: Any, state: Any) -> None:
+def _fill_state(_: Making, value: Any, state: Any) -> None:
     key, position, has_gauss, gauss = expect(state, tuple)
     numbers = tuple(expect(number, int) for number in (position, has_gauss))
     value.set_state(("MT19937", expect(key, _numpy().ndarray), *numbers, expect(gauss, float)))
@@ -214,7 +211,7 @@ def from_ipc(data: Any) -> Any:
 def _load_pyarrow() -> None:
     pa = sys.modules["pyarrow"]
 
-    def first_batch(_: Restorer, data: Any) -> Any:
+    def first_batch(_: Making, data: Any) -> Any:
         table = from_ipc(data).combine_chunks()
         batches = table.to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

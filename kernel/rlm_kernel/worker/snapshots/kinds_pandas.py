@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rlm_kernel.worker.snapshots.common import Unkept, expect
+from rlm_kernel.worker.snapshots.common import Making, Unkept, expect
 from rlm_kernel.worker.snapshots.kinds import add, load_package
-
-if TYPE_CHECKING:
-    from rlm_kernel.worker.snapshots.restoring import Restorer
 
 NAMES: Final = tuple(
     f"pd {name}"
@@ -49,24 +46,24 @@ def _load_tables() -> None:
         columns = [_values_of(value.iloc[:, number]) for number in range(value.shape[1])]
         return (columns, value.columns, value.index, dict(value.attrs)), None
 
-    def make_frame(_: Restorer, columns: Any, names: Any, index: Any, attrs: Any) -> Any:
+    def make_frame(_: Making, columns: Any, names: Any, index: Any, attrs: Any) -> Any:
         given = {n: pd.Series(column, index=index, copy=False) for n, column in enumerate(expect(columns, list))}
         made = pd.DataFrame(given, index=index, copy=False)
         made.columns = names
         made.attrs.update(expect(attrs, dict))
         return made
 
-    def make_series(_: Restorer, values: Any, index: Any, name: Any, attrs: Any) -> Any:
+    def make_series(_: Making, values: Any, index: Any, name: Any, attrs: Any) -> Any:
         made = pd.Series(values, index=index, name=name, copy=False)
         made.attrs.update(expect(attrs, dict))
         return made
 
-    def make_index(_: Restorer, values: Any, name: Any, kind: Any, frequency: Any) -> Any:
+    def make_index(_: Making, values: Any, name: Any, kind: Any, frequency: Any) -> Any:
         if kind in ("DatetimeIndex", "TimedeltaIndex"):
             return getattr(pd, kind)(values, name=name, freq=None if frequency is None else expect(frequency, str))
         return pd.Index(values, name=name, copy=False)
 
-    def make_multi(_: Restorer, levels: Any, codes: Any, names: Any) -> Any:
+    def make_multi(_: Making, levels: Any, codes: Any, names: Any) -> Any:
         parts = expect(levels, list), expect(codes, list)
         return pd.MultiIndex(*parts, names=expect(names, list), verify_integrity=True)
 
@@ -77,7 +74,7 @@ def _load_tables() -> None:
         options = {name: getattr(value, name) for name in ("as_index", "sort", "group_keys", "observed", "dropna")}
         return (value.obj, keys, options), None
 
-    def make_groups(_: Restorer, frame: Any, keys: Any, options: Any) -> Any:
+    def make_groups(_: Making, frame: Any, keys: Any, options: Any) -> Any:
         told = {name: expect(value, bool) for name, value in expect(options, dict).items()}
         return expect(frame, pd.DataFrame).groupby(expect(keys, str, list), **told)
 
@@ -111,7 +108,7 @@ def _load_arrays() -> None:
     def split_times(value: Any) -> Any:
         return (np.asarray(value.asi8), value.dtype.kind, value.unit, getattr(value.dtype, "tz", None)), None
 
-    def make_times(_: Restorer, numbers: Any, kind: Any, unit: Any, zone: Any) -> Any:
+    def make_times(_: Making, numbers: Any, kind: Any, unit: Any, zone: Any) -> Any:
         if kind not in ("M", "m") or unit not in _UNITS:
             raise Unkept("an array of times has a unit that is none")
         plain = expect(numbers, np.ndarray).view(f"{kind}8[{unit}]")
@@ -120,15 +117,15 @@ def _load_arrays() -> None:
         made = pd.DatetimeIndex(plain)
         return made.array if zone is None else made.tz_localize("UTC").tz_convert(zone).array
 
-    def make_masked(_: Restorer, name: Any, values: Any, mask: Any) -> Any:
+    def make_masked(_: Making, name: Any, values: Any, mask: Any) -> Any:
         if name not in _MASKED:
             raise Unkept("there is no such array")
         return getattr(pd.arrays, name)(expect(values, np.ndarray), expect(mask, np.ndarray))
 
-    def make_periods(_: Restorer, numbers: Any, frequency: Any) -> Any:
+    def make_periods(_: Making, numbers: Any, frequency: Any) -> Any:
         return pd.arrays.PeriodArray(expect(numbers, np.ndarray), dtype=pd.PeriodDtype(expect(frequency, str)))
 
-    def make_intervals(_: Restorer, left: Any, right: Any, closed: Any) -> Any:
+    def make_intervals(_: Making, left: Any, right: Any, closed: Any) -> Any:
         return pd.arrays.IntervalArray.from_arrays(left, right, expect(closed, str))
 
     masked = tuple(getattr(pd.arrays, name) for name in _MASKED)
@@ -150,7 +147,7 @@ def _load_text_arrays() -> None:
             return (("text", str(dtype.na_value), dtype.storage), held), None
         return (("arrow",), held), None
 
-    def make_arrow(_: Restorer, form: Any, held: Any) -> Any:
+    def make_arrow(_: Making, form: Any, held: Any) -> Any:
         pa = sys.modules["pyarrow"]
         expect(held, pa.ChunkedArray)
         if form == ("arrow",):
@@ -163,7 +160,7 @@ def _load_text_arrays() -> None:
             )
         return pd.array(held.to_pylist(), dtype=dtype)
 
-    def make_categories(_: Restorer, codes: Any, categories: Any, ordered: Any) -> Any:
+    def make_categories(_: Making, codes: Any, categories: Any, ordered: Any) -> Any:
         return pd.Categorical.from_codes(
             expect(codes, np.ndarray), categories=categories, ordered=expect(ordered, bool)
         )
@@ -188,14 +185,14 @@ def _load_scalars() -> None:
     def number_of(value: Any) -> int:
         return int(value.asm8.view("i8"))
 
-    def make_stamp(_: Restorer, number: Any, unit: Any, zone: Any) -> Any:
+    def make_stamp(_: Making, number: Any, unit: Any, zone: Any) -> Any:
         made = pd.Timestamp(np.datetime64(expect(number, int), expect(unit, str)))
         return made if zone is None else made.tz_localize("UTC").tz_convert(zone)
 
-    def make_missing(_: Restorer, name: Any) -> Any:
+    def make_missing(_: Making, name: Any) -> Any:
         return pd.NaT if name == "NaT" else pd.NA
 
-    def make_dtype(_: Restorer, name: Any, *given: Any) -> Any:
+    def make_dtype(_: Making, name: Any, *given: Any) -> Any:
         if name in _DTYPES and not given:
             return getattr(pd, name)()
         if name == "CategoricalDtype" and len(given) == 2:

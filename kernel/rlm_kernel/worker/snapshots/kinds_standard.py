@@ -22,16 +22,13 @@ import uuid
 import weakref
 import zoneinfo
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
-from rlm_kernel.worker.snapshots.common import Names, Unkept, expect, names_in
+from rlm_kernel.worker.snapshots.common import Making, Names, Unkept, expect, names_in
 from rlm_kernel.worker.snapshots.kinds import BASES, SINGLE_TYPES, TYPES, add
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.names import is_private, may_store
-
-if TYPE_CHECKING:
-    from rlm_kernel.worker.snapshots.restoring import Restorer
 
 
 def attributes_in(state: Any) -> Names:
@@ -52,7 +49,7 @@ def _simple(
 ) -> None:
     """A kind that is made of plain arguments of these types, and of nothing else."""
 
-    def made(_: Restorer, *given: Any) -> Any:
+    def made(_: Making, *given: Any) -> Any:
         return (make or cls)(*(expect(value, *allowed) for value in given))
 
     add(name, (cls,), lambda value: (split(value), None), made)
@@ -96,7 +93,7 @@ def _typecode(code: Any) -> str:
     return code
 
 
-def _view(_: Restorer, data: Any) -> memoryview:
+def _view(_: Making, data: Any) -> memoryview:
     return memoryview(expect(data, bytes, bytearray))
 
 
@@ -112,11 +109,11 @@ add("view", (memoryview,), _split_view, _view)
 # -- collections
 
 
-def _bounded(_: Restorer, most: Any) -> Any:
+def _bounded(_: Making, most: Any) -> Any:
     return collections.deque(maxlen=None if most is None else expect(most, int))
 
 
-def _fill_default(_: Restorer, value: Any, state: Any) -> None:
+def _fill_default(_: Making, value: Any, state: Any) -> None:
     factory, items = expect(state, tuple)
     value.default_factory = factory
     dict.update(value, expect(items, list))
@@ -191,7 +188,7 @@ def _key_of(zone: zoneinfo.ZoneInfo) -> tuple[str]:
 _simple("zone", zoneinfo.ZoneInfo, _key_of, str)
 
 
-def _make_offset(_: Restorer, offset: Any, *name: Any) -> Any:
+def _make_offset(_: Making, offset: Any, *name: Any) -> Any:
     if not name and expect(offset, dt.timedelta) == dt.timedelta(0):
         return dt.UTC
     return dt.timezone(offset, *(expect(part, str) for part in name))
@@ -206,7 +203,7 @@ add("timezone", (dt.timezone,), _split_offset, _make_offset)
 
 
 def _add_clock(cls: Any, parts: str) -> None:
-    def make(_: Restorer, *given: Any) -> Any:
+    def make(_: Making, *given: Any) -> Any:
         *numbers, zone, fold = given
         if zone is not None and not isinstance(zone, dt.tzinfo):
             raise Unkept("a time needs a time zone, or none")
@@ -230,7 +227,7 @@ def _split_match(match: re.Match[Any]) -> Any:
     raise Unkept("a match that was found by an iterator is not kept; keep its groups")
 
 
-def _make_match(_: Restorer, pattern: Any, way: Any, text: Any, start: Any, end: Any) -> Any:
+def _make_match(_: Making, pattern: Any, way: Any, text: Any, start: Any, end: Any) -> Any:
     expect(pattern, re.Pattern)
     if way not in ("match", "search", "fullmatch"):
         raise Unkept("there is no such way to match")
@@ -245,7 +242,7 @@ add("match", (re.Match,), _split_match, _make_match)
 # -- streams in memory
 
 
-def _fill_stream(_: Restorer, value: Any, state: Any) -> None:
+def _fill_stream(_: Making, value: Any, state: Any) -> None:
     content, at = expect(state, tuple)
     value.write(expect(content, str, bytes))
     value.seek(expect(at, int))
@@ -257,7 +254,7 @@ def _split_stream(value: Any) -> Any:
     return (), (value.getvalue(), value.tell())
 
 
-def _make_stream(make: Callable[[], Any], _: Restorer, *closed: Any) -> Any:
+def _make_stream(make: Callable[[], Any], _: Making, *closed: Any) -> Any:
     made = make()
     if closed:
         made.close()
@@ -271,7 +268,7 @@ add("byte stream", (io.BytesIO,), _split_stream, functools.partial(_make_stream,
 # -- numbers of chance
 
 
-def _fill_random(_: Restorer, value: Any, state: Any) -> None:
+def _fill_random(_: Making, value: Any, state: Any) -> None:
     version, numbers, gauss = expect(state, tuple)
     if version != 3 or len(expect(numbers, tuple)) != 625 or any(type(number) is not int for number in numbers):
         raise Unkept("that is not the state of a random generator")
@@ -302,7 +299,7 @@ for _lock, _factory in (("lock", threading.Lock), ("rlock", threading.RLock)):
     )
 
 
-def _make_event(_: Restorer, is_set: Any) -> threading.Event:
+def _make_event(_: Making, is_set: Any) -> threading.Event:
     made = threading.Event()
     if is_set is True:
         made.set()
@@ -312,12 +309,12 @@ def _make_event(_: Restorer, is_set: Any) -> threading.Event:
 add("event", (threading.Event,), lambda v: ((v.is_set(),), None), _make_event)
 
 
-def _fill_queue(_: Restorer, value: Any, items: Any) -> None:
+def _fill_queue(_: Making, value: Any, items: Any) -> None:
     for item in expect(items, list):
         value.put_nowait(item)
 
 
-def _make_queue(cls: Any, _: Restorer, most: Any) -> Any:
+def _make_queue(cls: Any, _: Making, most: Any) -> Any:
     return cls(expect(most, int))
 
 
@@ -346,7 +343,7 @@ def _split_weak(value: Any) -> Any:
     return ((target,), None) if target is not None else _no("the object of a weak reference is gone")
 
 
-def _make_weak(restorer: Restorer, target: Any) -> Any:
+def _make_weak(restorer: Making, target: Any) -> Any:
     restorer.kept.append(target)
     return weakref.ref(target)
 
@@ -360,7 +357,7 @@ def _split_variable(value: Any) -> Any:
     return (value.name, *(() if found is missing else (found,))), None
 
 
-def _make_variable(_: Restorer, name: Any, *value: Any) -> Any:
+def _make_variable(_: Making, name: Any, *value: Any) -> Any:
     made: contextvars.ContextVar[Any] = contextvars.ContextVar(expect(name, str))
     for one in value:
         made.set(one)
@@ -372,7 +369,7 @@ add("context variable", (contextvars.ContextVar,), _split_variable, _make_variab
 # -- XML
 
 
-def _fill_element(_: Restorer, value: Any, state: Any) -> None:
+def _fill_element(_: Making, value: Any, state: Any) -> None:
     value.text, value.tail, children = expect(state, tuple)
     for child in expect(children, list):
         value.append(expect(child, ET.Element))

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import platform
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -42,6 +41,7 @@ from rlm_mcp.service.sessions.saved_rows import (
     turn_row_of,
 )
 from rlm_mcp.service.sessions.saved_variables import SavedVariables, missing, put_back, save_variables
+from rlm_mcp.service.sessions.sealing import key_in
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, journal, queries, sessions
@@ -60,7 +60,6 @@ log = logging.getLogger(__name__)
 SUFFIX = ".rlmsnap"
 _LASTING = "lasting"
 """The folder of snapshots that belong to their sessions."""
-_KEY, _KEY_BYTES = "key", 32
 _PIECE = 1 << 20
 _LASTING_SECONDS = 30.0
 
@@ -96,20 +95,6 @@ class Snapshots:
     def forget(self, session: Session) -> None:
         """Remove what was kept of a session that has ended."""
         self.lasting(session.key).unlink(missing_ok=True)
-
-    def _key(self) -> bytes:
-        """The key with which this user's daemons seal snapshots; made when it is first needed."""
-        path = self._folder / _KEY
-        with suppress(FileNotFoundError):
-            if len(key := path.read_bytes()) == _KEY_BYTES:
-                return key
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        made = self._folder / f"{_KEY}.{os.getpid()}"
-        made.unlink(missing_ok=True)
-        with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(_KEY_BYTES))
-        made.replace(path)
-        return path.read_bytes()
 
     def tidy(self) -> None:
         """Remove what a daemon that was killed has left: half a file, or what it kept of a session that has ended."""
@@ -153,7 +138,7 @@ class Snapshots:
             texts, lost = await asyncio.to_thread(self._contexts, rows, writer, embed)
             manifest = self._manifest(session, saved, texts, lost, writer)
             manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
-            size = await asyncio.to_thread(writer.finish, manifest.sealed(self._key()), target)
+            size = await asyncio.to_thread(writer.finish, manifest.sealed(key_in(self._folder)), target)
             if path is None and session.policy.reopen:
                 self._come_back_to(session, target)
         except OSError as error:
@@ -250,7 +235,7 @@ class Snapshots:
             raise ToolFault("no_snapshot", f"there is no snapshot {path}", "save the session first: rlm-kernel save")
         with await asyncio.to_thread(Archive.open, path) as archive:
             manifest = archive.manifest
-            if manifest.variables and not request.foreign and not manifest.is_sealed(self._key()):
+            if manifest.variables and not request.foreign and not manifest.is_sealed(key_in(self._folder)):
                 raise ToolFault(
                     "foreign_snapshot",
                     f"{path} was not written by this user's daemon, or has been changed since",
