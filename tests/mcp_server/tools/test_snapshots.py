@@ -341,26 +341,6 @@ async def test_a_file_that_this_daemon_has_not_sealed_needs_a_word(connect_own, 
         assert (await other.restore_session(from_file(str(file), "there"), HELLO)).variables == ("good",)
 
 
-async def test_what_would_come_back_different_is_named_when_saving(connect_own, own, tmp_path: Path) -> None:
-    """A trial in another kernel finds it while the session is still there; the others are in the file."""
-    file = tmp_path / "s.rlmsnap"
-    async with connect_own("s") as agent:
-        await agent.run("class Odd:\n    n = 0\n    def __hash__(self):\n        Odd.n += 1\n        return 1")
-        await agent.run(
-            "class Equal:\n    apart = True\n    def __hash__(self): return 1\n"
-            "    def __eq__(self, other): return not hasattr(Equal, 'apart')"
-        )
-        await agent.run("odd, two, kept = {Odd(): 1}, {Equal(): 1, Equal(): 2}, [1]")
-        saved = await own.save_session("s", file, embed=True)
-    assert saved.variables == ("kept",)
-    said = reasons(saved.not_saved)
-    assert (set(said), saved.code) == ({"odd", "two"}, ("Odd", "Equal"))
-    assert "does not come back: AttributeError" in said["odd"]
-    assert "different" in said["two"]
-    answer = await own.restore_session(from_file(str(file), "t"), HELLO)
-    assert answer.variables == ("kept",)
-
-
 async def test_the_policy_decides_what_a_file_may_make(connect_own, own, tmp_path: Path) -> None:
     """A file cannot choose its rules: modules that the session's policy does not admit do not come with it."""
     file = tmp_path / "s.rlmsnap"
