@@ -101,7 +101,8 @@ def path_of(source: str, name: str, nth: int = 0, *, careful: bool = False) -> t
                     yield (*at, number)
                 yield from look(constant, (*at, number))
 
-    return list(look(LAB.environment.compile(source, "<craft>", 0, careful=careful), ()))[nth]
+    found: list[tuple[int, ...]] = list(look(LAB.environment.compile(source, "<craft>", 0, careful=careful), ()))
+    return found[nth]
 
 
 def functions(source: str, *paths: tuple[int, ...], nested: bool = False, cells: int = 0, classes: Any = ()) -> Tables:
@@ -165,7 +166,7 @@ def _opcodes() -> None:
         "has_a_text_of_python_2": b"U\x01a",
         "has_an_integer_as_text": b"I1\n",
     }.items():
-        ATTACKS[name] = functools.partial(raw, body), "True", "default"  # type: ignore[misc]
+        ATTACKS[name] = functools.partial(raw, body), "True", "default"
     ATTACKS["sets_attributes_of_a_function"] = functools.partial(raw, build, tables), "True", "default"
 
 
@@ -194,7 +195,7 @@ def _given() -> None:
         "executes": Calls(exec, "import builtins; builtins.PWNED = 1"),
         "gets_attributes": Calls(getattr, "", "join"),
     }.items():
-        ATTACKS[name] = functools.partial(image, value), "type(v).__name__ != 'Lost'", "default"  # type: ignore[misc]
+        ATTACKS[name] = functools.partial(image, value), "type(v).__name__ != 'Lost'", "default"
 
 
 @attack("True")
@@ -291,14 +292,15 @@ def _classes() -> None:
             functools.partial(image, Make("cls", 0), tables=tables),
             "type(v).__name__ != 'Lost'",
             "default",
-        )  # type: ignore[misc]
+        )
 
 
 def _states() -> None:
     one = Tables(classes=(a_class(),))
     deque = Make("kind", "deque", (None,))
     decoder = Make("ext", "json", "JSONDecoder")
-    slotted, slot = Make("instance", Make("cls", 0)), ({}, {"__class__": Make("builtin", "int")}, None)
+    slotted = Make("instance", Make("cls", 0))
+    slot: Any = ({}, {"__class__": Make("builtin", "int")}, None)
     chance, numbers = Make("kind", "random", ()), (3, (1,) * 625 + (10**9,), None)
     partial = Make("kind", "partial", (Make("builtin", "len"), (), {}))
     for name, value, states, tables in (
