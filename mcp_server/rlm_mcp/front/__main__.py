@@ -71,15 +71,28 @@ class Outlet:
             pass
 
 
-class StdioFront:
-    """One client, from its first line to its last."""
+class Places:
+    """Where this client's daemon listens, and how it is started.
 
-    def __init__(self, path: str, command: Sequence[str], log: str, answers: Answers, lock: str = "") -> None:
+    Raises :class:`~rlm_ipc.discovery.DiscoveryError` when the user's folders cannot be used.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.runtime, self.state = discovery.runtime_folder(), discovery.state_folder()
+        self.socket = socket_path(self.runtime)
+        self.command = daemon_command(sys.executable, self.socket, *arguments)
+        self.log = daemon_log(self.state)
+
+
+class StdioFront:
+    """One client, from its first line to its last. ``arguments`` are those of a daemon that it starts."""
+
+    def __init__(self, arguments: Sequence[str], answers: Answers) -> None:
         self._space = memoryview(bytearray(CHUNK))  # memory made anew for each read would cost page faults
-        self._path = path
-        self._lock = lock
-        self._command = command
-        self._log = log
+        self._arguments = arguments
+        self._answers = answers
+        self._places: Places | None = None
+        self._lock = ""
         self._relay = FrontProxy(answers, to_client=self._to_client, to_daemon=self._to_daemon, start=self._find_daemon)
         self._client_lines = LineSplitter()
         self._stdout = Outlet(STDOUT)
@@ -156,19 +169,32 @@ class StdioFront:
     def _find_daemon(self) -> None:
         """Connect at once when a daemon listens, else start one in a thread and go on."""
         try:
-            sock = discovery.connect(self._path)
-        except discovery.DiscoveryError:
-            sock = None  # the thread meets the same error and reports it
-        if sock is not None:
-            self._started = sock
+            places = self._usable_places()
+            self._started = discovery.connect(places.socket)
+        except discovery.DiscoveryError as error:
+            self._started = str(error)
+        if self._started is not None:
             os.write(self._wake_writer, b"1")
         else:
-            _thread.start_new_thread(self._start_daemon, ())
+            _thread.start_new_thread(self._start_daemon, (places,))
 
-    def _start_daemon(self) -> None:
+    def _usable_places(self) -> Places:
+        """Look for the folders until they can be used: a user may mend them while the client runs."""
+        if self._places is None:
+            self._places = Places(self._arguments)
+            self._answers.path = f"{self._places.state}/front-answers.json"
+            self._lock = life_lock.hold(self._places.runtime)
+        return self._places
+
+    def let_go(self) -> None:
+        """Remove the file that says that this front lives."""
+        if self._places is not None:
+            life_lock.let_go(self._places.runtime, self._lock)
+
+    def _start_daemon(self, places: Places) -> None:
         try:
             self._started = discovery.connect_or_start(
-                self._path, self._command, log=self._log, env=_daemon_environment()
+                places.socket, places.command, log=places.log, env=_daemon_environment()
             )
         except Exception as error:  # whatever it is, the client must hear of it
             self._started = str(error) or repr(error)
@@ -237,7 +263,8 @@ class StdioFront:
             self._find_daemon()
         else:
             self._handshake_tries = 0
-            self._relay.start_failed(f"every daemon ends before it answers; see {self._log}")
+            log = self._places.log if self._places else "its log"
+            self._relay.start_failed(f"every daemon ends before it answers; see {log}")
 
     def _hang_up(self) -> None:
         if self._daemon is not None:
@@ -252,22 +279,18 @@ def _daemon_environment() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Run the front; ``arguments`` are passed on to the daemon if one must be started."""
-    try:
-        runtime, state = discovery.runtime_folder(), discovery.state_folder()
-    except discovery.DiscoveryError as error:
-        print(f"rlm-kernel: {error}", file=sys.stderr)
-        return 1
-    path = socket_path(runtime)
-    command = daemon_command(sys.executable, path, *arguments)
+    """Run the front; ``arguments`` are passed on to the daemon if one must be started.
+
+    No client shows what a server writes to standard error. So a front whose folders cannot be used serves all the
+    same, and answers each call with the reason.
+    """
     first = "" if arguments else FIRST_ANSWERS  # another server than ours would answer differently
-    lock = life_lock.hold(runtime)
-    front = StdioFront(path, command, daemon_log(state), Answers(f"{state}/front-answers.json", first), lock)
+    front = StdioFront(arguments, Answers("", first))
     try:
         front.run()
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         pass  # the client is gone: there is nobody left to tell
-    life_lock.let_go(runtime, lock)
+    front.let_go()
     # A thread may still wait for a daemon to start; the daemon goes on without us.
     os._exit(0)
 

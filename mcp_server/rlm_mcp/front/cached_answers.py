@@ -3,7 +3,7 @@
 Starting a daemon takes a second or two; some clients take their first turn without our tools when
 the handshake and the lists are not answered by then. These answers depend on nothing but the version,
 the protocol and the tool set, so the front remembers them in one small file and lets the daemon confirm
-them once it is up. For a user's very first start the package brings those of the default tool set along.
+them once it is up. For what no daemon has answered yet the package brings the answers of each tool set along.
 
 Standard library only: part of the front.
 """
@@ -29,20 +29,28 @@ REMEMBERED = frozenset({"initialize", "tools/list", "prompts/list", "server/disc
 Some clients show no tool before all of them are answered.
 """
 FIRST_ANSWERS = f"{os.path.dirname(__file__)}/first_answers.json"
-"""The answers of the default tool set, as the daemon of this version gives them: a test compares them."""
+"""What the daemon of this version answers for each tool set; a test compares it.
+
+``answers`` maps a tool set (null: all of them), a protocol version and a method to the result. ``policies`` maps
+the policies of the package that have another tool set than the default one to that.
+"""
+USUAL_TOOLS = "core"
+"""The tool set of a policy that names no other one."""
 _LONGEST_FILE = 4 * 1024 * 1024
 
 
 class Answers:
     """The remembered answers, read from ``path`` on first use. A missing or broken file is an empty one.
 
-    What was never asked before is looked up in ``first``, a file of the same form that is only read.
+    What was never asked before is looked up in ``first``, which has the form of :data:`FIRST_ANSWERS`. It may be wrong
+    for a policy of the user's own; the daemon's answer then replaces it. Without a ``path`` nothing is kept on disk.
     """
 
     def __init__(self, path: str, first: str = "") -> None:
-        self._path = path
+        self.path = path
         self._first = first
         self._results: JsonObject | None = None
+        self._brought: JsonObject | None = None
 
     def key(self, message: JsonObject) -> str | None:
         """Return under which key the answer to a request is kept; ``None``: it is not one to remember."""
@@ -63,8 +71,9 @@ class Answers:
         return json.dumps(parts)
 
     def get(self, key: str) -> Any | None:
-        """Return the remembered result, if there is one."""
-        return self._load().get(key)
+        """Return the remembered result, else the one that the package brings, if there is one."""
+        found = self._load().get(key)
+        return self._first_answer(key) if found is None else found
 
     def put(self, key: str, result: Any) -> bool:
         """Remember a result; false when it was known already."""
@@ -80,16 +89,31 @@ class Answers:
 
     def _load(self) -> JsonObject:
         if self._results is None:
-            self._results = _read(self._first) | _read(self._path)
+            self._results = _read(self.path) if self.path else {}
         return self._results
+
+    def _first_answer(self, key: str) -> Any | None:
+        if self._brought is None:
+            self._brought = _read(self._first) if self._first else {}
+        _, tools, policy, protocol, method = json.loads(key)
+        tool_sets = (tools, self._brought.get("policies", {}).get(policy, USUAL_TOOLS), None)
+        answers = self._brought.get("answers", {})
+        return next((answers[k] for t in tool_sets if (k := first_key(t, protocol, method)) in answers), None)
 
     def _save(self, results: JsonObject) -> None:
         """Write the file in one step; failing to is no reason to fail a client."""
-        temporary = f"{self._path}.{os.getpid()}"
+        if not self.path:
+            return
+        temporary = f"{self.path}.{os.getpid()}"
         with suppress(OSError):
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(json.dumps(results).encode())
-            os.replace(temporary, self._path)
+            os.replace(temporary, self.path)
+
+
+def first_key(tool_set: str | None, protocol: str | None, method: str) -> str:
+    """Return under which key :data:`FIRST_ANSWERS` has an answer."""
+    return json.dumps([tool_set, protocol, method])
 
 
 def _read(path: str) -> JsonObject:

@@ -55,14 +55,22 @@ OWN_ID = "rlm-front/"
 class PendingRequest:
     """A request that waits for the daemon: what to call it, and its line if it may be asked again.
 
-    ``subscribes`` is the message, if it is one about a subscription.
+    ``subscribes`` is the message, if it is one about a subscription; ``is_call``: it calls a tool.
     """
 
-    def __init__(self, label: str, line: bytes | None, key: str | None, subscribes: JsonObject | None = None) -> None:
+    def __init__(
+        self,
+        label: str,
+        line: bytes | None,
+        key: str | None,
+        subscribes: JsonObject | None = None,
+        is_call: bool = False,
+    ) -> None:
         self.label = label
         self.line = line
         self.key = key
         self.subscribes = subscribes
+        self.is_call = is_call
 
 
 class FrontProxy:
@@ -119,7 +127,7 @@ class FrontProxy:
     def _long_line(self, line: bytes) -> None:
         found, request_id = edge_id(line[:4096], line[-4096:])
         if found and _is_id(request_id) and b'"result"' not in line[:4096]:
-            self._asked[request_id] = PendingRequest("a call with a long argument", None, None)
+            self._asked[request_id] = PendingRequest("a call with a long argument", None, None, is_call=True)
             self._send(line)
         else:
             self._message(line, parse(line))
@@ -144,7 +152,8 @@ class FrontProxy:
             return
         again = line if method in REPEATABLE else None
         subscribes = message if method in _SUBSCRIBES else None
-        self._asked[request_id] = PendingRequest(_label(method, message), again, key, subscribes)
+        is_call = method == "tools/call"
+        self._asked[request_id] = PendingRequest(_label(method, message), again, key, subscribes, is_call)
         self._send(line)
 
     def _notification(self, line: bytes, message: JsonObject, method: str) -> None:
@@ -262,13 +271,19 @@ class FrontProxy:
     # --- when there is no daemon ------------------------------------------------------------------
 
     def start_failed(self, reason: str) -> None:
-        """No daemon could be started: answer everything that waits, try again when the next call comes."""
+        """No daemon could be started: answer everything that waits, try again when the next call comes.
+
+        A call gets a result that says why, because the agent sees that; few clients show an error of the protocol.
+        """
         self.state = DOWN
         self.waiting.clear()
         asked, self._asked = self._asked, {}
         for request_id, request in asked.items():
             message = f"{request.label} was not done: {reason}"
-            self._to_client(error_line(request_id, DAEMON_LOST, message, retryable=True))
+            if request.is_call:
+                self._to_client(_failed_call(request_id, message))
+            else:
+                self._to_client(error_line(request_id, DAEMON_LOST, message, retryable=True))
 
     def daemon_lost(self) -> None:
         """The daemon is gone: report or repeat what it was working on, and start another after a crash."""
@@ -300,6 +315,17 @@ def _lost(label: str) -> str:
         f"{label} was lost: the rlm-kernel daemon ended before it answered; it may or may not have been "
         "done. Another daemon serves the next call: see what is there with list_vars, then call again"
     )
+
+
+def _failed_call(request_id: str | int, message: str) -> bytes:
+    """Return the result of a call that no daemon has seen, in the form of a refused one."""
+    fault = {
+        "error": "daemon_not_started",
+        "message": message,
+        "hint": "tell your user: `rlm-kernel doctor` shows what is wrong; the next call tries again",
+    }
+    result = {"content": [{"type": "text", "text": json.dumps(fault)}], "isError": True, "resultType": "complete"}
+    return _line({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
 def _label(method: str, message: JsonObject) -> str:
