@@ -57,6 +57,8 @@ sessions = Table(
     Column("last_used_at", Float, nullable=False),
     # When a session that rests ends; empty: not by itself.
     Column("kept_until", Float),
+    # Why the variables of a session that rests could not be saved; empty: they were, or there were none.
+    Column("unsaved", Text),
     # The policy as content, and where it was read: it is never read there again. Empty in rows of earlier versions.
     Column("policy_text", Text),
     Column("policy_digest", Text),

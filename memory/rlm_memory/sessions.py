@@ -105,7 +105,8 @@ class SessionRow:
     ``policy_digest``; ``family_text`` is what the first session had of which this one is a fork. Rows of earlier
     versions have no contents.
 
-    ``kept_until`` is when a session that rests ends; None: not by itself.
+    ``kept_until`` is when a session that rests ends; None: not by itself. ``unsaved`` is why its variables could not be
+    saved when it began to rest; None: they were, or there were none.
     """
 
     key: int
@@ -117,6 +118,7 @@ class SessionRow:
     created_at: float
     last_used_at: float
     kept_until: float | None = None
+    unsaved: str | None = None
     policy_text: str | None = None
     policy_digest: str | None = None
     family_text: str | None = None
@@ -199,7 +201,8 @@ def open_session(
         if row is not None and row.state is SessionStatus.ACTIVE:
             return row
         if row is not None:
-            woken = {"state": SessionStatus.ACTIVE.value, "kept_until": None, "last_used_at": now}
+            waking = {"kept_until": None, "unsaved": None, "last_used_at": now}
+            woken = {"state": SessionStatus.ACTIVE.value, **waking}
             connection.execute(update(table).where(table.c.key == row.key).values(**woken))
             return get(store, session)
         connection.execute(
@@ -249,10 +252,13 @@ def touch(store: Store, session: int, now: float) -> None:
         connection.execute(update(table).where(table.c.key == session).values(last_used_at=now))
 
 
-def rest(store: Store, session: int, until: float | None) -> None:
-    """Let the session rest, with all that it owns, until it is used again; it ends at ``until``, if that is given."""
+def rest(store: Store, session: int, until: float | None, unsaved: str | None = None) -> None:
+    """Let the session rest, with all that it owns, until it is used again; it ends at ``until``, if that is given.
+
+    ``unsaved`` is why its variables could not be saved.
+    """
     with store.transaction() as connection:
-        resting = {"state": SessionStatus.RESTING.value, "kept_until": until}
+        resting = {"state": SessionStatus.RESTING.value, "kept_until": until, "unsaved": unsaved}
         connection.execute(update(table).where(table.c.key == session).values(**resting))
 
 

@@ -37,7 +37,7 @@ You work with the context kernel: large texts live in a shared Python session, a
 6. Code that runs longer than a call may block returns {"status": "running", "run": "r7"}: call `wait(run="r7")`.
 7. To share a text with another session, `register_handle("prod_log")` returns a handle. It works there in place
    of a name.
-8. Unload when done: `unload("prod_log")`. A session that nobody uses for some minutes is removed anyway.
+8. Unload when done: `unload("prod_log")`. A session that nobody uses for hours is set aside, and later removed.
 
 Limits: 100 MB of loaded text per session, 60 seconds and 1 MB of output per cell. Errors say what to do next.
 """

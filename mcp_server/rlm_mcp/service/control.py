@@ -59,15 +59,10 @@ class SessionControl:
 
     def _kept_until(self, session: Session) -> dict[str, str | None]:
         """Until when what the session holds is kept if nobody uses it; None: until somebody ends it."""
-        limits = session.policy.limits
-        idle = session.last_used + limits.idle_seconds
-        if session.policy.reopen:
-            return {"variables": None, "texts_and_queries": None}
-        if self._sessions.comes_back(session):
-            return {"variables": moment(idle), "texts_and_queries": None}
-        pending = queries.pending_ids(self._store, session.key)
-        until = idle + (limits.unanswered_seconds if pending else 0.0)
-        return {"variables": moment(idle), "texts_and_queries": moment(until)}
+        idle = session.last_used + session.policy.limits.idle_seconds
+        until = self._sessions.rests_until(session, idle)
+        kept = None if until is None else moment(until)
+        return {"variables": kept if session.policy.reopen else moment(idle), "texts_and_queries": kept}
 
     def resting(self) -> list[RestingSession]:
         """The sessions that have idled away and are kept: with what, and until when (None: until somebody ends it)."""

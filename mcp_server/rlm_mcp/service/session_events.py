@@ -99,8 +99,12 @@ class Events:
         self._parts.providers.drop(session)
         self._parts.budgets.forget(session.key)
         self._parts.journal.forget(session.key)
-        self._parts.snapshots.forget(session)
+        self._parts.snapshots.forget(session.key)
         self._parts.attachments.withdraw(session)
+
+    def ended_at_rest(self, row: SessionRow) -> None:
+        """Remove what was saved of a session that nobody has used again."""
+        self._parts.snapshots.forget(row.key)
 
     def rests(self, session: Session) -> None:
         """Stop what is under way for a session that begins to rest, and write down what came of it."""

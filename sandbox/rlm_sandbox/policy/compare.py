@@ -169,6 +169,7 @@ RULES: dict[str, Rule] = {
     "limits.query_depth": _at_most("limits.query_depth"),
     "limits.refused_attempts": _at_most("limits.refused_attempts", endless_at_zero=True),
     "limits.idle_seconds": _at_most("limits.idle_seconds"),
+    "limits.rest_seconds": _at_most("limits.rest_seconds"),
     "limits.unanswered_seconds": _at_most("limits.unanswered_seconds"),
     "limits.image_bytes": _at_most("limits.image_bytes"),
     "limits.answer_chars": _at_most("limits.answer_chars"),

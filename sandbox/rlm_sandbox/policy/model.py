@@ -154,7 +154,16 @@ class Limits(_Section):
         description="Attempts refused by the system-call filter and the audit hook together that end the session, with "
         "all it holds. 0: none do; they are counted all the same. Cells that do not compile do not count.",
     )
-    idle_seconds: Seconds = Field(300.0, description="Seconds without a call after which the kernel is ended.")
+    idle_seconds: Seconds = Field(
+        7200.0, description="Seconds without a call after which the kernel ends and the session is set aside, or ends."
+    )
+    rest_seconds: float = Field(
+        604_800.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds for which a session that has been set aside (`reopen`) is kept with its texts and saved "
+        "variables; then they go.",
+    )
     unanswered_seconds: float = Field(
         3600.0,
         ge=0,
@@ -313,7 +322,7 @@ class Policy(_Section):
         "completed cell is lost. Where no copy can be taken, each answer says so.",
     )
     reopen: bool = Field(
-        False,
+        True,
         description="Whether a session is saved before it ends by idling and when the daemon stops, and has its saved "
         "contexts and variables again when it is used after its kernel ended.",
     )

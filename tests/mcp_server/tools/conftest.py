@@ -88,11 +88,11 @@ async def connected(service: Service, mode: str, handshake: ClientInfo, sampling
         yield Agent(client, handshake)
 
 
-def connector(service: Service) -> Connect:
-    """Make the function that connects to ``service``."""
+def connector(service: Service, **usual: str) -> Connect:
+    """Make the function that connects to ``service``; ``usual`` is the environment of every client."""
 
     def connect(session: str = "s", *, mode: str = "auto", cwd: str = "", sampling: Any = None, **env: str) -> Any:
-        environment = {"PARENT_SESSION_ID": session, **env} if session else env
+        environment = {"PARENT_SESSION_ID": session, **usual, **env} if session else {**usual, **env}
         return connected(service, mode, ClientInfo(cwd=cwd, env=environment, pid=os.getpid()), sampling)
 
     return connect
@@ -124,9 +124,10 @@ async def quiet(clock: Clock) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-def connect(quiet: Service) -> Connect:
-    """Connect to the service without kernels."""
-    return connector(quiet)
+def connect(quiet: Service, request: pytest.FixtureRequest) -> Connect:
+    """Connect to the service without kernels; `policy` as for `connect_own`."""
+    mark = request.node.get_closest_marker("policy")
+    return connector(quiet, **({"RLM_KERNEL_POLICY": mark.args[0]} if mark else {}))
 
 
 @pytest.fixture
@@ -178,9 +179,10 @@ async def own(supervisor: None, clock: Clock, tmp_path: Path) -> AsyncIterator[S
 
 
 @pytest.fixture
-def connect_own(own: Service) -> Connect:
-    """Connect to `own`."""
-    return connector(own)
+def connect_own(own: Service, request: pytest.FixtureRequest) -> Connect:
+    """Connect to `own`; the mark `policy` names the policy of sessions that name none."""
+    mark = request.node.get_closest_marker("policy")
+    return connector(own, **({"RLM_KERNEL_POLICY": mark.args[0]} if mark else {}))
 
 
 @pytest.fixture

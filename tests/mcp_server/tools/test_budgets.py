@@ -84,7 +84,7 @@ async def ended(scene: Scene) -> Any:
 
 
 async def expired(scene: Scene) -> Any:
-    scene.clock.now += 301
+    scene.clock.now += 7201
     await (await scene.other("another"))("list_vars")
     return scene.agent
 

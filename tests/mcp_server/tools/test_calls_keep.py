@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.anyio
 
-IDLE = 301.0
+IDLE = 7201.0
 
 
 class Held(http.server.BaseHTTPRequestHandler):

@@ -6,7 +6,7 @@ from waiting import until
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import sessions
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.policy("compat")]  # its sessions idle for five minutes and then end
 
 IDLE, WAITS = 301.0, 3600.0
 TEXT = "line\n" * 50_000
@@ -33,8 +33,8 @@ async def test_texts_of_an_unanswered_query_go_after_a_time_of_their_own(connect
         await other("list_vars")
         assert (stored(own), own.list_resting(), sessions.find(own._store, "asks")) == (0, (), None)
         said = (
-            "the session was not used for 300 s and expired: 1 text (250,000 bytes), its variables and "
-            "1 unanswered query went; load them again"
+            f"the session was not used for 1.1 hours and expired at {moment(clock.now)}: 1 text (250,000 bytes), "
+            "its variables and 1 unanswered query went; load them again"
         )
         listed = await agent("list_vars")
         assert (listed["variables"], listed["notice"]) == ([], said)
@@ -54,10 +54,11 @@ async def test_a_session_without_queries_says_what_went(connect_own, clock) -> N
         clock.now += IDLE
         await other("list_vars")
         said = (await agent.run("1"))["notice"]
-        assert said == "the session was not used for 300 s and expired: 2 texts (7 bytes) went; load them again"
+        idled = f"the session was not used for 5 minutes and expired at {moment(clock.now)}"
+        assert said == f"{idled}: 2 texts (7 bytes) went; load them again"
         clock.now += IDLE
         assert "notice" not in await other("list_vars")
-        assert (await agent("list_vars"))["notice"].endswith("expired: its variables went; load them again")
+        assert (await agent("list_vars"))["notice"].endswith(": its variables went; load them again")
 
 
 async def test_who_comes_back_in_time_is_told_what_went_and_what_stays(connect_own, clock) -> None:
@@ -65,10 +66,12 @@ async def test_who_comes_back_in_time_is_told_what_went_and_what_stays(connect_o
     async with connect_own("asks") as agent, connect_own("other") as other:
         await agent("load_context", name="log", content="x")
         await agent.run("note = llm_query('why?')")
+        began = moment(clock.now + 300)
         clock.now += IDLE
         await other("list_vars")
         listed = await agent("list_vars")
-        said = "the session was not used for 300 s: its variables went, texts and queries stay"
+        idled = f"the session was not used for 5 minutes and rests since {began}"
+        said = f"{idled}: its variables went, texts and queries stay"
         assert ([row["name"] for row in listed["variables"]], listed["notice"]) == (["log"], said)
         assert (await agent.run("print(log['content'])"))["notice"] == said
         assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
@@ -127,3 +130,61 @@ async def test_tidying_frees_what_nobody_can_reach_and_nothing_else(connect_own,
         clock.now += WAITS
         done = await own.tidy()
         assert (done.freed_bytes > len(TEXT), done.resting, stored(own)) == (True, (), 0)
+
+
+HOURS, DAYS = 2 * 3600 + 1.0, 7 * 86_400.0
+"""How long a session of the default policy idles, and how long it is kept after that."""
+
+
+@pytest.mark.policy("default")
+async def test_a_session_that_was_set_aside_goes_on_where_it_was(connect_own, own, clock, gone) -> None:
+    """Its kernel ends after two hours; its variables and texts are there at the next use, which says as of when."""
+    async with connect_own("s") as agent, connect_own("other") as other:
+        await agent("load_context", name="log", content="alpha")
+        assert (await agent.run("kept = [1]; alias = kept"))["success"]
+        pid = (await agent("status"))["kernel"]["pid"]
+        clock.now += HOURS
+        assert await own.sweep() == ["s"]
+        await gone(pid)
+        assert [row.session for row in own.list_resting()] == ["s"]
+        clock.now += DAYS - 10
+        await other("list_vars")
+        answer = await agent.run("kept.append(2); (kept, log['content'])")
+        assert answer["result"] == "([1, 2], 'alpha')"
+        assert "variables are as they were saved at" in answer["notice"]
+        assert (await agent("peek", name="nothing"))["error"] == "variable_not_found"
+        assert "expired" not in agent.text
+
+
+@pytest.mark.policy("default")
+async def test_a_session_that_nobody_wants_back_goes_with_what_was_saved(connect_own, own, clock) -> None:
+    """After seven days nothing of it is left, and who uses its name again is told what went and when."""
+    async with connect_own("s") as agent, connect_own("other") as other:
+        await agent.run("kept = 1")
+        clock.now += HOURS
+        await own.sweep()
+        saved = own.snapshots._folder / "lasting"
+        assert list(saved.iterdir())
+        clock.now += DAYS + 1
+        await other("list_vars")
+        assert list(saved.iterdir()) == []
+        ended = moment(clock.now)
+        answer = await agent.run("kept")
+        assert "NameError" in answer["error"]
+        said = f"the session was not used for 7.1 days and expired at {ended}: its variables went; load them again"
+        assert answer["notice"] == said
+
+
+@pytest.mark.policy("default")
+async def test_variables_that_could_not_be_saved_are_told(connect_own, own, clock) -> None:
+    """A folder that cannot be written: the session rests without its variables, and the next answer says why."""
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="alpha")
+        await agent.run("kept = 1")
+        own.snapshots._folder.mkdir(mode=0o700, exist_ok=True)
+        (own.snapshots._folder / "lasting").write_text("in the way")
+        clock.now += HOURS
+        assert await own.sweep() == ["s"]
+        answer = await agent.run("print(log['content']); kept")
+        assert (answer["stdout"], "NameError" in answer["error"]) == ("alpha\n", True)
+        assert "its variables went because they could not be saved" in answer["notice"]

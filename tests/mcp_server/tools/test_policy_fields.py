@@ -96,7 +96,7 @@ async def come_back(agent: Any, own: Any, clock: Any) -> str:
     await agent.run("kept = 'come back'")
     session = (await agent("status"))["session"]
     await own.save_session(session, None, embed=True)
-    clock.now += 1000
+    clock.now += 7201
     return json.dumps(await agent.run("kept"))
 
 
@@ -109,11 +109,20 @@ async def wait_for_nobody(agent: Any, own: Any, clock: Any) -> str:
     )
 
 
+async def rest_two_minutes(agent: Any, own: Any, clock: Any) -> str:
+    """Idle away, rest, and come back two minutes after that."""
+    await agent.run("kept = 'come back'")
+    for seconds in (7201, 120):
+        clock.now += seconds
+        await own.sweep()
+    return json.dumps(await agent.run("kept"))
+
+
 async def wait_unanswered(agent: Any, own: Any, clock: Any) -> str:
     """Ask what nobody answers, idle away, and come back two minutes after that."""
     await agent("load_context", name="log", content="x")
     await agent.run("llm_query('p')")
-    for seconds in (301, 120):
+    for seconds in (7201, 120):
         clock.now += seconds
         await own.sweep()
     return json.dumps(await agent("list_vars"))
@@ -275,8 +284,9 @@ CASES = [
     Case("limits.query_seconds", 0.1, 60.0, cell("llm_query('slow')"), "BudgetExceeded", "echo: slow",
          {"llm.mode": "provider"}),
     Case("limits.query_depth", 0, 1, cell("rlm_query('p')"), "echo: p", "worked by itself", {"llm.mode": "provider"}),
-    Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here"),
-    Case("limits.unanswered_seconds", 60, 600, wait_unanswered, "expired: 1 text", "its variables went"),
+    Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here", {"reopen": False}),
+    Case("limits.rest_seconds", 60, 600, rest_two_minutes, "NameError", "come back"),
+    Case("limits.unanswered_seconds", 60, 600, wait_unanswered, ": 1 text", "its variables went", {"reopen": False}),
     Case("limits.refused_attempts", 3, 0, cell("import os\nfor _ in range(5):\n    try: os.kill(1, 0)\n"
          "    except PermissionError: pass\n6 * 7"), "session_ended", '"result": "42"', OFF),
     Case("limits.image_bytes", 10, 10_000, show_a_picture, "limits.image_bytes", '"width": 8'),

@@ -15,6 +15,7 @@ from rlm_mcp.service.contexts.names import SessionNames
 from rlm_mcp.service.contexts.sources import Load
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.progress import Progress
+from rlm_mcp.service.sessions.expiry import duration
 from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.text_access import Texts
@@ -42,7 +43,7 @@ class Contexts:
         fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
         if done.has_table:
             fields["files"] = row.metadata["files"]
-        fields["expires_in"] = _expiry(session.policy.limits.idle_seconds)
+        fields["expires_in"] = f"{duration(session.policy.limits.idle_seconds)} if not accessed"
         if done.shadowed:
             fields["notice"] = "code reads the text under this name; its variable is gone"
         return ToolAnswer(fields)
@@ -118,8 +119,3 @@ class Contexts:
         rules = Authority(client, session.row, session.policy, names, kernel)
         ingestion = Ingestion(self._texts, partial(self._variables.export, session))
         return Loader(rules, ingestion, names, kernel, self._texts.open, names.quota, progress)
-
-
-def _expiry(seconds: float) -> str:
-    amount, unit = (seconds / 60, "minute") if seconds >= 60 else (seconds, "second")
-    return f"{amount:g} {unit}{'' if amount == 1 else 's'} if not accessed"

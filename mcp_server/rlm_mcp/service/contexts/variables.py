@@ -98,11 +98,7 @@ class KernelVariables:
 
     def missing(self, session: Session, name: str, others: Iterable[str]) -> UnknownVariable:
         """Say that the session has no such variable, which it has, and what became of it if that is known."""
-        because = ""
-        if session.expired:
-            because = "the session was idle for too long and everything in it was removed; load it again"
-        elif session.kernel.notice:
-            because = session.kernel.notice
+        because = session.idled or session.kernel.notice
         known = contexts.names(self._store, session.key)
         return UnknownVariable(name, sorted({*known, *others}), because)
 

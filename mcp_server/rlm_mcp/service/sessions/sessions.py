@@ -60,8 +60,8 @@ class Session:
     """What the first session had of which this one is a fork."""
     kernel: KernelProxy
     last_used: float
-    expired: bool = False
-    """Whether it, or the one before it of this name, has idled away: an agent that misses a variable is told."""
+    idled: str = ""
+    """What went when it, or the one before it of its name, idled away: an agent that misses a variable is told."""
     unsaid: str = ""
     """What ``list_vars`` has to tell once: that the session has expired, and what went."""
     woken: bool = False
@@ -105,6 +105,9 @@ class SessionEvents(Protocol):
 
     def ended(self, session: Session) -> None:
         """The rows of a session have gone: let go of what this process holds of it."""
+
+    def ended_at_rest(self, row: SessionRow) -> None:
+        """The rows of a session that rested have gone: remove its files."""
 
     def rests(self, session: Session) -> None:
         """A session is about to rest: stop what is under way for it, and write down what came of it."""
@@ -221,8 +224,8 @@ class Sessions:
             self._policies.admit(row)
         session = self._admit(row, last_used=now)
         session.woken = earlier is not None
-        session.expired = session.woken or (ending is not None and ending.how is How.EXPIRED)
-        session.unsaid = session.kernel.notice = lost(earlier, ending)
+        kept = earlier is not None and (policy.policy.reopen or earlier.kept_until is None)
+        session.idled = session.unsaid = session.kernel.notice = lost(earlier, ending, variables_kept=kept)
         if reason := self._expelled.pop(name, ""):
             session.kernel.notice = f"the session before this one was ended: {reason}"
         if earlier is None:
@@ -264,16 +267,20 @@ class Sessions:
             session.calls -= 1
             self._touch(session)
 
-    async def sweep(self, before: Callable[[Session], Awaitable[None]]) -> list[str]:
+    async def sweep(self, save: Callable[[Session], Awaitable[str]]) -> list[str]:
         """End what has idled too long, and let rest what waits for answers or is to come back. Returns the ids.
 
-        ``before`` is called with each of them; a session that is used meanwhile does not end.
+        ``save`` is called with each of them and returns why its variables could not be saved; a session that is used
+        meanwhile does not end.
         """
         now = self._clock()
         overdue = sessions.overdue(self._store, now)
         for row in overdue:
             await self._events.ending(row)
-            sessions.end(self._store, row.key, How.EXPIRED, now, self._went(row, variables=True))
+            sessions.end(
+                self._store, row.key, How.EXPIRED, now, self._went(row, now - row.last_used_at, variables=True)
+            )
+            self._events.ended_at_rest(row)
         self._absorb_jump(now)
         due = self._take_due(now)
         try:
@@ -285,9 +292,9 @@ class Sessions:
                     idle.append(session)
             ended = []
             for session in idle:
-                await before(session)
+                unsaved = await save(session)
                 if session.is_idle(now) and self._open.get(session.id) is session:
-                    await self.idled(session, now)
+                    await self.idled(session, now, unsaved)
                     ended.append(session.id)
             if ended or overdue:
                 await self._events.gone()
@@ -362,35 +369,45 @@ class Sessions:
             sessions.touch(self._store, session.key, session.last_used)
             session._written = session.last_used
 
-    async def idled(self, session: Session, now: float) -> None:
-        """End a session that has idled away; it rests if answers are awaited, or if its policy has it come back."""
-        comes_back, keep = self.comes_back(session), session.policy.limits.unanswered_seconds
-        if not comes_back and not (keep and queries.pending_ids(self._store, session.key)):
+    async def idled(self, session: Session, now: float, unsaved: str) -> None:
+        """End a session that has idled away, or let it rest; ``unsaved`` is why its variables could not be saved."""
+        until = self.rests_until(session, now)
+        if until is not None and until <= now:
             await self._end(session, How.EXPIRED)
             return
         self._forget(session)
         self._events.rests(session)
-        sessions.rest(self._store, session.key, None if comes_back else now + keep)
+        sessions.rest(self._store, session.key, until, unsaved or None)
         await session.kernel.stop()
 
-    def comes_back(self, session: Session) -> bool:
-        """Whether idleness does not end a session: its policy has it come back, or a goal is worked for in it."""
-        return session.policy.reopen or frames.goals_in(self._store, session.key)
+    def rests_until(self, session: Session, idled: float) -> float | None:
+        """Until when a session is kept that idles away at ``idled``; None: until somebody ends it.
+
+        It is kept as long as a goal is worked for in it, or for a time because its policy has it come back or because
+        answers are awaited.
+        """
+        if frames.goals_in(self._store, session.key):
+            return None
+        limits = session.policy.limits
+        back = limits.rest_seconds if session.policy.reopen else 0.0
+        answers = limits.unanswered_seconds if queries.pending_ids(self._store, session.key) else 0.0
+        return idled + max(back, answers)
 
     async def _end(self, session: Session, how: How) -> None:
-        went = self._went(session.row, variables=session.kernel.alive) if how is How.EXPIRED else None
+        idle = session.policy.limits.idle_seconds
+        went = self._went(session.row, idle, variables=session.kernel.alive) if how is How.EXPIRED else None
         await self._events.ending(session.row)
         sessions.end(self._store, session.key, how, self._clock(), went)
         self._forget(session)
         self._events.ended(session)
         await session.kernel.stop()
 
-    def _went(self, row: SessionRow, *, variables: bool) -> Went:
-        """What is about to go with a session that expires."""
+    def _went(self, row: SessionRow, idle: float, *, variables: bool) -> Went:
+        """What is about to go with a session that expires after ``idle`` seconds."""
         texts = [text for text in contexts.of_session(self._store, row.key) if not is_section(text)]
         pending = queries.pending_ids(self._store, row.key)
         size = sum(text.size for text in texts)
-        return Went(len(texts), size, len(pending), row.idle_seconds, variables)
+        return Went(len(texts), size, len(pending), idle, variables)
 
     def _forget(self, session: Session) -> None:
         if self._open.get(session.id) is session:

@@ -92,9 +92,10 @@ class Snapshots:
         """Where the variables of a session that comes back by itself are kept: they are its own, and end with it."""
         return self._folder / _LASTING / f"{session}{SUFFIX}"
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: int) -> None:
         """Remove what was kept of a session that has ended."""
-        self.lasting(session.key).unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self.lasting(session).unlink()
 
     def tidy(self) -> None:
         """Remove what a daemon that was killed has left: half a file, or what it kept of a session that has ended."""
@@ -155,17 +156,22 @@ class Snapshots:
             not_saved=tuple(NotKept(item.name, item.reason) for item in manifest.missing),
         )
 
-    async def save_lasting(self, session: Session) -> None:
-        """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell."""
+    async def save_lasting(self, session: Session) -> str:
+        """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell.
+
+        Returns why it could not be saved; empty if it was, or if there is nothing to save.
+        """
         if not session.policy.reopen or session.kernel.busy or await session.kernel.seen() is None:
-            return  # its kernel has gone, and none is to be started for this
+            return ""  # its kernel has gone, and none is to be started for this
         try:
             target = self.lasting(session.key)
             await asyncio.wait_for(self.save(session, target, embed=False), _LASTING_SECONDS)
             if sessions.find(self._store, session.id) is None:  # it has ended meanwhile
-                self.forget(session)
+                self.forget(session.key)
         except (ClientFault, KernelError, OSError, TimeoutError) as error:
             log.warning("session %s could not be saved before its kernel ends: %s", session.id, error)
+            return str(error) or f"it took longer than {_LASTING_SECONDS:g} s"
+        return ""
 
     def _come_back_to(self, session: Session, saved: Path) -> None:
         """Have the session come back to what a user has saved of it."""
