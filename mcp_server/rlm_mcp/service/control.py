@@ -9,6 +9,7 @@ from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions.expiry import rests_until
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer, moment
@@ -60,7 +61,7 @@ class SessionControl:
     def _kept_until(self, session: Session) -> dict[str, str | None]:
         """Until when what the session holds is kept if nobody uses it; None: until somebody ends it."""
         idle = session.last_used + session.policy.limits.idle_seconds
-        until = self._sessions.rests_until(session, idle)
+        until = rests_until(self._store, session.key, session.policy, idle)
         kept = None if until is None else moment(until)
         return {"variables": kept if session.policy.reopen else moment(idle), "texts_and_queries": kept}
 

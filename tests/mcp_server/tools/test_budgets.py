@@ -84,8 +84,9 @@ async def ended(scene: Scene) -> Any:
 
 
 async def expired(scene: Scene) -> Any:
-    scene.clock.now += 7201
-    await (await scene.other("another"))("list_vars")
+    for seconds in (7201, 8 * 86_400):  # it is set aside, and then it goes
+        scene.clock.now += seconds
+        await (await scene.other("another"))("list_vars")
     return scene.agent
 
 
@@ -153,11 +154,13 @@ async def rolled_back(scene: Scene) -> Any:
 
 async def rested(scene: Scene) -> Any:
     await scene.agent.run("later = llm_query('later', mode='deferred')")
-    return await expired(scene)
+    return await idled_and_reopened(scene)
 
 
 async def idled_and_reopened(scene: Scene) -> Any:
-    return await expired(scene)
+    scene.clock.now += 7201
+    await (await scene.other("another"))("list_vars")
+    return scene.agent
 
 
 async def given_another_policy(scene: Scene) -> Any:

@@ -42,13 +42,13 @@ def test_the_default_policy_has_the_seeds_rules() -> None:
 
 
 def test_the_defaults_are_the_seeds_limits() -> None:
-    """K-13, K-14, K-18, K-19, K-20: seconds a cell, bytes of output, content and memory, idle time."""
+    """K-13, K-18, K-19, K-20: seconds a cell, bytes of output, content and memory; the idle time is that of hours."""
     limits = Limits()
     assert limits.cell_seconds == 60
     assert limits.output_bytes == MIB
     assert limits.content_bytes == 100 * MIB
     assert limits.memory_bytes == 512 * MIB
-    assert limits.idle_seconds == 300
+    assert limits.idle_seconds == 7200
 
 
 def test_strict_allows_least_and_trusted_most() -> None:

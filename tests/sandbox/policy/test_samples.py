@@ -79,10 +79,11 @@ def test_the_samples_are_as_strict_as_they_say(inner: str, outer: str) -> None:
 
 
 def test_compat_is_default_with_room_for_whole_answers() -> None:
-    """K-28: a program of the first Context Kernel gets what an ordinary session gets, in longer answers."""
+    """K-14, K-28: a program of the first Context Kernel gets longer answers, and sessions that idle for five minutes."""
     compat, default = load_policy("compat"), load_policy("default")
     assert set(loosened(compat, default)) == {"limits.answer_chars"}
-    assert is_stricter_or_equal(default, compat)
-    tools = {"name": "compat", "tools": "compat", "extends": "default", "description": compat.description}
-    limits = default.limits.model_copy(update={"answer_chars": compat.limits.answer_chars})
+    assert set(loosened(default, compat)) == {"limits.idle_seconds", "reopen"}
+    tools = {"name": "compat", "tools": "compat", "extends": "default", "reopen": False}
+    tools["description"] = compat.description
+    limits = default.limits.model_copy(update={"answer_chars": compat.limits.answer_chars, "idle_seconds": 300.0})
     assert compat == default.model_copy(update={**tools, "limits": limits})

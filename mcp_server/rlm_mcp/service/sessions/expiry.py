@@ -1,13 +1,38 @@
-"""What is said of the idling away of a session."""
+"""What becomes of a session that idles away, and what is said of it."""
 
 from __future__ import annotations
 
 from rlm_mcp.service.tool_answers import moment
-from rlm_memory.sessions import Ending, How, SessionRow
+from rlm_memory import contexts, queries
+from rlm_memory.frames import rows as frames
+from rlm_memory.locks import is_section
+from rlm_memory.sessions import Ending, How, SessionRow, Went
+from rlm_memory.store import Store
+from rlm_sandbox.policy import Policy
 
-__all__ = ["duration", "lost"]
+__all__ = ["duration", "lost", "rests_until", "went"]
 
 _UNITS = ((86_400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
+
+
+def rests_until(store: Store, session: int, policy: Policy, idled: float) -> float | None:
+    """Until when a session is kept that idles away at ``idled``; None: until somebody ends it.
+
+    It is kept as long as a goal is worked for in it, or for a time because its policy has it come back or because answers
+    are awaited.
+    """
+    if frames.goals_in(store, session):
+        return None
+    back = policy.limits.rest_seconds if policy.reopen else 0.0
+    answers = policy.limits.unanswered_seconds if queries.pending_ids(store, session) else 0.0
+    return idled + max(back, answers)
+
+
+def went(store: Store, row: SessionRow, idle: float, *, variables: bool) -> Went:
+    """What is about to go with a session that expires after ``idle`` seconds."""
+    texts = [text for text in contexts.of_session(store, row.key) if not is_section(text)]
+    pending = queries.pending_ids(store, row.key)
+    return Went(len(texts), sum(text.size for text in texts), len(pending), idle, variables)
 
 
 def lost(resting: SessionRow | None, ending: Ending | None, *, variables_kept: bool) -> str:
@@ -22,18 +47,18 @@ def lost(resting: SessionRow | None, ending: Ending | None, *, variables_kept: b
         idled = f"{unused} and rests since {moment(resting.last_used_at + resting.idle_seconds)}"
         why = "" if resting.unsaved is None else f" because they could not be saved ({resting.unsaved})"
         return f"{idled}: its variables went{why}, texts and queries stay"
-    went = None if ending is None or ending.how is not How.EXPIRED else ending.went
-    if ending is None or went is None:
+    if ending is None or ending.how is not How.EXPIRED or ending.went is None:
         return ""
+    what = ending.went
     gone = [
-        *([_counted(went.texts, "text") + f" ({went.size:,} bytes)"] if went.texts else []),
-        *(["its variables"] if went.variables else []),
-        *([_counted(went.queries, "unanswered query", "unanswered queries")] if went.queries else []),
+        *([_counted(what.texts, "text") + f" ({what.size:,} bytes)"] if what.texts else []),
+        *(["its variables"] if what.variables else []),
+        *([_counted(what.queries, "unanswered query", "unanswered queries")] if what.queries else []),
     ]
     if not gone:
         return ""
     listed = " and ".join(filter(None, (", ".join(gone[:-1]), gone[-1])))
-    unused = f"the session was not used for {duration(went.idle_seconds)}"
+    unused = f"the session was not used for {duration(what.idle_seconds)}"
     return f"{unused} and expired at {moment(ending.at)}: {listed} went; load them again"
 
 

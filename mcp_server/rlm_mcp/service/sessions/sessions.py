@@ -22,17 +22,15 @@ from typing import Protocol
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.sessions.expiry import lost
+from rlm_mcp.service.sessions.expiry import lost, rests_until, went
 from rlm_mcp.service.sessions.kernel_events import KernelEvents
 from rlm_mcp.service.sessions.kernel_proxy import KernelProxy
 from rlm_mcp.service.sessions.names import session_id_for, workspace_for
 from rlm_mcp.service.sessions.policies import Policies, as_row, policy_for
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
-from rlm_memory import contexts, queries, sessions
+from rlm_memory import contexts, sessions
 from rlm_memory.errors import SessionEnded, StoreFault
-from rlm_memory.frames import rows as frames
-from rlm_memory.locks import is_section
-from rlm_memory.sessions import How, SessionRow, SessionStatus, Went
+from rlm_memory.sessions import How, SessionRow, SessionStatus
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, Policy
 
@@ -278,7 +276,7 @@ class Sessions:
         for row in overdue:
             await self._events.ending(row)
             sessions.end(
-                self._store, row.key, How.EXPIRED, now, self._went(row, now - row.last_used_at, variables=True)
+                self._store, row.key, How.EXPIRED, now, went(self._store, row, now - row.last_used_at, variables=True)
             )
             self._events.ended_at_rest(row)
         self._absorb_jump(now)
@@ -371,7 +369,7 @@ class Sessions:
 
     async def idled(self, session: Session, now: float, unsaved: str) -> None:
         """End a session that has idled away, or let it rest; ``unsaved`` is why its variables could not be saved."""
-        until = self.rests_until(session, now)
+        until = rests_until(self._store, session.key, session.policy, now)
         if until is not None and until <= now:
             await self._end(session, How.EXPIRED)
             return
@@ -380,34 +378,14 @@ class Sessions:
         sessions.rest(self._store, session.key, until, unsaved or None)
         await session.kernel.stop()
 
-    def rests_until(self, session: Session, idled: float) -> float | None:
-        """Until when a session is kept that idles away at ``idled``; None: until somebody ends it.
-
-        It is kept as long as a goal is worked for in it, or for a time because its policy has it come back or because
-        answers are awaited.
-        """
-        if frames.goals_in(self._store, session.key):
-            return None
-        limits = session.policy.limits
-        back = limits.rest_seconds if session.policy.reopen else 0.0
-        answers = limits.unanswered_seconds if queries.pending_ids(self._store, session.key) else 0.0
-        return idled + max(back, answers)
-
     async def _end(self, session: Session, how: How) -> None:
         idle = session.policy.limits.idle_seconds
-        went = self._went(session.row, idle, variables=session.kernel.alive) if how is How.EXPIRED else None
+        gone = went(self._store, session.row, idle, variables=session.kernel.alive) if how is How.EXPIRED else None
         await self._events.ending(session.row)
-        sessions.end(self._store, session.key, how, self._clock(), went)
+        sessions.end(self._store, session.key, how, self._clock(), gone)
         self._forget(session)
         self._events.ended(session)
         await session.kernel.stop()
-
-    def _went(self, row: SessionRow, idle: float, *, variables: bool) -> Went:
-        """What is about to go with a session that expires after ``idle`` seconds."""
-        texts = [text for text in contexts.of_session(self._store, row.key) if not is_section(text)]
-        pending = queries.pending_ids(self._store, row.key)
-        size = sum(text.size for text in texts)
-        return Went(len(texts), size, len(pending), idle, variables)
 
     def _forget(self, session: Session) -> None:
         if self._open.get(session.id) is session:
