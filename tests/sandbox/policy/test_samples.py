@@ -79,7 +79,7 @@ def test_the_samples_are_as_strict_as_they_say(inner: str, outer: str) -> None:
 
 
 def test_compat_is_default_with_room_for_whole_answers() -> None:
-    """K-14, K-28: a program of the first Context Kernel gets longer answers, and sessions that idle for five minutes."""
+    """K-14, K-28: programs of the first Context Kernel get longer answers, and sessions that idle for five minutes."""
     compat, default = load_policy("compat"), load_policy("default")
     assert set(loosened(compat, default)) == {"limits.answer_chars"}
     assert set(loosened(default, compat)) == {"limits.idle_seconds", "reopen"}

@@ -18,8 +18,8 @@ _UNITS = ((86_400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second")
 def rests_until(store: Store, session: int, policy: Policy, idled: float) -> float | None:
     """Until when a session is kept that idles away at ``idled``; None: until somebody ends it.
 
-    It is kept as long as a goal is worked for in it, or for a time because its policy has it come back or because answers
-    are awaited.
+    It is kept as long as a goal is worked for in it, or for a time because its policy has it come back or because
+    answers are awaited.
     """
     if frames.goals_in(store, session):
         return None
