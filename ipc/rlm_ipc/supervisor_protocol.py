@@ -199,11 +199,7 @@ class Unbind:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Hand outcomes to a kernel: at once to a cell that waits for them.
-
-    ``used`` is what the session's queries have used of its budget, if known. ``refused`` says that the value which code
-    assigned to ``llm_answers`` was not accepted.
-    """
+    """Hand outcomes to a kernel, at once to a cell that waits for them; see `worker_protocol.Resolved`."""
 
     kernel_id: str
     answers: dict[str, QueryOutcome]
@@ -242,10 +238,7 @@ class CellNotes:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """From here on the connection is the line of a front end's bridge; one that ``watches`` runs nothing.
-
-    An ``owned`` kernel ends with the connection.
-    """
+    """The connection is a bridge's line now. One that ``watches`` runs nothing; an ``owned`` kernel ends with it."""
 
     kernel_id: str
     attachment: str
@@ -381,7 +374,7 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryShort:
+class LowMemory:
     """The machine is short of memory, and the kernel idle: save it if it can come back, and end it."""
 
 
@@ -392,9 +385,7 @@ class KernelEnded:
     expelled: str = ""
 
 
-Event = (
-    QueriesAsked | WaitsFor | AnswersAssigned | CellEnded | AttachmentChanged | Recovered | MemoryShort | KernelEnded
-)
+Event = QueriesAsked | WaitsFor | AnswersAssigned | CellEnded | AttachmentChanged | Recovered | LowMemory | KernelEnded
 
 EVENTS: dict[str, type[Event]] = {
     "queries": QueriesAsked,
@@ -403,6 +394,6 @@ EVENTS: dict[str, type[Event]] = {
     "cell": CellEnded,
     "attachment": AttachmentChanged,
     "recovered": Recovered,
-    "memory_short": MemoryShort,
+    "memory_short": LowMemory,
     "ended": KernelEnded,
 }

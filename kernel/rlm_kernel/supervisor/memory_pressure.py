@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from rlm_ipc.supervisor_protocol import Event, MemoryShort
+from rlm_ipc.supervisor_protocol import Event, LowMemory
 from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.free_memory import available_memory
 from rlm_kernel.supervisor.request_queue import RequestQueue
@@ -57,4 +57,4 @@ class MemoryPressure:
         )
         if (session := min(idle, key=lambda one: one.queue.last_used, default=None)) is not None:
             self._asked.add(session.kernel_id)
-            session.report(MemoryShort())
+            session.report(LowMemory())

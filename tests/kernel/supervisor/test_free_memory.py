@@ -8,7 +8,7 @@ import pytest
 from session_processes import copies_of
 from waiting import until
 
-from rlm_ipc.supervisor_protocol import Event, MemoryShort
+from rlm_ipc.supervisor_protocol import Event, LowMemory
 from rlm_kernel.supervisor import free_memory, memory_pressure
 from rlm_kernel.supervisor.free_memory import available_memory
 from rlm_kernel.supervisor.memory_pressure import MemoryPressure
@@ -69,7 +69,7 @@ def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monke
     for wanted in expected:
         pressure.relieve(sessions)
         assert [session.kernel_id for session in sessions if session.told] == wanted
-    assert all(session.told in ([], [MemoryShort()]) for session in sessions)
+    assert all(session.told in ([], [LowMemory()]) for session in sessions)
     free = 100
     pressure.relieve(sessions)
     free = 50

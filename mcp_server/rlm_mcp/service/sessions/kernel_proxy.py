@@ -370,7 +370,7 @@ class KernelProxy:
             case protocol.AnswersAssigned(given=given):
                 self.queries.write_all()
                 self._events.given(given)
-            case protocol.MemoryShort():
+            case protocol.LowMemory():
                 self._events.memory_short()
             case protocol.KernelEnded(expelled=expelled):
                 self._ended(expelled)
