@@ -75,7 +75,7 @@ def test_the_first_answers_are_those_of_the_daemon(daemon: Path, monkeypatch: py
                 assert key is not None
                 _, _, _, protocol, method = json.loads(key)
                 answers.setdefault(json.dumps([protocol, method]), {})[tools] = result
-    found = {}
+    found: dict[str, Any] = {}
     for about, by_tools in answers.items():
         protocol, method = json.loads(about)
         same = all(result == by_tools[USUAL_TOOLS] for result in by_tools.values())
