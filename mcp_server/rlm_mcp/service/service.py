@@ -136,7 +136,6 @@ class Service:
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
         self.hooks = Hooks(store, self.frames, self.holders, clock, Path(hooks_folder(str(state))))
         self._tasks: list[asyncio.Task[None]] = []
-        self._sweeping = asyncio.Lock()
 
     @classmethod
     @asynccontextmanager
@@ -166,7 +165,7 @@ class Service:
     @asynccontextmanager
     async def session(self, caller: Caller) -> AsyncIterator[Session]:
         """Bracket one call: end what has idled, open the caller's session, keep it from idling meanwhile."""
-        await self.sweep()
+        await self.sessions.sweep()
         self.holders.stir(caller.handshake)
         session = await self.sessions.open(caller.handshake, self.frames.session_named(caller.session))
         self.attachments.publish(session)
@@ -299,9 +298,8 @@ class Service:
             raise fault_from(error) from error
 
     async def sweep(self) -> list[str]:
-        """End the sessions that have idled for longer than their policy allows; return their ids."""
-        async with self._sweeping:
-            return await self.sessions.sweep(self.snapshots.save_lasting)
+        """End or set aside the sessions that have idled for longer than their policy allows; return their ids."""
+        return [*await self.sessions.sweep(), *await self.sessions.sweep(self.snapshots.save_lasting)]
 
     async def render(self, session: Session, answer: ToolAnswer) -> str:
         """Write an answer as the client gets it; what there is no room for is kept under a name."""
@@ -367,7 +365,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, self._events.aclose(), return_exceptions=True)
         for session in list(self.sessions):
-            await self.snapshots.save_lasting(session)
+            await self.snapshots.save_lasting(session, trial=False)
         await self.hooks.aclose()
         await self.lock.aclose()
         await self.runs.aclose()

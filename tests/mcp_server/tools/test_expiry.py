@@ -1,5 +1,7 @@
 """What becomes of a session that nobody uses: what is kept for its queries, until when, and what it says of itself."""
 
+import asyncio
+
 import pytest
 from waiting import until
 
@@ -141,7 +143,7 @@ async def test_a_session_that_was_set_aside_goes_on_where_it_was(connect_own, ow
     """Its kernel ends after two hours; its variables and texts are there at the next use, which says as of when."""
     async with connect_own("s") as agent, connect_own("other") as other:
         await agent("load_context", name="log", content="alpha")
-        assert (await agent.run("kept = [1]; alias = kept"))["success"]
+        assert (await agent.run("kept = [1]; alias = kept; running = (n for n in kept)"))["success"]
         pid = (await agent("status"))["kernel"]["pid"]
         clock.now += HOURS
         assert await own.sweep() == ["s"]
@@ -152,6 +154,7 @@ async def test_a_session_that_was_set_aside_goes_on_where_it_was(connect_own, ow
         answer = await agent.run("kept.append(2); (kept, log['content'])")
         assert answer["result"] == "([1, 2], 'alpha')"
         assert "variables are as they were saved at" in answer["notice"]
+        assert "without running: " in answer["notice"]
         assert (await agent("peek", name="nothing"))["error"] == "variable_not_found"
         assert "expired" not in agent.text
 
@@ -188,3 +191,28 @@ async def test_variables_that_could_not_be_saved_are_told(connect_own, own, cloc
         answer = await agent.run("print(log['content']); kept")
         assert (answer["stdout"], "NameError" in answer["error"]) == ("alpha\n", True)
         assert "its variables went because they could not be saved" in answer["notice"]
+
+
+@pytest.mark.policy("default")
+async def test_no_call_waits_until_a_session_is_saved(connect_own, own, clock) -> None:
+    """To save may take long: other sessions are answered meanwhile, and the one that is used again does not rest."""
+    saving, saved = asyncio.Event(), asyncio.Event()
+
+    async def save(session) -> str:
+        saving.set()
+        await saved.wait()
+        return ""
+
+    async with connect_own("s") as agent, connect_own("other") as other:
+        await agent.run("kept = 1")
+        pid = (await agent("status"))["kernel"]["pid"]
+        clock.now += HOURS
+        await other("list_vars")
+        under_way = asyncio.create_task(own.sessions.sweep(save))
+        await saving.wait()
+        async with asyncio.timeout(60):
+            assert (await other.run("1"))["result"] == "1"
+            assert (await agent.run("kept"))["result"] == "1"
+        saved.set()
+        assert await under_way == []
+        assert (await agent("status"))["kernel"]["pid"] == pid

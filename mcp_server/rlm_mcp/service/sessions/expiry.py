@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rlm_ipc.daemon_rows import NotKept
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, queries
 from rlm_memory.frames import rows as frames
@@ -10,8 +13,9 @@ from rlm_memory.sessions import Ending, How, SessionRow, Went
 from rlm_memory.store import Store
 from rlm_sandbox.policy import Policy
 
-__all__ = ["duration", "lost", "rests_until", "went"]
+__all__ = ["as_saved", "duration", "lost", "rests_until", "went"]
 
+_MOST_TOLD = 10
 _UNITS = ((86_400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 
 
@@ -60,6 +64,13 @@ def lost(resting: SessionRow | None, ending: Ending | None, *, variables_kept: b
     listed = " and ".join(filter(None, (", ".join(gone[:-1]), gone[-1])))
     unused = f"the session was not used for {duration(what.idle_seconds)}"
     return f"{unused} and expired at {moment(ending.at)}: {listed} went; load them again"
+
+
+def as_saved(when: str, gone: Sequence[NotKept]) -> str:
+    """What is said of variables that have come back, as of when, and without which, each with the reason."""
+    named = [f"{item.name}: {item.reason}" for item in gone[:_MOST_TOLD]]
+    more = [f"and {len(gone) - _MOST_TOLD:,} more"] if len(gone) > _MOST_TOLD else []
+    return f"variables are as they were saved at {when}" + (f"; without {'; '.join(named + more)}" if gone else "")
 
 
 def duration(seconds: float) -> str:

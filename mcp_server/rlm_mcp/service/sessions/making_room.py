@@ -15,7 +15,7 @@ async def make_room(sessions: Sessions, snapshots: Snapshots, session: Session) 
     if not session.policy.reopen or _in_use(session):
         return
     used = session.last_used
-    unsaved = await snapshots.save_lasting(session)
+    unsaved = await snapshots.save_lasting(session, trial=False)
     saved = not unsaved and snapshots.lasting(session.key).exists()
     if saved and not _in_use(session) and session.last_used == used and sessions.get(session.id) is session:
         log.warning("memory is short: session %s is saved, and its kernel ended until it is used again", session.id)

@@ -36,8 +36,8 @@ class SavedVariables:
     shadowed: set[str] = field(default_factory=set)
 
 
-async def save_variables(session: Session, writer: Writer) -> SavedVariables:
-    """Write the variables of a session's kernel, which no cell uses meanwhile, and try what was written.
+async def save_variables(session: Session, writer: Writer, *, trial: bool) -> SavedVariables:
+    """Write the variables of a session's kernel, which no cell uses meanwhile, and with ``trial`` try what was written.
 
     Raises KernelError.
     """
@@ -50,7 +50,7 @@ async def save_variables(session: Session, writer: Writer) -> SavedVariables:
         image = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
         try:
             told = await _take(session, names, image)
-            lost = await _tried(session, told, image)
+            lost = await _tried(session, told, image) if trial else []
             if names is None:
                 saved.shadowed.update(told.shadowed)
             saved.missing += [missing(item.name, item.reason) for item in (*told.failed, *told.notes, *lost)]

@@ -9,6 +9,7 @@ else can happen; then its kernel, and last its files. Who still holds the `Sessi
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 import logging
@@ -141,6 +142,7 @@ class Sessions:
         self._due: list[tuple[float, int, weakref.ref[Session]]] = []
         """A heap: for each open session a moment before which it cannot have idled away."""
         self._order = itertools.count()
+        self._sweeping, self._saving = asyncio.Lock(), asyncio.Lock()
         self._expelled: dict[str, str] = {}
         """Why sessions were ended that nobody has opened again since."""
 
@@ -265,40 +267,40 @@ class Sessions:
             session.calls -= 1
             self._touch(session)
 
-    async def sweep(self, save: Callable[[Session], Awaitable[str]]) -> list[str]:
-        """End what has idled too long, and let rest what waits for answers or is to come back. Returns the ids.
+    async def sweep(self, save: Callable[[Session], Awaitable[str]] | None = None) -> list[str]:
+        """End what has idled too long, or let it rest. Returns the ids. A session that is used meanwhile goes on.
 
-        ``save`` is called with each of them and returns why its variables could not be saved; a session that is used
-        meanwhile does not end.
+        With ``save`` that concerns the sessions that are to be saved before, otherwise the others: to save takes its
+        time, so no call waits for it. ``save`` returns why the variables could not be saved.
         """
-        now = self._clock()
-        overdue = sessions.overdue(self._store, now)
-        for row in overdue:
-            await self._events.ending(row)
-            sessions.end(
-                self._store, row.key, How.EXPIRED, now, went(self._store, row, now - row.last_used_at, variables=True)
-            )
-            self._events.ended_at_rest(row)
-        self._absorb_jump(now)
-        due = self._take_due(now)
-        try:
-            idle = []
-            for session in due:
-                if session.is_idle(now) and (kernel := await session.kernel.seen()):  # a notebook may have used it
-                    session.last_used = max(session.last_used, kernel.last_used)
-                if session.is_idle(now):
-                    idle.append(session)
-            ended = []
-            for session in idle:
-                unsaved = await save(session)
-                if session.is_idle(now) and self._open.get(session.id) is session:
-                    await self.idled(session, now, unsaved)
-                    ended.append(session.id)
-            if ended or overdue:
-                await self._events.gone()
-            return ended
-        finally:
-            self._expect(due)
+        async with self._sweeping if save is None else self._saving:
+            now = self._clock()
+            overdue = sessions.overdue(self._store, now) if save is None else []
+            for row in overdue:
+                await self._events.ending(row)
+                gone = went(self._store, row, now - row.last_used_at, variables=True)
+                sessions.end(self._store, row.key, How.EXPIRED, now, gone)
+                self._events.ended_at_rest(row)
+            self._absorb_jump(now)
+            due = self._take_due(now)
+            try:
+                ended = []
+                for session in due:
+                    if session.policy.reopen is (save is not None) and await self._has_idled(session, now):
+                        unsaved = "" if save is None else await save(session)
+                        if session.is_idle(now) and self._open.get(session.id) is session:
+                            await self.idled(session, now, unsaved)
+                            ended.append(session.id)
+                if ended or overdue:
+                    await self._events.gone()
+                return ended
+            finally:
+                self._expect(due)
+
+    async def _has_idled(self, session: Session, now: float) -> bool:
+        if session.is_idle(now) and (kernel := await session.kernel.seen()):  # a notebook may have used it
+            session.last_used = max(session.last_used, kernel.last_used)
+        return session.is_idle(now)
 
     def _take_due(self, now: float) -> list[Session]:
         """Take those out of the heap that may have idled away; `_expect` puts back what stays open."""

@@ -29,6 +29,7 @@ from rlm_mcp.errors import ClientFault
 from rlm_mcp.formats.snapshot import TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
+from rlm_mcp.service.sessions.expiry import as_saved
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.names import check_context_name, check_session_id, workspace_for
 from rlm_mcp.service.sessions.policies import Policies
@@ -107,10 +108,12 @@ class Snapshots:
 
     # --- saving -----------------------------------------------------------------------------------
 
-    async def save(self, session: Session, path: Path | None, *, embed: bool = True) -> SessionSaved:
+    async def save(
+        self, session: Session, path: Path | None, *, embed: bool = True, trial: bool = True
+    ) -> SessionSaved:
         """Write the session to ``path`` (default: our own folder) and say what is in the file and what is not.
 
-        With ``embed`` the file holds the texts of the contexts, without it only their digests.
+        With ``embed`` it holds the texts of the contexts, else their digests. A ``trial`` takes a second kernel.
 
         Raises:
             ToolFault: the file cannot be written, or would replace one that holds more.
@@ -132,7 +135,7 @@ class Snapshots:
             raise _unwritable(target, error) from error
         try:
             async with session.kernel.exclusive():
-                saved = await save_variables(session, writer)
+                saved = await save_variables(session, writer, trial=trial)
                 rows = [row for row in contexts.of_session(self._store, session.key) if not is_section(row)]
                 # In the turn: a text that came since has the name to itself.
                 hidden = session.kernel.bound.current(saved.shadowed)
@@ -156,16 +159,16 @@ class Snapshots:
             not_saved=tuple(NotKept(item.name, item.reason) for item in manifest.missing),
         )
 
-    async def save_lasting(self, session: Session) -> str:
+    async def save_lasting(self, session: Session, *, trial: bool = True) -> str:
         """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell.
 
-        Returns why it could not be saved; empty if it was, or if there is nothing to save.
+        Returns why it could not be saved; empty if it was, or if there is nothing to save. ``trial`` as in `save`.
         """
         if not session.policy.reopen or session.kernel.busy or await session.kernel.seen() is None:
             return ""  # its kernel has gone, and none is to be started for this
         try:
             target = self.lasting(session.key)
-            await asyncio.wait_for(self.save(session, target, embed=False), _LASTING_SECONDS)
+            await asyncio.wait_for(self.save(session, target, embed=False, trial=trial), _LASTING_SECONDS)
             if sessions.find(self._store, session.id) is None:  # it has ended meanwhile
                 self.forget(session.key)
         except (ClientFault, KernelError, OSError, TimeoutError) as error:
@@ -291,12 +294,11 @@ class Snapshots:
             with await asyncio.to_thread(Archive.open, path) as archive:
                 shadow = self._still_there(session, archive.manifest)
                 done = await put_back(session, client, kernel, archive, shadow)
-                when = moment(archive.manifest.created_at)
+                gone = [NotKept(item.name, item.reason) for item in archive.manifest.missing]
+                session.kernel.notice = as_saved(moment(archive.manifest.created_at), (*gone, *done.failed))
         except (ClientFault, OSError) as error:
             session.kernel.notice = f"the saved variables could not be restored: {error}"
             return False
-        lost = "; ".join(f"{item.name}: {item.reason}" for item in done.failed)
-        session.kernel.notice = f"variables are as they were saved at {when}" + (f"; without {lost}" if lost else "")
         return True
 
     async def _open(self, manifest: Manifest, request: RestoreSession, handshake: ClientInfo) -> Session:
