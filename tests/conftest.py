@@ -29,7 +29,7 @@ from jupyter_client.channels import HBChannel
 from session_processes import is_helper
 
 _PR_SET_CHILD_SUBREAPER = 36
-_SECONDS_TO_LEAVE = 20.0
+_SECONDS_TO_LEAVE = 60.0  # a helper process that is still starting notices late that its scanner has ended
 """How long a process that is already on its way out may take after the test has ended."""
 
 _SECONDS_TO_ANSWER = 90.0

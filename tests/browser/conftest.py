@@ -17,6 +17,7 @@ import psutil
 import pytest
 from command_line import end_server
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from session_processes import is_helper
 from waiting import wait_until
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -133,6 +134,6 @@ def _no_browser_is_left() -> Iterator[None]:
     before = set(psutil.Process().children())
     yield
     end_server()
-    started = [child for child in psutil.Process().children() if child not in before]
+    started = [child for child in psutil.Process().children() if child not in before and not is_helper(child)]
     _, left = psutil.wait_procs(started, timeout=PATIENCE)
     assert left == []

@@ -36,7 +36,8 @@ from waiting import wait_until
 
 from rlm_client.client import Client
 from rlm_ipc import discovery
-from rlm_ipc.daemon_connection import the_socket
+from rlm_ipc.daemon_connection import DaemonConnection, the_socket
+from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 from rlm_mcp.cli.app import app
 from rlm_sandbox.errors import PolicyError
@@ -277,7 +278,8 @@ class Policies(RuleBasedStateMachine):
         self.befall(name, "supervisor")
         self.row(name, "update sessions set last_used_at = 0 where id = ?")
         waits = self.row(name, "select 1 from queries q join sessions s on q.session = s.key and s.id = ?" + _PENDING)
-        self.again("list_vars", "looking")  # every call looks for sessions that have idled away
+        with DaemonConnection(Tidy(), start=True):  # which looks for sessions that have idled away
+            pass
         state = self.row(name, "select state from sessions where id = ?")
         assert state == [("resting",)] * bool(waits or self.sessions[name].policy.reopen), (name, state, waits)
         if not state:

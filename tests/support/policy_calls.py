@@ -17,6 +17,7 @@ from session_processes import runs, zygote_of
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection, the_socket
+from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import ToolFailed
 from rlm_ipc.session_requests import ListSessions
 
@@ -85,7 +86,8 @@ def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 def until_idle(session: str) -> None:
     """Have the daemon look for sessions that have idled, until it has found this one."""
     for _ in range(2000):
-        call("status", "looking")
+        with DaemonConnection(Tidy(), start=True):
+            pass
         with DaemonConnection(ListSessions(), start=True) as control:
             if session not in [row.session for row in control.reply.sessions]:
                 return

@@ -144,7 +144,7 @@ REQUESTS = [
     (Scan("rows", "x", 0, 10, 1.0, 100), True, False),
     (Export("rows", 10), True, False),
     (Save(None, 10, 10), False, False),
-    (Restore((), (), ()), False, False),
+    (Restore(()), False, False),
 ]
 """Each request of the supervisor's own; whether a fresh process that is equipped stands for a session afterwards, and
 whether a copy from before it does."""

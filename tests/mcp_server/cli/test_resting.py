@@ -24,7 +24,7 @@ def rests(daemon: Path, module_isolation: Any, monkeypatch: pytest.MonkeyPatch) 
     """A session that nobody has used for a second, with a text and a query that nobody has answered."""
     folder = module_isolation.config / "policies"
     folder.mkdir(exist_ok=True)
-    (folder / "short.yaml").write_text("extends: default\nlimits: {idle_seconds: 1.0}\n")
+    (folder / "short.yaml").write_text("extends: default\nreopen: false\nlimits: {idle_seconds: 1.0}\n")
     monkeypatch.setenv("RLM_KERNEL_POLICY", "short")
     with Client("asks") as client:
         client.call("load_context", name="log", content="x" * 3000)

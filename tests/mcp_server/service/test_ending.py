@@ -27,7 +27,7 @@ class Idle:
     """The policy of this test: a session under it ends by itself when it is left alone for two seconds."""
 
     NAME = "short"
-    TEXT = "description: Ends soon.\nextends: default\nlimits: {idle_seconds: 2.0}\n"
+    TEXT = "description: Ends soon.\nextends: default\nreopen: false\nlimits: {idle_seconds: 2.0}\n"
 
 
 def ends(client: Client, how: str) -> None:

@@ -441,14 +441,16 @@ async def test_the_session_of_a_frame_that_rests_is_forked_and_ended_as_if_it_di
         assert "root-f1" not in [row.session for row in own.control.resting()]
 
 
-async def test_a_fork_without_a_goal_keeps_no_session(connect_own, own, clock) -> None:
+async def test_a_fork_without_a_goal_keeps_no_session(connect_own, own, clock, isolation) -> None:
     """K-14: only what is worked for outlives idleness; the search over policies found that any fork did."""
-    async with connect_own("root") as agent:
+    (isolation.config / "policies").mkdir(exist_ok=True)
+    (isolation.config / "policies" / "brief.yaml").write_text("extends: default\nreopen: false\n")
+    async with connect_own("root", RLM_KERNEL_POLICY="brief") as agent:
         await agent.run("n = 1")
         await agent("fork_session", name="side")
-        clock.now += 200
+        clock.now += 5000
         await agent.run("n", session="side")
-        clock.now += 200
+        clock.now += 5000
         assert await own.sweep() == ["root"]
         assert own.control.resting() == []
 

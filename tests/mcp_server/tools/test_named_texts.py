@@ -39,7 +39,7 @@ SEED = int(os.environ.get("RLM_TEXT_SEED", "1"))
 STEPS = 60
 QUOTA, IDLE = 220, 100.0
 POLICY = (
-    "description: Little room.\nextends: default\ncheckpoint: strict\n"
+    "description: Little room.\nextends: default\ncheckpoint: strict\nreopen: false\n"
     f"limits: {{content_bytes: {QUOTA}, idle_seconds: {IDLE}, rollback_cells: 3}}\n"
 )
 TEXTS = {"x": "x line\n" * 12, "y": "y line\n" * 12, "z": "z line\n" * 8}
