@@ -272,10 +272,11 @@ class Restore(Request["PutBack"]):
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """What came back, and what did not."""
+    """What came back, and what did not; ``broken`` is the variable at which the reading ended."""
 
     restored: tuple[str, ...]
     failed: tuple[NotKept, ...]
+    broken: str = ""
 
 
 def _row(request: type[Request[Reply]], reply: type[Reply]) -> tuple[type[Request[Any]], type[Any]]:

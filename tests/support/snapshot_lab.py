@@ -68,7 +68,7 @@ class Lab:
         """Restore the bytes of an image."""
         image = read_image(memoryview(data))
         with self.wall.user():
-            found = Restorer(self.environment).restore(image)
+            found = Restorer(self.environment).restore(image, self.namespace.__setitem__)
             self.namespace.update(found)
         return found
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import keyword
 import os
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rlm_contexts.view.variable import ContextVariable
@@ -159,11 +160,13 @@ def restore(worker: SavedWorker, request: Restore, message: Message) -> tuple[Pu
     state = _state(worker)
     restored: list[str] = []
     failed: dict[str, str] = {}
+    broken = ""
     kept = state.contexts.keys() - set(request.shadow)
     for number, image in enumerate(_images(message, request.images)):
         try:
             with user_code(state):
-                values = _read(worker, state, image, failed)
+                values, name = _read(worker, state, image, kept, failed)
+                broken = broken or name
                 for name in list(values):
                     if not _may_be_bound(worker, name):
                         failed[name[:80]] = _NAME_REFUSED
@@ -177,17 +180,25 @@ def restore(worker: SavedWorker, request: Restore, message: Message) -> tuple[Pu
             raise
         except BaseException as error:
             failed["(variables)" if len(request.images) == 1 else f"(variables, part {number + 1})"] = reason_of(error)
-    return PutBack(tuple(restored), tuple(NotKept(name, why) for name, why in failed.items())), ()
+    return PutBack(tuple(restored), tuple(NotKept(name, why) for name, why in failed.items()), broken), ()
 
 
-def _read(worker: SavedWorker, state: WorkerSession, image: Image | Unkept, failed: dict[str, str]) -> Names:
-    """The variables of an image, without those that need what this session does not have."""
+def _read(
+    worker: SavedWorker, state: WorkerSession, image: Image | Unkept, kept: Collection[str], failed: dict[str, str]
+) -> tuple[Names, str]:
+    """The variables of an image, without those that need what this session does not have; and the one that broke it."""
     if isinstance(image, Unkept):
         raise image
-    restorer = Restorer(_environment(worker, state))
-    values = restorer.restore(image)
+    restorer, broken = Restorer(_environment(worker, state)), ""
+    with _loan(worker, kept) as lend:
+        values = restorer.restore(image, lend)
+    if restorer.broken is not None:
+        broken, error = restorer.broken[0][:80], restorer.broken[1]
+        failed[broken] = reason_of(error)
+        for name in restorer.unread:
+            failed[name[:80]] = f"it was not read, as reading {broken} failed before"
     if not restorer.lost:
-        return values
+        return values, broken
     # Which variables hold something that could not be made? Those that could not be saved either.
     found = {}
     for name, value in values.items():
@@ -197,7 +208,28 @@ def _read(worker: SavedWorker, state: WorkerSession, image: Image | Unkept, fail
             failed[name[:80]] = reason_of(error)
         else:
             found[name] = value
-    return found
+    return found, broken
+
+
+@contextmanager
+def _loan(worker: SavedWorker, kept: Collection[str]) -> Iterator[Callable[[str, Any], None]]:
+    """Let code read variables as globals for as long as others are being read, if they may be bound at all."""
+    namespace, before = worker.namespace, Namespace()
+    lent = set[str]()
+
+    def lend(name: str, value: Any) -> None:
+        if name not in kept and _may_be_bound(worker, name):
+            if name not in lent and name in namespace:
+                before[name] = namespace[name]
+            lent.add(name)
+            namespace[name] = value
+
+    try:
+        yield lend
+    finally:
+        for name in lent:
+            namespace.pop(name, None)
+        namespace.update(before)
 
 
 def _may_be_bound(worker: SavedWorker, name: str) -> bool:

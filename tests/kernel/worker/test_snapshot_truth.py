@@ -161,6 +161,24 @@ def outer(self):
         def get(this): return self
     return Inner
 inner = outer('closed over')()
+seen, seen_again = set(), {}
+class Salted:
+    weight, more = 3, [4]
+    asked = 0
+    def __init__(self, n): self.n = n
+    def __hash__(self):
+        Salted.asked += 1
+        return hash((self.n, salt[0], pepper, spice.hot, Salted.weight, Salted.more[0]))
+    def __eq__(self, other): return type(other) is Salted and self.n + salt[0] == other.n + salt[0]
+class Spice: pass
+salt, pepper, spice = [1], 2, Spice()
+spice.hot = True
+seen.add(Salted(1)); seen_again[Salted(2)] = seen
+seen_again[next(iter(seen))] = 1
+asked = Salted.asked
+class Word(str):
+    def __hash__(self): return str.__hash__(self) + pepper
+words = {Word('a'): 1}
 """
 SENTENCES = r"""
 by_default() == 1
@@ -207,6 +225,9 @@ by_default.tag == ['kept']
 typed.v == 4 and Typed[str]('x').v == 'x'
 inner.get() == 'closed over'
 bound == 2 and start == 6
+Salted.asked == asked
+Salted(1) in seen and seen_again[Salted(2)] is seen and seen_again[Salted(1)] == 1
+words[Word('a')] == 1
 """.strip().splitlines()
 ASKED = f"[text for text, true in [{', '.join(f'({text!r}, {text})' for text in SENTENCES)}] if true is not True]"
 
@@ -230,4 +251,4 @@ async def test_every_sentence_is_as_true_after_a_restore_as_before(supervisor, s
 
 def test_there_are_as_many_sentences_as_are_promised() -> None:
     """The list only grows."""
-    assert len(SENTENCES) >= 44
+    assert len(SENTENCES) >= 47

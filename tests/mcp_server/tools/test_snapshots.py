@@ -566,3 +566,79 @@ async def test_what_a_provider_had_not_answered_is_answered_after_all(
             assert (await agent.run("llm_answers['q_000']"))["result"] == "'echo: why?'"
             assert len(endpoint.requests) == provided
             assert bool((await agent("budget"))["tokens"]["used"]) == provided
+
+
+GOOD = tuple(f"good{n}" for n in range(9))
+FAILING = {
+    "its comparison fails": (
+        "def __hash__(self): return 1\n    def __eq__(self, other): return not _gone",
+        "NameError",
+    ),
+    "its hash fails": ("def __hash__(self): return _gone", "NameError"),
+    "it becomes another": (
+        "def __hash__(self):\n        try: _gone\n        except NameError: self.tag = 'new'\n        return 1",
+        "would come back different",
+    ),
+    "it never comes back": (
+        "def __hash__(self):\n        try: return _gone\n        except NameError:\n            while True: pass",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("failing", FAILING)
+async def test_one_variable_that_fails_costs_no_other(
+    connect_own, own, tmp_path: Path, monkeypatch, failing: str
+) -> None:
+    """A trial in another kernel names it while the session is still there; without an answer all are kept."""
+    body, reason = FAILING[failing]
+    file = tmp_path / "s.rlmsnap"
+    if not reason:
+        monkeypatch.setattr(saved_variables, "_TRIAL_SECONDS", 2.0)
+    async with connect_own("s") as agent:
+        await agent.run(f"class Odd:\n    {body}\n_gone = 1")
+        await agent.run("odd = {Odd(): 1, Odd(): 2}")
+        await agent.run("\n".join(f"{name} = [{name!r}]" for name in GOOD))
+        saved = await own.save_session("s", file, embed=True)
+    said = reasons(saved.not_saved)
+    if not reason:
+        assert (set(said), set(saved.variables)) == ({"(trial)"}, {*GOOD, "odd"})
+        return
+    assert (set(saved.variables), saved.code, set(said)) == (set(GOOD), ("Odd",), {"odd"})
+    assert reason in said["odd"]
+    answer = await own.restore_session(from_file(str(file), "t"), HELLO)
+    assert answer.variables == ("Odd", *GOOD)
+    async with connect_own("t") as agent:
+        assert (await agent.run(f"[{', '.join(GOOD)}] == [[name] for name in {GOOD}]"))["result"] == "True"
+
+
+async def test_more_that_fail_than_can_be_tried_together_are_each_tried_alone(
+    connect_own, own, tmp_path: Path, monkeypatch
+) -> None:
+    """Every one has a kernel of its own, in which the one before it has left nothing."""
+    monkeypatch.setattr(saved_variables, "_ROUNDS", 1)
+    async with connect_own("s") as agent:
+        await agent.run("_gone = 1\nclass Odd:\n    def __hash__(self): return _gone")
+        await agent.run("a, b, c, good = {Odd()}, {Odd()}, {Odd()}, [1]")
+        saved = await own.save_session("s", tmp_path / "s.rlmsnap", embed=True)
+        assert (saved.variables, set(reasons(saved.not_saved))) == (("good",), {"a", "b", "c"})
+        await agent.run("class Holds:\n    known = {Odd(): 1}")
+        saved = await own.save_session("s", tmp_path / "s.rlmsnap", embed=True)
+    assert (saved.variables, saved.code) == (("good",), ("Odd",))
+
+
+async def test_what_a_restore_cannot_read_costs_only_what_comes_after_it(
+    connect_own, own, tmp_path: Path, monkeypatch
+) -> None:
+    """An image that nobody has tried: what was read before the failure stays, and the rest is named."""
+    monkeypatch.setattr(saved_variables, "_TRIAL_SECONDS", 0.0)
+    async with connect_own("s") as agent:
+        await agent.run("_gone = 1\nclass Odd:\n    def __hash__(self): return _gone")
+        await agent.run("a, b, good = {Odd()}, {Odd()}, [1]")
+        saved = await own.save_session("s", tmp_path / "s.rlmsnap", embed=True)
+        assert set(saved.variables) == {"a", "b", "good"}
+    answer = await own.restore_session(from_file(str(tmp_path / "s.rlmsnap"), "t"), HELLO)
+    assert set(answer.variables) == {"good", "Odd"}
+    said = reasons(answer.not_restored)
+    assert "NameError" in said["a"]
+    assert "was not read, as reading a failed" in said["b"]

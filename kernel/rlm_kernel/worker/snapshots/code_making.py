@@ -87,6 +87,7 @@ class CodeMaker:
         """Put the names of the classes in order, and check them again, now that they have their values."""
         for cls, record in zip(self.classes, self._records, strict=True):
             if type(cls) is not Unavailable:
+                _put_plain(cls, record)  # a hash that counts its calls has counted
                 _put_in_order(cls, record.order)
                 register_class(cls)
 
@@ -213,6 +214,7 @@ class CodeMaker:
             _check_fields(record.fields)
             # Objects may come before the defaults of the fields do, and need its methods: `__hash__`, say.
             _make_dataclass(cls, record, [(name, {}, {}, {}) for name in record.fields])
+        _put_plain(cls, record)
         register_class(cls)
 
     def _fill_class(self, number: int, state: Any) -> None:
@@ -264,6 +266,17 @@ def _put_in_order(cls: type, order: tuple[str, ...]) -> None:
             value = names[name]
             type.__delattr__(cls, name)
             type.__setattr__(cls, name, value)
+
+
+def _put_plain(cls: type, record: ClassRecord) -> None:
+    """Set the values of a class that a hash may need before its other values are there."""
+    if record.form == "enum" and record.plain:
+        raise Unkept("an enumeration gets its values from its members")
+    check_namespace(record.plain, metaclass=issubclass(cls, type))
+    for name, value in record.plain.items():
+        if name.startswith("__"):
+            raise Unkept("a plain value has the name of a special method")
+        type.__setattr__(cls, name, expect(value, int, str, float, bool, type(None)))
 
 
 def _winner(meta: type, bases: tuple[type, ...]) -> type:

@@ -58,7 +58,7 @@ def own(cls: Any) -> bool:
 class Shape:
     """How objects of a session's class are made: by which class that is not the session's, and with which slots."""
 
-    __slots__ = ("base", "clean", "cls", "has_hash", "slots")
+    __slots__ = ("base", "clean", "cls", "compares", "has_hash", "slots")
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
@@ -66,6 +66,8 @@ class Shape:
         self.slots = _slots_of(cls)
         self.clean = cls in CLEAN
         self.has_hash = self.base not in VALUES and type(_static(cls, "__hash__")) is types.FunctionType
+        self.compares = _is_written(cls, "__hash__") or _is_written(cls, "__eq__")
+        """Whether code of a cell may run when a dict or a set takes an object of it."""
 
 
 def _maker_of(cls: type) -> type:
@@ -93,6 +95,11 @@ def _slots_of(cls: type) -> Names:
 
 def _static(cls: type, name: str) -> Any:
     return next((dict_of(base)[name] for base in mro_of(cls) if name in dict_of(base)), None)
+
+
+def _is_written(cls: type, name: str) -> bool:
+    found = _static(cls, name)
+    return type(found) is types.FunctionType and not found.__code__.co_filename.startswith("<string>")
 
 
 def expect(value: Any, *allowed: type) -> Any:

@@ -64,7 +64,8 @@ class EnumMember:
 class ClassRecord:
     """A class without its values; ``form`` says what makes it, and which of the last fields it needs.
 
-    ``order`` is that of its methods and values.
+    ``order`` is that of its methods and values. Values that are ``plain`` are there before any object is, as a hash may
+    read them.
     """
 
     name: str
@@ -75,6 +76,7 @@ class ClassRecord:
     form: str
     methods: tuple[Member, ...] = ()
     order: tuple[str, ...] = ()
+    plain: dict[str, Json] = field(default_factory=dict)
     abstract: tuple[str, ...] = ()
     generic: int = 0
     fields: tuple[str, ...] = ()

@@ -5,8 +5,11 @@
    such functions by the wall's rules. Nothing of the session has run so far.
 3. The pickle makes the values: names come from what the session gives its code, library objects are of `kinds`.
 4. What was made empty is filled, each thing once.
+5. Plain values and code are lent to the session before the rest is read, and each variable before the next one:
+   `__hash__` and `__eq__` of keys run when a dict or a set takes these, and may read globals.
 
-What this session lacks (a module, say) costs the variables that need it. Anything else that is wrong ends the whole.
+What this session lacks (a module, say) costs the variables that need it. An error of the session's own code ends the
+reading: what was read before it stays. Anything else that is wrong ends the whole.
 """
 
 from __future__ import annotations
@@ -88,25 +91,55 @@ class Restorer:
         """What only a weak reference points to, until the variables that hold it are there."""
         self.lost: list[Lost] = []
         """What this session could not make."""
+        self.broken: tuple[str, BaseException] | None = None
+        """The variable that could not be read, and why; those after it were not tried."""
+        self.unread: list[str] = []
+        """The names of the variables after that one."""
         self._open: dict[tuple[str, int], Any] = {}
         """What is still to be filled, by the tag of its state and its identity."""
         self._shapes: dict[int, Shape] = {}
         self._code = CodeMaker(environment, self.make_cls, self._given)
 
-    def restore(self, image: Image) -> Names:
-        """The variables of the image, `Lost` among them; raises whatever is wrong with it."""
+    def restore(self, image: Image, lend: Callable[[str, Any], None]) -> Names:
+        """The variables of the image, `Lost` among them; raises whatever is wrong with it.
+
+        ``lend`` shows one to the session's code until all have been read.
+        """
         if (place := _checker.check(image.values, makers.NAMES, makers.HOME, len(image.buffers))) >= 0:
             raise Unkept(f"the snapshot holds what no snapshot may hold (at byte {place})")
         self.environment.begin()
         self._code.make(image.tables)
         reader = _Unpickler(image, self)
-        found = expect(reader.load(), dict)
-        while (states := reader.load()) is not None:
-            for entry in expect(states, list):
-                tag, target, state = expect(entry, tuple)
-                self._fill(tag, target, state)
+        found: Names = {}
+        order: tuple[Any, ...] = ()
+        reading: str | None = None
+        try:
+            while (part := reader.load()) is not None:
+                if type(part) is tuple:
+                    order = part
+                elif type(part) is list:
+                    for entry in part:
+                        tag, target, state = expect(entry, tuple)
+                        self._fill(tag, target, state)
+                else:
+                    if type(part) is str:
+                        reading = part
+                        part = {part: reader.load()}
+                    for name, value in names_in(part).items():
+                        found[name] = value
+                        if type(value) is not Lost:
+                            lend(name, value)
+        except (Unkept, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if reading is None:
+                raise
+            found.pop(reading, None)
+            self.broken = reading, error
         self._code.finish()
-        return names_in(found)
+        names = [name for name in order if type(name) is str]
+        self.unread = [name for name in names if name not in found and name != reading]
+        return {name: found[name] for name in (*names, *found) if name in found}
 
     # -- makers
 

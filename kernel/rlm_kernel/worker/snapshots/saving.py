@@ -3,14 +3,19 @@
 The pickle holds plain values, and calls of makers for everything else. What is not plain is made empty and gets its
 content later, in further pickles that share the memo of the first. So cycles and shared objects need no special care,
 and a chain of many objects needs no recursion.
+
+A dict or a set that is restored calls `__hash__` and `__eq__` of its keys, which may read globals and class variables.
+So plain values and code come first, then one variable after the other, each with all that it holds. Variables with
+keys that run code of a cell come last.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from rlm_contexts.view.variable import ContextVariable
@@ -18,6 +23,7 @@ from rlm_kernel.worker.deferred import DeferredAnswer
 from rlm_kernel.worker.snapshots import kinds, makers
 from rlm_kernel.worker.snapshots.classes import form_of
 from rlm_kernel.worker.snapshots.common import HOLDERS, VALUES, Lost, Names, Shape, Unkept, identity
+from rlm_kernel.worker.snapshots.contents import content_of_cell, content_of_function, state_of, value_of
 from rlm_kernel.worker.snapshots.environment import Environment
 from rlm_kernel.worker.snapshots.image import Image
 from rlm_kernel.worker.snapshots.places import Places
@@ -32,6 +38,11 @@ _GENERATED: Final = frozenset(
     """.split()
 )
 """What Python itself puts into a class."""
+_PLAIN: Final = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis))
+_CODE: Final = (types.FunctionType, type, types.ModuleType)
+_ATTEMPTS: Final = 3
+_LARGEST: Final = 1 << 53
+_ORDER: Final = {"fn": 0, "cell": 0, "cls": 1}
 _METHODS: Final = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _MARKS: Final = frozenset(map(identity, makers.MAKERS.values()))
 _OF_CLASS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -64,6 +75,7 @@ class Saver:
         self._late: list[tuple[str, Any, Any]] = []
         self._shapes: dict[int, tuple[Shape, tuple[type]]] = {}
         self._with_state: set[int] = set()
+        self._compares = False
         self._contexts = {identity(found): name for name, found in environment.contexts.items()}
         self._contents: dict[int, str] = {}
         for name, found in environment.contexts.items():
@@ -72,15 +84,47 @@ class Saver:
 
     def save(self, values: Names) -> Image:
         """The image of these variables; raises Unkept, or whatever an object of the session's raises."""
-        out, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
-        pickler = _Pickler(out, self._split, buffers)
-        pickler.dump({name: self._top(value) for name, value in values.items()})
+        order = [*sorted(values, key=lambda name: not _is_first(values[name]))]
+        saver = self
+        for attempt in range(_ATTEMPTS):
+            out, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
+            late = saver._write(_Pickler(out, saver._split, buffers), values, order)
+            again = sorted(order, key=late.__contains__)
+            if again == order or attempt == _ATTEMPTS - 1:
+                break
+            # What two variables share is written with the first of them, so the second may turn out only now.
+            order, saver = again, Saver(self.environment)
+        self.notes = saver.notes
+        return Image(saver._tables(), out.getvalue(), [buffer.raw() for buffer in buffers])
+
+    def _tables(self) -> Tables:
+        return Tables(self._places.texts(), tuple(self._functions), tuple(self._classes), self._cells)
+
+    def _write(self, pickler: _Pickler, values: Names, order: Sequence[str]) -> set[str]:
+        """Write variables in that order; returns those with keys that run code of a cell."""
+        found = set[str]()
+        pickler.dump(tuple(values))
+        first = [name for name in order if _is_first(values[name])]
+        pickler.dump({name: self._top(values[name]) for name in first})
+        self._write_late(pickler)
+        for name in order[len(first) :]:
+            self._compares = False
+            pickler.dump(name)
+            pickler.dump(self._top(values[name]))
+            self._write_late(pickler)
+            if self._compares:
+                found.add(name)
+        pickler.dump(None)
+        return found
+
+    def _write_late(self, pickler: _Pickler) -> None:
         while self._late:
             batch, self._late = self._late, []
-            pickler.dump([(tag, target, state() if type(state) is _Later else state) for tag, target, state in batch])
-        pickler.dump(None)
-        tables = Tables(self._places.texts(), tuple(self._functions), tuple(self._classes), self._cells)
-        return Image(tables, out.getvalue(), [buffer.raw() for buffer in buffers])
+            # One pickle for each function and class: what one holds may be a key that another one compares.
+            for entry in sorted((one for one in batch if one[0] in _ORDER), key=lambda one: _ORDER[one[0]]):
+                pickler.dump([_state_now(entry)])
+            if rest := [_state_now(one) for one in batch if one[0] not in _ORDER]:
+                pickler.dump(rest)
 
     def late(self, tag: str, target: Any, state: Any) -> None:
         """Fill ``target`` with the state when everything has been made."""
@@ -150,16 +194,17 @@ class Saver:
             self._class(cls)
             self._shapes[key] = Shape(cls), (cls,)
         shape, alone = self._shapes[key]
+        self._compares |= shape.compares
         if kinds.is_enum(cls):
             return makers.kind, ("member", (cls, value._name_, value._value_))
         arguments: tuple[Any, ...] = alone
         if shape.base in VALUES:
-            arguments = (cls, _value_of(shape.base, value))
+            arguments = (cls, value_of(shape.base, value))
         elif issubclass(shape.base, BaseException):
             arguments = (cls, BaseException.__dict__["args"].__get__(value))
         elif shape.base is not object and shape.base not in HOLDERS:
             arguments = self._on_library(value, cls, shape.base)
-        state = _state_of(value, shape)
+        state = state_of(value, shape)
         if shape.has_hash:  # a key of a dict needs its state before it is put there
             if identity(value) in self._with_state:
                 raise Unkept(f"an object of {cls.__name__}, which has a hash of its own, holds itself")
@@ -213,7 +258,7 @@ class Saver:
             doc if type(doc) is str else None,
         )
         self._functions.append(record)
-        self.late("fn", number, _Later(lambda: _content_of_function(function)))
+        self.late("fn", number, _Later(lambda: content_of_function(function)))
         return number
 
     def _remember(self, value: Any, maker: makers.Maker, number: int) -> None:
@@ -225,7 +270,7 @@ class Saver:
             return int(known[1][0])
         number, self._cells = self._cells, self._cells + 1
         self._remember(cell, makers.cls, number)  # never pickled: a cell is no value
-        self.late("cell", number, _Later(lambda: _content_of_cell(cell)))
+        self.late("cell", number, _Later(lambda: content_of_cell(cell)))
         return number
 
     # -- classes
@@ -276,6 +321,7 @@ class Saver:
             form.name,
             tuple(methods),
             tuple(name for name in names if (name in values or name in own_methods) and name != "__doc__"),
+            {} if form.name == "enum" else _plain_values(values, form.fields),
             tuple(sorted(names.get("__abstractmethods__", ()))),
             len(names.get("__parameters__", ())) if "__orig_bases__" in names else 0,
             form.fields,
@@ -307,59 +353,21 @@ class _Later:
         return self._look()
 
 
-def _content_of_function(function: types.FunctionType) -> tuple[Any, ...]:
-    return (
-        function.__defaults__,
-        function.__kwdefaults__,
-        dict(function.__dict__),
-        dict(function.__annotations__),
-    )
+def _is_first(value: Any) -> bool:
+    return type(value) in _PLAIN or issubclass(type(value), _CODE)
 
 
-def _content_of_cell(cell: types.CellType) -> tuple[Any, ...]:
-    try:
-        return (cell.cell_contents,)
-    except ValueError:  # a variable that has no value yet
-        return ()
+def _state_now(entry: tuple[str, Any, Any]) -> tuple[str, Any, Any]:
+    tag, target, state = entry
+    return tag, target, state() if type(state) is _Later else state
 
 
-def _value_of(base: type, value: Any) -> Any:
-    """The value itself, without the class of the session."""
-    if base is tuple:
-        return tuple.__getitem__(value, slice(None))
-    if base is frozenset:
-        return frozenset(frozenset.__iter__(value))
-    if base is complex:
-        return complex.__pos__(value)
-    return base.__getnewargs__(value)[0]  # type: ignore[attr-defined]
-
-
-def _state_of(value: Any, shape: Shape) -> tuple[Names, Names, Any] | None:
-    """Attributes, slots and items of an object; None if it has none of them."""
-    names: Names = {}
-    try:
-        names = dict(object.__getattribute__(value, "__dict__"))
-    except AttributeError:
-        pass  # it has slots only
-    slots: Names = {}
-    for name, slot in shape.slots.items():
-        try:
-            slots[name] = slot.__get__(value, shape.cls)
-        except AttributeError:
-            continue  # it has no value
-    items = _items_of(value, shape.base)
-    return (names, slots, items) if names or slots or items else None
-
-
-def _items_of(value: Any, base: type) -> Any:
-    if base is dict:
-        return list(dict.items(value))
-    if base is list:
-        return list.__getitem__(value, slice(None))
-    if base is set:
-        return list(set.__iter__(value))
-    if base is bytearray:
-        return bytes(value)
-    if issubclass(base, BaseException):
-        return kinds.links_of(value)
-    return None
+def _plain_values(values: Names, fields: tuple[str, ...]) -> Names:
+    """Those of a class's values that JSON keeps as they are."""
+    found = {}
+    for name, value in values.items():
+        plain = value is None or type(value) is bool or (type(value) is int and abs(value) < _LARGEST)
+        plain = plain or (type(value) is float and math.isfinite(value)) or (type(value) is str and value.isascii())
+        if plain and not name.startswith("__") and name not in fields:
+            found[name] = value
+    return found

@@ -22,7 +22,10 @@ __all__ = ["SavedVariables", "hand_in", "hand_out", "missing", "put_back", "save
 
 _ROOM = 64 << 20
 """Bytes that a kernel hands out at once."""
-_ROUNDS = 4
+_ROUNDS = 8
+"""So often are all variables tried together, each time without those that failed; then each is tried alone."""
+_TRIAL_SECONDS = 15.0
+"""Half of what a session has that is saved before it idles."""
 _WITHIN = 2
 """An image has at most so many times the bytes that the session may use."""
 
@@ -46,11 +49,12 @@ async def save_variables(session: Session, writer: Writer, *, trial: bool) -> Sa
         saved.missing.append(Missing(name="(variables)", reason="the session has no kernel"))
         return saved
     names: Sequence[str] | None = None
-    for _ in range(_ROUNDS):
+    tried = _Trial(session)
+    while True:
         image = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
         try:
             told = await _take(session, names, image)
-            lost = await _tried(session, told, image) if trial else []
+            lost = await tried.lost(told, image) if trial else []
             if names is None:
                 saved.shadowed.update(told.shadowed)
             saved.missing += [missing(item.name, item.reason) for item in (*told.failed, *told.notes, *lost)]
@@ -63,8 +67,6 @@ async def save_variables(session: Session, writer: Writer, *, trial: bool) -> Sa
         finally:
             os.close(image)
         names = [row.name for row in rows]  # what would come back different is not in the snapshot
-    saved.missing.append(Missing(name="(variables)", reason="what the kernel hands out never comes back the same"))
-    return saved
 
 
 def _rows(told: Sequence[SavedRow]) -> list[SavedVariable]:
@@ -106,49 +108,82 @@ async def hand_out(session: Session, names: Sequence[str] | None) -> AsyncGenera
         yield first, data
 
 
-async def _tried(session: Session, told: HandedOut, image: int) -> list[NotKept]:
-    """Restore an image in a kernel of its own, and say which variables are not there what they are in the session."""
-    names = [row.name for row in told.variables]
-    if not names:
-        return []
-    try:
-        async with session.kernel.begin.trial(session.kernel.session, session.kernel.policy) as (client, kernel):
-            back = await hand_in(client, kernel, image, [told.size], set(told.shadowed))
-            lost = {item.name: item.reason for item in back.failed}
-            if "(variables)" in lost:
-                return await _tried_alone(session, client, kernel, names, lost["(variables)"])
-            again = await client.digest_variables(kernel, names, each=False)
-            if again.whole == told.digest and not lost:
-                return []
-            there = (await client.digest_variables(kernel, names, each=True)).each
-    except (ProtocolError, KernelError, OSError, TimeoutError) as error:
-        return [NotKept("(trial)", f"whether the variables come back was not tried: {error}")]
+class _Trial:
+    """Restores what was saved in kernels that nobody else uses, while the session is still there.
 
-    async def ask(client: SupervisorClient, kernel: str) -> Digests:
-        return await client.digest_variables(kernel, names, each=True)
+    It takes variables out of a snapshot only if it has seen them fail. When its time is up, the rest is kept untried.
+    """
 
-    here = (await session.kernel.ask(ask)).each
-    return [
-        NotKept(name, f"it does not come back: {lost[name]}" if name in lost else "it would come back different")
-        for name in names
-        if name in lost or here.get(name) != there.get(name)
-    ]
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._rounds = 0
+        self._until = asyncio.get_running_loop().time() + _TRIAL_SECONDS
 
-
-async def _tried_alone(
-    session: Session, client: SupervisorClient, kernel: str, names: Sequence[str], together: str
-) -> list[NotKept]:
-    """Which of the variables keep the others from coming back? Those that do not come back alone, else all."""
-    lost: list[NotKept] = []
-    for name in names:
-        image = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+    async def lost(self, told: HandedOut, image: int) -> list[NotKept]:
+        """Which variables of an image are not there what they are in the session."""
+        self._rounds += 1
+        if not told.variables or self._rounds > _ROUNDS + 1:
+            return []  # each has been tried alone
+        names = [row.name for row in told.variables]
+        lost: list[NotKept] = []
         try:
-            told = await _take(session, [name], image)
-            back = await hand_in(client, kernel, image, [told.size], {name})
-        finally:
-            os.close(image)
-        lost += [NotKept(name, f"it does not come back: {item.reason}") for item in back.failed[:1]]
-    return lost or [NotKept(name, f"it does not come back: {together}") for name in names]
+            async with asyncio.timeout_at(self._until):
+                if self._rounds > _ROUNDS:
+                    await self._each_alone(names, lost)
+                else:
+                    await self._together(told, names, image, lost)
+        except (KernelError, OSError, TimeoutError) as error:
+            self._rounds = _ROUNDS + 1
+            said = str(error) or f"there is no answer after {_TRIAL_SECONDS:.0f} seconds"
+            lost.append(NotKept("(trial)", f"whether the variables come back was not tried to the end: {said}"))
+        return lost
+
+    async def _together(self, told: HandedOut, names: Sequence[str], image: int, lost: list[NotKept]) -> None:
+        here = self._session.kernel
+        async with here.begin.trial(here.session, here.policy) as (client, kernel):
+            back = await hand_in(client, kernel, image, [told.size], set(told.shadowed))
+            reasons = {item.name: item.reason for item in back.failed}
+            if back.broken in names:
+                lost.append(_not_back(back.broken, reasons.get(back.broken, "")))
+                return
+            if not reasons.keys() <= set(names):
+                await self._each_alone(names, lost)
+                if not lost:
+                    lost.append(NotKept("(trial)", "; ".join(["not all come back together", *reasons.values()])))
+                return
+            if not reasons and (await client.digest_variables(kernel, names, each=False)).whole == told.digest:
+                return
+            there = (await client.digest_variables(kernel, names, each=True)).each
+
+        async def ask(client: SupervisorClient, kernel: str) -> Digests:
+            return await client.digest_variables(kernel, names, each=True)
+
+        each = (await here.ask(ask)).each
+        lost += [_not_back(name, reasons[name]) for name in names if name in reasons]
+        changed = [
+            row for row in told.variables if row.name not in reasons and each.get(row.name) != there.get(row.name)
+        ]
+        # A class may be different only because an object of it is, and come back without that.
+        first = [row for row in changed if not row.code] or changed
+        lost += [NotKept(row.name, "it would come back different") for row in first]
+
+    async def _each_alone(self, names: Sequence[str], lost: list[NotKept]) -> None:
+        """Try every variable in a kernel of its own: what one leaves in a kernel must not help the next."""
+        self._rounds = _ROUNDS + 1
+        here = self._session.kernel
+        for name in names:
+            image = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+            try:
+                told = await _take(self._session, [name], image)
+                async with here.begin.trial(here.session, here.policy) as (client, kernel):
+                    back = await hand_in(client, kernel, image, [told.size], {name})
+            finally:
+                os.close(image)
+            lost += [_not_back(name, item.reason) for item in back.failed[:1]]
+
+
+def _not_back(name: str, reason: str) -> NotKept:
+    return NotKept(name, f"it does not come back: {reason}")
 
 
 async def hand_in(
