@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -278,7 +279,7 @@ async def test_descriptors_under_way_do_not_keep_others_from_starting(run, spawn
             other.kernel_id, "1"
         ).result()  # the limit is final before it, but after the spawn's answer
         # Between cells; code may not open the reserve, and for a moment after a cell it is still kept back.
-        await until(lambda: _open_files(other.pid), lambda found: found == [256 + RESERVED_FILES] * 2)
+        await until(partial(_open_files, other.pid), lambda found: found == [256 + RESERVED_FILES] * 2)
         await supervisor.shutdown(other.kernel_id)
 
 
