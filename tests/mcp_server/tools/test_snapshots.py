@@ -598,16 +598,17 @@ async def test_one_variable_that_fails_costs_no_other(
     async with connect_own("s") as agent:
         await agent.run(f"class Odd:\n    {body}\n_gone = 1")
         await agent.run("odd = {Odd(): 1, Odd(): 2}")
+        await agent.run("class Fine:\n    def __hash__(self): return 1\nfine = {Fine()}")
         await agent.run("\n".join(f"{name} = [{name!r}]" for name in GOOD))
         saved = await own.save_session("s", file, embed=True)
     said = reasons(saved.not_saved)
     if not reason:
-        assert (set(said), set(saved.variables)) == ({"(trial)"}, {*GOOD, "odd"})
+        assert (set(said), set(saved.variables)) == ({"(trial)"}, {*GOOD, "fine", "odd"})
         return
-    assert (set(saved.variables), saved.code, set(said)) == (set(GOOD), ("Odd",), {"odd"})
+    assert (set(saved.variables), saved.code, set(said)) == ({*GOOD, "fine"}, ("Odd", "Fine"), {"odd"})
     assert reason in said["odd"]
     answer = await own.restore_session(from_file(str(file), "t"), HELLO)
-    assert answer.variables == ("Odd", *GOOD)
+    assert answer.variables == ("Odd", "Fine", "fine", *GOOD)
     async with connect_own("t") as agent:
         assert (await agent.run(f"[{', '.join(GOOD)}] == [[name] for name in {GOOD}]"))["result"] == "True"
 
