@@ -41,7 +41,8 @@ def _run_pytest(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(CONFTEST.read_text() + "\n_SECONDS_TO_LEAVE = 1.0\n")
     (folder / "test_sample.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "."]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(CONFTEST.parent / "support")}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=50, check=False)
 
 
 def test_a_detached_process_left_by_a_test_is_killed_and_fails_it(tmp_path: Path) -> None:

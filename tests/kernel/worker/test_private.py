@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from session_processes import is_helper
 from waiting import until
 
 from rlm_contexts.store.store import ContextStore
@@ -112,7 +113,8 @@ def inner_number(pid: int) -> int:
 
 def offspring(supervisor) -> set[int]:
     """The processes that the supervisor has."""
-    return {child.pid for child in psutil.Process(supervisor.pid).children(recursive=True)}
+    children = psutil.Process(supervisor.pid).children(recursive=True)
+    return {child.pid for child in children if not is_helper(child)}
 
 
 @pytest.mark.parametrize("name", ["strict", "untrusted"])

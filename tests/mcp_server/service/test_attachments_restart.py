@@ -63,7 +63,8 @@ def test_an_attachment_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) 
         manager.shutdown_kernel()
     subprocess.run([*command, "--all"], capture_output=True, timeout=60, check=True)
     assert name not in KernelSpecManager().find_kernel_specs()
-    assert call_tool("eval_code", {"code": "'found' in dir()"}, session="stays")["result"] == "False"
+    again = call_tool("eval_code", {"code": "found"}, session="stays")  # it was saved when the daemon stopped
+    assert (again["result"], "as they were saved at" in again["notice"]) == ("1", True)
     assert name in KernelSpecManager().find_kernel_specs()
 
 

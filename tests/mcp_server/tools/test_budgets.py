@@ -86,7 +86,7 @@ async def ended(scene: Scene) -> Any:
 async def expired(scene: Scene) -> Any:
     for seconds in (7201, 8 * 86_400):  # it is set aside, and then it goes
         scene.clock.now += seconds
-        await (await scene.other("another"))("list_vars")
+        await scene.service.sweep()
     return scene.agent
 
 
@@ -159,7 +159,7 @@ async def rested(scene: Scene) -> Any:
 
 async def idled_and_reopened(scene: Scene) -> Any:
     scene.clock.now += 7201
-    await (await scene.other("another"))("list_vars")
+    await scene.service.sweep()
     return scene.agent
 
 
