@@ -394,6 +394,6 @@ EVENTS: dict[str, type[Event]] = {
     "cell": CellEnded,
     "attachment": AttachmentChanged,
     "recovered": Recovered,
-    "memory_short": LowMemory,
+    "low_memory": LowMemory,
     "ended": KernelEnded,
 }

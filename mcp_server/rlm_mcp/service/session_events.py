@@ -204,7 +204,7 @@ class KernelEvents:
         if (session := self._session()) is not None:
             self._parts.attachments.noted(session, event)
 
-    def memory_short(self) -> None:
+    def low_memory(self) -> None:
         """Save the session and let it rest until it is used again, if its policy has it come back."""
         if (session := self._session()) is not None:
             self._events.soon(make_room(self._parts.sessions, self._parts.snapshots, session))

@@ -36,7 +36,7 @@ class KernelEvents(Protocol):
     def attachment(self, event: AttachmentChanged) -> None:
         """A front end has come, or one has left."""
 
-    def memory_short(self) -> None:
+    def low_memory(self) -> None:
         """The machine is short of memory, and the kernel is idle."""
 
     def expelled(self) -> None:

@@ -371,7 +371,7 @@ class KernelProxy:
                 self.queries.write_all()
                 self._events.given(given)
             case protocol.LowMemory():
-                self._events.memory_short()
+                self._events.low_memory()
             case protocol.KernelEnded(expelled=expelled):
                 self._ended(expelled)
 
