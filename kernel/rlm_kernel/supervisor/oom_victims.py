@@ -8,6 +8,7 @@ session's variables goes last.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 RUNS_A_COPIED_CELL = 950
@@ -20,5 +21,10 @@ _MOST = 1000
 def prefer(pid: int | None, score: int) -> None:
     """Let the system prefer that process by ``score`` thousandths of the memory; at least as much as this one."""
     with suppress(OSError, ValueError):  # it has ended, or the system does not let us
-        own = int(Path("/proc/self/oom_score_adj").read_text())
-        Path(f"/proc/{pid}/oom_score_adj").write_text(str(min(_MOST, max(own, 0) + score)))
+        Path(f"/proc/{pid}/oom_score_adj").write_text(str(min(_MOST, _own_score() + score)))
+
+
+@cache
+def _own_score() -> int:
+    """This process's own score, which stays: it is asked for with every cell."""
+    return max(0, int(Path("/proc/self/oom_score_adj").read_text()))

@@ -70,12 +70,13 @@ class RequestRunner:
         limits = self.relay.begin(request, live, hold=strict)
         ended = live.expect(worker_protocol.CellDone.TAG)
         _send(live, request)
-        if self.checkpoints.covered:  # then only this cell is lost, and the memory that it takes is free again
+        if preferred := self.checkpoints.covered:  # only this cell is lost then, and its memory is free again
             oom_victims.prefer(live.pid, oom_victims.RUNS_A_COPIED_CELL)
         try:
             done = heard(worker_protocol.CellDone, await ended) or worker_protocol.CellDone()
             limits.end()
-            oom_victims.prefer(live.pid, oom_victims.LIVE)
+            if preferred:
+                oom_victims.prefer(live.pid, oom_victims.LIVE)
             self.refusals.told(done.refused)
             # The cell counts before the copy is taken, so that the copy stands for the session with this cell. A death
             # of the process in between loses the cell and tells so: its reply is still held.

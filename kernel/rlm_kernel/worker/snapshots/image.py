@@ -87,7 +87,8 @@ def read_image(data: memoryview) -> Image:
     if min(sizes) < 0 or sum(sizes) != reader.left:
         raise Unkept("the sizes in the snapshot do not add up")
     values = bytes(reader.take(header.values))
-    return Image(header.tables, values, [reader.take(count) for count in header.buffers])
+    # A bytearray: what uses a buffer may write to it, and it must not be the session's file.
+    return Image(header.tables, values, [bytearray(reader.take(count)) for count in header.buffers])
 
 
 class _Reader:
@@ -98,8 +99,8 @@ class _Reader:
     def left(self) -> int:
         return len(self._data) - self._at
 
-    def take(self, count: int) -> bytearray:
+    def take(self, count: int) -> memoryview:
         if not 0 <= count <= self.left:
             raise Unkept("the snapshot is cut off")
         self._at += count
-        return bytearray(self._data[self._at - count : self._at])
+        return self._data[self._at - count : self._at]

@@ -84,7 +84,7 @@ class Saver:
 
     def save(self, values: Names) -> Image:
         """The image of these variables; raises Unkept, or whatever an object of the session's raises."""
-        order = [*sorted(values, key=lambda name: not _is_first(values[name]))]
+        order = sorted(values, key=lambda name: not _is_first(values[name]))
         saver = self
         for attempt in range(_ATTEMPTS):
             out, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
