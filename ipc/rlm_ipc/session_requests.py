@@ -168,8 +168,8 @@ class RestoreSession(Request["SessionRestored"]):
     """Open a session from a file, or from the snapshot that is kept of the session ``source``.
 
     ``session`` is the id to open it under (None: the one that was saved). ``policy`` is what it runs under (None: the
-    default for a file, its own for a snapshot of ours). A file that
-    this user's daemon has not sealed needs ``foreign``.
+    default for a file, its own for a snapshot of ours). A file that this user's daemon has not sealed needs
+    ``foreign``.
     """
 
     source: str

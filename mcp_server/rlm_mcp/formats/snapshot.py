@@ -41,6 +41,7 @@ __all__ = [
     "SavedVariable",
     "SnapshotRefused",
     "Writer",
+    "pieces_of",
 ]
 
 MANIFEST = "manifest.json"
@@ -206,26 +207,15 @@ class Writer:
         self._archive = zipfile.ZipFile(self._temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
         self.files: dict[str, SavedPart] = {}
 
-    def add(self, name: str, pieces: Iterable[bytes]) -> str:
-        """Add a member and return its name."""
+    def add(self, name: str, pieces: Iterable[bytes], *, stored: bool = False) -> str:
+        """Add a member and return its name; one that is ``stored`` is not compressed."""
         size, digest = 0, hashlib.sha256()
-        with self._archive.open(_info(name), "w", force_zip64=True) as member:
+        with self._archive.open(_info(name, stored=stored), "w", force_zip64=True) as member:
             for piece in pieces:
                 member.write(piece)
                 digest.update(piece)
                 size += len(piece)
         self.files[name] = SavedPart(size=size, sha256=digest.hexdigest())
-        return name
-
-    def add_file(self, name: str, descriptor: int) -> str:
-        """Add what a file holds, from its beginning; it is not compressed."""
-        digest, at = hashlib.sha256(), 0
-        with self._archive.open(_info(name, stored=True), "w", force_zip64=True) as member:
-            while piece := os.pread(descriptor, _PIECE, at):
-                member.write(piece)
-                digest.update(piece)
-                at += len(piece)
-        self.files[name] = SavedPart(size=at, sha256=digest.hexdigest())
         return name
 
     def finish(self, manifest: Manifest, path: Path) -> int:
@@ -253,6 +243,14 @@ class Writer:
         for part in (self._archive, self._temporary):
             with suppress(OSError, ValueError):  # a full disk: what is closed would still be written
                 part.close()
+
+
+def pieces_of(descriptor: int) -> Iterator[bytes]:
+    """What a file holds, from its beginning, piece by piece."""
+    at = 0
+    while piece := os.pread(descriptor, _PIECE, at):
+        at += len(piece)
+        yield piece
 
 
 def _info(name: str, *, stored: bool = False) -> zipfile.ZipInfo:

@@ -117,8 +117,8 @@ class Reading:
         """Return a page of lines: ``limit`` of them, the longest cut if need be, or as many whole ones as fit.
 
         Where more lines follow, the answer's ``limit`` is how many it has, so that none is skipped by whoever goes on
-        at ``offset + limit``. A negative offset begins at the first line: who reads ten
-        lines before a match need not look where that is.
+        at ``offset + limit``. A negative offset begins at the first line: who reads ten lines before a match need
+        not look where that is.
 
         Raises:
             ToolFault: there is no such variable, or no room for a piece of each line.

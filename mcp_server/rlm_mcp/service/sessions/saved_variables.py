@@ -10,11 +10,12 @@ import os
 from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, field
 
+from rlm_contexts.store.files import write_all
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.worker_requests import Digests, HandedOut, PutBack, SavedRow
 from rlm_kernel.supervisor_client import SupervisorClient
-from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing, SavedVariable, Writer
+from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing, SavedVariable, Writer, pieces_of
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
@@ -62,7 +63,7 @@ async def save_variables(session: Session, writer: Writer, *, trial: bool) -> Sa
             rows = [row for row in told.variables if row.name not in gone]
             if len(rows) == len(told.variables):
                 saved.variables = _rows(rows)
-                await asyncio.to_thread(writer.add_file, IMAGE, image)
+                await asyncio.to_thread(writer.add, IMAGE, pieces_of(image), stored=True)
                 return saved
         finally:
             os.close(image)
@@ -80,7 +81,7 @@ async def _take(session: Session, names: Sequence[str] | None, file: int) -> Han
     told: HandedOut | None = None
     async for part, data in hand_out(session, names):
         told = part
-        await asyncio.to_thread(_write_all, file, data)
+        await asyncio.to_thread(write_all, file, data)
     assert told is not None
     return told
 
@@ -222,13 +223,7 @@ async def put_back(
 
 def _copy(archive: Archive, file: int) -> None:
     for piece in archive.pieces(IMAGE):
-        _write_all(file, piece)
-
-
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
+        write_all(file, piece)
 
 
 def missing(name: str, reason: str) -> Missing:

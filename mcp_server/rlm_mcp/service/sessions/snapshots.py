@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,7 +25,7 @@ from rlm_ipc.worker_requests import PutBack
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
-from rlm_mcp.formats.snapshot import TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer
+from rlm_mcp.formats.snapshot import TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer, pieces_of
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.expiry import as_saved
@@ -61,7 +60,6 @@ log = logging.getLogger(__name__)
 SUFFIX = ".rlmsnap"
 _LASTING = "lasting"
 """The folder of snapshots that belong to their sessions."""
-_PIECE = 1 << 20
 _LASTING_SECONDS = 30.0
 
 
@@ -200,10 +198,7 @@ class Snapshots:
 
     def _text(self, digest: str) -> Iterator[bytes]:
         with self._files.shared_text(self._files.get(digest)) as pin:
-            at = 0
-            while piece := os.pread(pin.fds[0], _PIECE, at):
-                at += len(piece)
-                yield piece
+            yield from pieces_of(pin.fds[0])
 
     def _manifest(
         self,
