@@ -131,6 +131,17 @@ class ScannerProcess:
         except TimeoutError:
             self.kill()
             await self._process.wait()
+        await self._read_to_the_end()
+
+    async def _read_to_the_end(self) -> None:
+        """Let the event loop close the pipe: it learns of its end some time after that of the process."""
+        pipe = self._process.stdout
+        if pipe is None or self._turn.locked():  # whoever waits for an answer reads it
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SECONDS_TO_LEAVE):
+                while await pipe.read(_LARGE):
+                    pass
 
     def kill(self) -> None:
         """End the process at once: its store is a database, which bears that."""
