@@ -214,7 +214,10 @@ def resolve_handle(handle: str) -> Call[Handle]:
 
 
 def eval_code(code: str) -> Call[Cell]:
-    """Run a cell. One that waits for answers comes back at once, with ``status`` ``waiting`` and its queries."""
+    """Run a cell. One that waits for answers comes back at once, with ``status`` ``waiting`` and its queries.
+
+    One behind such a cell comes back at once, too, with ``status`` ``queued``.
+    """
     return Call.of(Cell.read, "eval_code", code=code)
 
 

@@ -237,6 +237,12 @@ def answer(
     _show_run(came, session, as_json)
 
 
+_WAITS = {
+    "waiting": "the code is waiting for it; ",
+    "queued": "earlier code is waiting for it, and this code runs afterwards; ",
+}
+
+
 def _show_run(answer: JsonObject, session: str | None, as_json: bool) -> None:
     show(answer, as_json, lambda: _print_run(Cell.read(answer), session))
     if not answer.get("success", True):
@@ -262,6 +268,6 @@ def _print_run(cell: Cell, session: str | None) -> None:
         say(f"{said}\n", sys.stderr)
     for query, prompt in _prompts(cell.pending_llm_queries, session).items():
         say(f"pending query {query}: {prompt}\n", sys.stderr)
-        waits = "the code is waiting for it; " if cell.status == "waiting" else ""
+        waits = _WAITS.get(cell.status, "")
         words = ["rlm-kernel", "answer", query, "TEXT", *(["--session", session] if session else [])]
         say(f"{waits}answer with: {shlex.join(words)}\n", sys.stderr)

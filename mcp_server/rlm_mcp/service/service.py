@@ -174,17 +174,20 @@ class Service:
         with self.sessions.use(session):
             yield session
 
-    async def follow(self, session: Session, run: Run, caller: Caller) -> ToolAnswer:
-        """Wait for a run. What it asks goes to the client's own model, if the policy says so and the client has one."""
+    async def follow(self, session: Session, run: Run, caller: Caller, *, patient: bool = False) -> ToolAnswer:
+        """Wait for a run, as `Runs.follow` does.
+
+        What it asks goes to the client's own model, if the policy says so and the client has one.
+        """
         sampling = caller.sampling if session.policy.llm.sampling else None
         if sampling is None:
-            return await self.runs.follow(run, caller.progress)
+            return await self.runs.follow(run, caller.progress, patient=patient)
         if brought := sampling.brought():
             await self.queries.answer(session, brought)
         loop = asyncio.get_running_loop()
         end = loop.time() + self.runs.longest
         while True:
-            came = await self.runs.follow(run, caller.progress, longest=end - loop.time())
+            came = await self.runs.follow(run, caller.progress, longest=end - loop.time(), patient=patient)
             asked = session.kernel.queries.of_agent
             rows = [row for row in queries.pending(self._store, session.key) if row.id in asked]
             if not run.suspended or not rows or loop.time() >= end:

@@ -134,7 +134,7 @@ async def answer_queries(service: Service, session: Session, given: take.AnswerQ
 @TOOLS.add("Wait up to 45 s for eval_code that is still running.", take.Wait, tier="core", read_only=True)
 async def wait(service: Service, session: Session, given: take.Wait, caller: Caller) -> ToolAnswer:
     """Wait for a run; a cancelled wait leaves it running."""
-    return await service.follow(session, service.runs.find(session, given.run), caller)
+    return await service.follow(session, service.runs.find(session, given.run), caller, patient=True)
 
 
 @TOOLS.add(

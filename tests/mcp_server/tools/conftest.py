@@ -62,7 +62,7 @@ class Agent:
         """Wait until the run of an answer has ended or waits, and keep what was told of the answers that it got."""
         taken = {name: answer[name] for name in ("answered", "failed", "still_pending") if name in answer}
         async with asyncio.timeout(60):
-            while answer.get("status") == "running":
+            while answer.get("status") in {"running", "queued"}:
                 answer = taken | await self("wait", run=answer["run"], **arguments)
         return answer
 

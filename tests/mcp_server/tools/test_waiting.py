@@ -108,14 +108,48 @@ async def test_a_cell_that_waits_is_interrupted_and_what_it_asked_can_be_answere
 
 
 async def test_code_that_is_queued_behind_a_waiting_cell_is_told_so(agent) -> None:
-    """K-17: the second cell runs after the first; loading texts goes on meanwhile."""
+    """K-17: it is told at once, with the query; the second cell runs after the first; texts can be loaded meanwhile."""
     asked = await agent.run("first = llm_query('p')")
     queued = await agent("eval_code", code="first + log['content']")
-    assert (queued["status"], "answer_queries: q_000" in queued["hint"]) == ("running", True)
+    assert (queued["status"], [row["id"] for row in queued["pending_llm_queries"]]) == ("queued", ["q_000"])
+    assert f"run {asked['run']} of this session waits" in queued["hint"]
     assert (await agent("status"))["runs"] == {asked["run"]: "waiting", queued["run"]: "queued"}
     await agent("load_context", name="log", content="!")
     assert (await agent.answered(q_000="A"))["success"] is True
     assert (await agent.finished(queued))["result"] == "'A!'"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("peek", {"name": "kept"}),
+        ("scan", {"name": "kept", "pattern": "o"}),
+        ("load_context", {"name": "text", "variable": "kept"}),
+        ("unload", {"name": "kept"}),
+    ],
+)
+async def test_what_needs_a_variable_is_refused_while_code_waits(agent, tool, arguments) -> None:
+    """K-18: the caller may be who has to answer. Nothing has changed, and the call works afterwards."""
+    await agent.run("kept = 'one'")
+    await agent.run("llm_query('p')")
+    refused = await agent(tool, **arguments)
+    assert (refused["error"], "answers to q_000; call answer_queries" in refused["message"]) == ("busy", True)
+    await agent.answered(q_000="A")
+    assert "error" not in await agent(tool, **arguments)
+
+
+async def test_a_call_that_waits_for_a_cell_is_refused_when_the_cell_begins_to_wait(agent, live) -> None:
+    """K-18: the refused call holds nothing: the cell goes on, and the next one runs."""
+    await agent.run("kept = 1")
+    going = await agent("eval_code", code=f"{agent.HELD}llm_query('p')")
+    call = asyncio.create_task(agent("unload", name="kept"))
+    session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
+    await until(lambda: session.kernel._cells == 2)
+    await agent.let_go()
+    assert (await call)["error"] == "busy"
+    assert (await agent("wait", run=going["run"]))["status"] == "waiting"
+    assert (await agent.answered(q_000="A"))["result"] == "'A'"
+    assert (await agent.run("kept"))["result"] == "1"
 
 
 async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_cancelled(agent, live) -> None:

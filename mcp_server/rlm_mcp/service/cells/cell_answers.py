@@ -17,6 +17,7 @@ __all__ = [
     "CUTTABLE",
     "cell_answer",
     "missing_copy",
+    "queued_answer",
     "running_answer",
     "told_of_loss",
     "told_of_waiting",
@@ -80,6 +81,19 @@ def waiting_answer(run: str, stdout: str, asked: Sequence[QueryRow]) -> ToolAnsw
         **_tail(stdout),
         "pending_llm_queries": [shown(waiting(row)) for row in asked],
         "hint": "the code waits for these answers: call answer_queries, it returns what comes of the run",
+    }
+    return ToolAnswer(fields, CUTTABLE)
+
+
+def queued_answer(run: str, before: str | None, asked: Sequence[QueryRow]) -> ToolAnswer:
+    """Return the answer about a cell behind one that waits for an agent: the run ``before``, or a notebook's cell."""
+    waits = f"run {before}" if before else "a notebook's cell"
+    fields = {
+        "status": "queued",
+        "run": run,
+        "pending_llm_queries": [shown(waiting(row)) for row in asked],
+        "hint": f"{waits} of this session waits for these answers: call answer_queries, then wait(run={run!r}); "
+        f"{_SIDE_BY_SIDE}",
     }
     return ToolAnswer(fields, CUTTABLE)
 

@@ -17,6 +17,7 @@ from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor_client import Execution
 from rlm_mcp.service.cells.cell_answers import (
     cell_answer,
+    queued_answer,
     running_answer,
     told_of_loss,
     told_of_waiting,
@@ -193,10 +194,13 @@ class Runs:
             raise run_not_found(run or "", [known.id for known in self.active(session)])
         return held[run]
 
-    async def follow(self, run: Run, progress: Progress, *, longest: float | None = None) -> ToolAnswer:
+    async def follow(
+        self, run: Run, progress: Progress, *, longest: float | None = None, patient: bool = False
+    ) -> ToolAnswer:
         """Wait for the run, but not for longer than a call may block; then tell that it is running.
 
-        A run that waits for answers of queries is told at once, with the queries.
+        A run that waits for answers of queries is told at once, with the queries. So is one behind a cell that waits
+        for them, unless the caller is ``patient``: whoever may answer them has to hear of it.
         """
         limit = min(longest if longest is not None else self._waiting.longest, self._waiting.longest)
         loop = asyncio.get_running_loop()
@@ -205,6 +209,9 @@ class Runs:
         while not run.outcome.done():
             if run.suspended:
                 return await self._suspended(run)
+            if run.state == "queued" and kernel.queries.of_agent and not patient:
+                before = self.suspended(run.session)
+                return queued_answer(run.id, before and before.id, self._listed(run.session))
             left = limit - (loop.time() - began)
             if left <= 0:
                 printed = await run.stdout_so_far()
@@ -221,10 +228,14 @@ class Runs:
         return next((run for run in self.active(session) if run.suspended), None)
 
     async def _suspended(self, run: Run) -> ToolAnswer:
-        waiting = run.session.kernel.queries.of_agent
-        asked = [row for row in queries.pending(self._store, run.session.key) if row.id in waiting]
-        run.session.listed = tuple(row.id for row in asked)
-        return waiting_answer(run.id, await run.stdout_so_far(), asked)
+        return waiting_answer(run.id, await run.stdout_so_far(), self._listed(run.session))
+
+    def _listed(self, session: Session) -> list[QueryRow]:
+        """The queries that the session's cell waits for; an answer without an id is for one of them."""
+        waiting = session.kernel.queries.of_agent
+        asked = [row for row in queries.pending(self._store, session.key) if row.id in waiting]
+        session.listed = tuple(row.id for row in asked)
+        return asked
 
     def abandon(self, run: Run) -> None:
         """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""

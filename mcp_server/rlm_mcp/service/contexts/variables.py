@@ -37,12 +37,15 @@ class KernelVariables:
         """List them; None while the kernel runs code and cannot be asked."""
         if session.kernel.busy:
             return None
-        if not session.kernel.alive:
-            return []
         try:
-            rows = await session.kernel.ask(lambda client, kernel: client.variables(kernel, wait_seconds=_LIST_SECONDS))
+            return await self._rows(session)
         except KernelBusy:
             return None
+
+    async def _rows(self, session: Session) -> list[VariableRow]:
+        if not session.kernel.alive:
+            return []
+        rows = await session.kernel.ask(lambda client, kernel: client.variables(kernel, wait_seconds=_LIST_SECONDS))
         known, shadowed = set(contexts.names(self._store, session.key)), await session.kernel.shadowed()
         return [row for row in rows if row.name in shadowed or row.name not in known]
 
@@ -86,11 +89,11 @@ class KernelVariables:
         return ScanResult(tuple(matches), found.truncated, found.total, found.exact, next_line=None)
 
     async def delete(self, session: Session, name: str) -> None:
-        """Delete a variable, as ``del`` does."""
-        known = [row.name for row in await self.rows(session) or ()]
-        if name not in known or not name.isidentifier() or keyword.iskeyword(name):
-            raise self.missing(session, name, known)
-        async with session.kernel.exclusive():
+        """Delete a variable, as ``del`` does, when the cells that run or are queued have ended."""
+        async with session.kernel.between_cells():
+            known = [row.name for row in await self._rows(session)]
+            if name not in known or not name.isidentifier() or keyword.iskeyword(name):
+                raise self.missing(session, name, known)
             execution = await session.kernel.execute(f"del {name}")
             async with session.kernel.watched():
                 await execution.result()
@@ -105,6 +108,7 @@ class KernelVariables:
     async def _ask(self, session: Session, name: str, question: Callable[[SupervisorClient, str], Awaitable[T]]) -> T:
         if not session.kernel.alive:
             raise self.missing(session, name, [])
+        session.kernel.refuse_if_waiting()
         try:
             return await session.kernel.ask(question)
         except UnknownVariable as error:

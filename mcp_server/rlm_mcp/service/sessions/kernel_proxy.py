@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from rlm_ipc import errors
@@ -97,6 +98,33 @@ class KernelProxy:
             self._cells -= 1
         if self._behind and self.alive and not self.busy:
             self._later(self._catch_up_alone())
+
+    def refuse_if_waiting(self) -> None:
+        """Raise `KernelBusy` if a cell waits for an agent: whoever would wait for the cell may be that agent."""
+        if asked := self.queries.of_agent:
+            raise KernelBusy(
+                f"the session's code waits for answers to {', '.join(sorted(asked))}; call answer_queries, then call again"
+            )
+
+    @asynccontextmanager
+    async def between_cells(self) -> AsyncIterator[None]:
+        """Wait like `exclusive`, but not for a cell that waits for an agent.
+
+        Raises:
+            KernelBusy: A cell waits for answers, or begins to while the caller waits for it.
+        """
+        async with AsyncExitStack() as held:
+            entering = asyncio.ensure_future(held.enter_async_context(self.exclusive()))
+            try:
+                while not entering.done():
+                    self.refuse_if_waiting()
+                    await asyncio.wait({entering, self.queries.next_suspension()}, return_when=FIRST_COMPLETED)
+            except BaseException:
+                entering.cancel()
+                await asyncio.wait({entering})
+                raise
+            await entering
+            yield
 
     async def start(self) -> str:
         """Return the id of the live kernel, starting one if there is none.

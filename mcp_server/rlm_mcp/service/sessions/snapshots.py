@@ -132,7 +132,7 @@ class Snapshots:
         except OSError as error:
             raise _unwritable(target, error) from error
         try:
-            async with session.kernel.exclusive():
+            async with session.kernel.between_cells():
                 saved = await save_variables(session, writer, trial=trial)
                 rows = [row for row in contexts.of_session(self._store, session.key) if not is_section(row)]
                 # In the turn: a text that came since has the name to itself.
