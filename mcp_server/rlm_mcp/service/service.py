@@ -68,7 +68,7 @@ from rlm_mcp.service.tool_answers import ToolAnswer, encode, fit, whole_of
 from rlm_mcp.service.work.chains import Chains
 from rlm_mcp.service.work.hand_offs import HandOffs
 from rlm_mcp.service.work.work import Work
-from rlm_memory import queries
+from rlm_memory import queries, sessions
 from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.store import Store
 from rlm_sandbox.errors import PolicyError
@@ -252,8 +252,13 @@ class Service:
         return record_of(self._store, self.journal, row, last, *kept)
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> SessionSaved:
-        """Write an open session to a file; raises ToolFault (with what to do) when that cannot be done."""
-        found = self.sessions.named(session)
+        """Write a session to a file; one that rests is opened first.
+
+        Raises:
+            ToolFault: There is no such session, or it cannot be saved; it says what to do.
+        """
+        row = sessions.find(self._store, session)
+        found = (await self.sessions.woken(row.key) if row else None) or self.sessions.named(session)
         try:
             with self.sessions.use(found):
                 return await self.snapshots.save(found, path, embed=embed)

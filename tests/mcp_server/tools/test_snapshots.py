@@ -258,17 +258,34 @@ async def test_a_saved_session_reopens_by_itself_when_its_policy_says_so(
 
 
 async def test_a_snapshot_is_replaced_whole_or_not_at_all(connect_own, own, tmp_path: Path) -> None:
-    """K-17: a target that cannot be written is a clear error; a session without a kernel destroys nothing."""
-    async with connect_own("s") as agent:
+    """K-17: a target that cannot be written is a clear error; a session that has lost its kernel destroys nothing."""
+    async with connect_own("s", RLM_KERNEL_POLICY="compat") as agent:
         await agent.run("x = 1")
         first = await own.save_session("s", None, embed=True)
         with pytest.raises(ToolFault, match="cannot be written"):
             await own.save_session("s", tmp_path / "no" / "such.rlmsnap", embed=True)
         await own.sessions.get("s").kernel.stop()
-        with pytest.raises(ToolFault, match="no kernel now"):
-            await own.save_session("s", None, embed=True)
+        before = Path(first.file).read_bytes()
+        for target in (None, Path(first.file), tmp_path / "other.rlmsnap"):
+            with pytest.raises(ToolFault, match="none of its variables can be saved"):
+                await own.save_session("s", target, embed=True)
+        assert Path(first.file).read_bytes() == before
+        assert not (tmp_path / "other.rlmsnap").exists()
     folder = Path(first.file).parent
     assert sorted(path.name for path in folder.iterdir() if path.is_file()) == ["key", "s.rlmsnap"]
+
+
+async def test_a_session_that_rests_is_opened_to_be_saved(alone, connect_alone, monkeypatch, tmp_path: Path) -> None:
+    """K-17: its variables are in the file, not only its texts."""
+    async with connect_alone("s") as agent:
+        await agent.run("kept = [1]")
+        with monkeypatch.context() as patch:
+            patch.setattr(alone.sessions, "_clock", lambda: time.time() + 8000)
+            patch.setattr(alone.sessions, "_steady", lambda: time.monotonic() + 8000)
+            assert await alone.sweep() == ["s"]
+        saved = await alone.save_session("s", tmp_path / "s.rlmsnap", embed=True)
+        assert saved.variables == ("kept",)
+        assert (await agent.run("kept"))["result"] == "[1]"
 
 
 async def test_a_session_with_something_in_it_is_not_overwritten(connect_own, own, tmp_path: Path) -> None:

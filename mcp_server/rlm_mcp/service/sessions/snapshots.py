@@ -118,12 +118,8 @@ class Snapshots:
             KernelError: the kernel ended meanwhile.
         """
         target = path or self.kept(session.id)
-        if not session.kernel.alive and path is None and target.exists():
-            raise ToolFault(
-                "no_kernel",
-                f"session {session.id} has no kernel now, and {target} may hold variables of an earlier one",
-                "name another file to save only contexts and queries",
-            )
+        if not session.kernel.alive:
+            await self._wake_kernel(session, path)
         try:
             if target.is_relative_to(self._folder):
                 self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -156,6 +152,28 @@ class Snapshots:
             contexts=tuple(item.name for item in texts),
             not_saved=tuple(NotKept(item.name, item.reason) for item in manifest.missing),
         )
+
+    async def _wake_kernel(self, session: Session, path: Path | None) -> None:
+        """Bring back the kernel of a session that has been set aside; refuse a save that would lose variables.
+
+        Raises:
+            ToolFault: the variables are lost, or the file to be replaced may hold some.
+            KernelError: a kernel cannot be started or reached.
+        """
+        if self.lasting(session.key).is_file():
+            await session.kernel.open()
+        elif self._journal.of_session(session.key, 1):
+            raise ToolFault(
+                "no_kernel",
+                f"session {session.id} has no kernel now: none of its variables can be saved",
+                "run a cell in it first; the answer says what was lost",
+            )
+        elif path is None and self.kept(session.id).exists():
+            raise ToolFault(
+                "no_kernel",
+                f"session {session.id} has run no code, and {self.kept(session.id)} may hold variables of an earlier one",
+                "name another file to save only contexts and queries",
+            )
 
     async def save_lasting(self, session: Session, *, trial: bool = True) -> str:
         """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell.
