@@ -75,8 +75,8 @@ class Cell(Result):
     """What came of a cell.
 
     ``status`` is ``finished``, ``waiting`` when it waits for the answers of ``pending_llm_queries``, or ``queued`` when
-    it runs after another cell that waits for them: its ``success`` is then None. ``error`` is the traceback of one that raised. ``full_output`` names the context that holds
-    the whole of what was too long.
+    it runs after another cell that waits for them: its ``success`` is then None. ``error`` is the traceback of one that
+    raised. ``full_output`` names the context that holds the whole of what was too long.
     """
 
     status: str = "finished"

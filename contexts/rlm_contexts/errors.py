@@ -20,6 +20,7 @@ ContextError
 ├── HelperDied                 a helper process died, or gave a malformed answer
 └── StoreError                 our side: the store's directory or disk failed
     └── CorruptText            a stored file differs from what was written
+        └── ContentDamaged     ... its size is right, and its content is not
 """
 
 from __future__ import annotations
@@ -214,3 +215,15 @@ class CorruptText(StoreError):
 
     code = "content_lost"
     hint = "unload the variable and load it again"
+
+
+class ContentDamaged(CorruptText):
+    """A stored text is not what its hash says: another program, or the disk, has changed its file."""
+
+    code = "content_damaged"
+    hint = "load it again under the same name, or restore a snapshot that has it"
+
+    def __init__(self, digest: str) -> None:
+        """Args: the digest of the text that was loaded."""
+        super().__init__(f"the stored text {digest} is not what was loaded: its file was changed")
+        self.digest = digest

@@ -1,9 +1,14 @@
-"""Turn open files of the store into a Text: mapped, or copied when it is small."""
+"""Open a file that anybody may have put there, and turn open files of the store into a Text: mapped, or copied."""
 
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+from rlm_contexts.errors import SourceError
 from rlm_contexts.store.files import INDEX_HEADER
 from rlm_contexts.text.line_index import LineIndex
 from rlm_contexts.text.mapping import Mapping
@@ -33,3 +38,20 @@ def _read_exactly(fd: int, size: int) -> bytes:
     if len(data) != size:
         raise ValueError(f"the file holds fewer than {size} bytes")
     return data
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A regular file, opened for reading without waiting for anything."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise SourceError(f"{path}: {reason}", "give the path of a readable, regular file") from problem
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            kind = "a directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "not a regular file"
+            raise SourceError(f"{path} is {kind}", "give the path of a file")
+        yield fd
+    finally:
+        os.close(fd)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import itertools
 import os
-import stat
-from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,19 +12,20 @@ from typing import Self
 
 import xxhash
 
-from rlm_contexts.errors import CorruptText, SourceChanged, SourceError, TextTooLarge, UnknownText
+from rlm_contexts.errors import CorruptText, SourceChanged, TextTooLarge, UnknownText
 from rlm_contexts.progress import follow
 from rlm_contexts.store import files
 from rlm_contexts.store.collector import Collected, collect
-from rlm_contexts.store.opening import SHARED_FROM, open_text
-from rlm_contexts.store.pins import hold, hold_draft
+from rlm_contexts.store.drafting import PIECE, Drafting, Original
+from rlm_contexts.store.opening import SHARED_FROM, open_text, opened
+from rlm_contexts.store.pins import hold
+from rlm_contexts.store.soundness import DATA_SEED, Soundness
 from rlm_contexts.text.ingest import Ingest
 from rlm_contexts.text.mapping import Mapping
 from rlm_contexts.text.model import StoredText
 from rlm_contexts.text.shared_str import encode_for, encoding_of
 from rlm_contexts.text.text import Text
 
-_PIECE = 1 << 18  # bytes read, hashed or compared at a time
 _RECODED = 1 << 15  # bytes decoded and encoded at a time: larger strings get fresh pages from the system each time
 
 
@@ -68,6 +65,7 @@ class ContextStore:
         """Open or create the store. Raises: StoreError, for example when others could read it."""
         files.prepare(root)
         self.root = root
+        self._soundness = Soundness()
 
     def put_bytes(self, data: bytes, *, limit: int | None = None) -> StoredText:
         """Store bytes; sequences that are not UTF-8 become U+FFFD.
@@ -76,7 +74,7 @@ class ContextStore:
         Raises: TextTooLarge, StoreError.
         """
         _check_limit(len(data), limit)
-        return self.put_chunks(data[at : at + _PIECE] for at in range(0, len(data), _PIECE))
+        return self.put_chunks(data[at : at + PIECE] for at in range(0, len(data), PIECE))
 
     def put_text(self, text: str, *, limit: int | None = None) -> StoredText:
         """Store a string; lone surrogates become U+FFFD.  Arguments and errors as `put_bytes`."""
@@ -84,8 +82,8 @@ class ContextStore:
         _check_limit(len(data), limit)
         with self._ingest() as drafting:
             drafting.ingest.replacements += replaced
-            for at in range(0, len(data), _PIECE):
-                drafting.ingest.feed(data[at : at + _PIECE])
+            for at in range(0, len(data), PIECE):
+                drafting.ingest.feed(data[at : at + PIECE])
             return drafting.publish()
 
     def put_chunks(self, chunks: Iterable[bytes], *, limit: int | None = None) -> StoredText:
@@ -131,7 +129,7 @@ class ContextStore:
             _check_unchanged(path, before, os.fstat(fd), os.fstat(copy).st_size)
             with self._ingest() as drafting:
                 drafting.ingest.feed(_encode(told(Path(name)))[0])
-                return drafting.publish(_Original(name, copy, digest))
+                return drafting.publish(Original(name, copy, digest))
 
     def get(self, digest: str) -> StoredText:
         """The facts of a stored text; counts as a use.  Raises: UnknownText, CorruptText."""
@@ -151,7 +149,8 @@ class ContextStore:
     def open(self, stored: StoredText) -> Text:
         """The text, mapped; the pin lasts as long as it, or anything made of it.
 
-        Raises: UnknownText, CorruptText.
+        Whatever opens a text holds it against its hash, if that was not done before or its file has changed since.
+        Raises: UnknownText, CorruptText, ContentDamaged.
         """
         fds = self._open_files(stored)
         try:
@@ -163,10 +162,10 @@ class ContextStore:
                 os.close(fd)
 
     def shared_text(self, stored: StoredText) -> SharedText:
-        """Open files for a kernel process, under a pin of their own; close it when it has been sent.
+        """Open files for a kernel process, under a pin of their own, and held against their hash as by `open`.
 
-        The first call for a text that is not ASCII writes its wide form, which takes about as long as loading did.
-        Raises: UnknownText, CorruptText, StoreError.
+        Close it when it has been sent. The first call for a text that is not ASCII writes its wide form, which takes
+        about as long as loading did. Raises: UnknownText, CorruptText, ContentDamaged, StoreError.
         """
         fds = self._open_files(stored)
         try:
@@ -183,7 +182,10 @@ class ContextStore:
 
     @contextmanager
     def leased(self, stored: StoredText) -> Iterator[Path]:
-        """The file of what was loaded, which stays for as long as this does.  Raises: UnknownText, CorruptText."""
+        """The file of what was loaded, which stays for as long as this does.
+
+        Raises: UnknownText, CorruptText, ContentDamaged.
+        """
         fds = self._open_files(stored)
         try:
             path = files.text_path(self.root, stored.digest)
@@ -201,13 +203,16 @@ class ContextStore:
         Args: max_bytes, if given, removes further such texts, longest unused first, until the rest is not
             larger.
         """
-        return collect(self.root, ttl_seconds, keep, max_bytes)
+        done = collect(self.root, ttl_seconds, keep, max_bytes)
+        for digest in done.removed:
+            self._soundness.forget(digest)
+        return done
 
     @contextmanager
-    def _ingest(self, total: int | None = None) -> Iterator[_Drafting]:
+    def _ingest(self, total: int | None = None) -> Iterator[Drafting]:
         with files.draft(self.root) as (fd, name):
             follow(name, total)
-            yield _Drafting(self.root, fd, name)
+            yield Drafting(self.root, fd, name, self._soundness)
 
     def _open_files(self, stored: StoredText) -> list[int]:
         path = files.text_path(self.root, stored.digest)
@@ -217,6 +222,7 @@ class ContextStore:
         try:
             if os.fstat(text).st_size != stored.size:
                 raise CorruptText(f"the text {stored.digest} does not have its stored size; load it again")
+            self._check(stored, text, path)
             index = path.with_suffix(".index")
             os.utime(index)
             return [text, os.open(index, os.O_RDONLY | os.O_CLOEXEC)]
@@ -227,72 +233,26 @@ class ContextStore:
             os.close(text)
             raise
 
+    def is_current(self, stored: StoredText) -> bool:
+        """Whether a text was found sound, and its file has not changed since; for one that is open already."""
+        path = files.text_path(self.root, stored.digest).with_suffix(".data" if stored.data else ".text")
+        try:
+            return self._soundness.is_current(path.stat(), stored.digest)
+        except OSError:
+            return False
+
+    def _check(self, stored: StoredText, text: int, path: Path) -> None:
+        if stored.data:
+            with opened(path.with_suffix(".data")) as data:
+                self._soundness.check(data, stored)
+        else:
+            self._soundness.check(text, stored)
+
     def _open_wide(self, stored: StoredText, text_fd: int) -> int:
         path = files.text_path(self.root, stored.digest).with_suffix(".wide")
         if not path.exists() or path.stat().st_size != stored.chars * stored.unit:
             _write_wide(self.root, path, stored, text_fd)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-
-@dataclass(frozen=True, slots=True)
-class _Original:
-    """The copy of a binary file that a text tells of: its draft, and its hash."""
-
-    name: str
-    fd: int
-    digest: str
-
-
-class _Drafting:
-    """A text on its way into the store."""
-
-    def __init__(self, root: Path, fd: int, name: str) -> None:
-        self._root, self._fd, self._name = root, fd, name
-        self._blocks = files.Blocks(fd)
-        self.ingest = Ingest(self._blocks.write)
-
-    def publish(self, original: _Original | None = None) -> StoredText:
-        """Give the finished text its name, unless it already has one."""
-        facts, ranks = self.ingest.finish()
-        self._blocks.flush()
-        if original is not None:
-            facts = replace(facts, digest=original.digest, data=os.fstat(original.fd).st_size)
-        os.fchmod(self._fd, 0o400)
-        with files.locked(self._root, fcntl.LOCK_SH):
-            for collision in itertools.count():
-                digest = facts.digest if not collision else f"{facts.digest}-{collision}"
-                if self._publish_as(replace(facts, digest=digest), ranks, original):
-                    return replace(facts, digest=digest)
-        raise AssertionError("unreachable")
-
-    def _publish_as(self, facts: StoredText, ranks: array[int], original: _Original | None) -> bool:
-        """False if another text has this digest.  The hash is not cryptographic: content is compared."""
-        path = files.text_path(self._root, facts.digest)
-        present = files.pin(path)
-        if present is None:
-            files.write_index(path.with_suffix(".index"), facts, ranks)
-            if original is not None:
-                path.with_suffix(".data").unlink(missing_ok=True)  # of a crash, else there were a text
-                os.link(original.name, path.with_suffix(".data"))
-            try:
-                os.link(self._name, path)
-                hold_draft(self._fd)
-                return True
-            except FileExistsError:
-                present = files.pin(path)  # another process published it just now; the collector is locked out
-        assert present is not None
-        try:
-            same = _same_content(self._fd, present) and _same_original(original, path.with_suffix(".data"))
-            if same:
-                hold(self._root, facts.digest)
-            return same and self._refresh(path, facts, ranks)
-        finally:
-            os.close(present)
-
-    def _refresh(self, path: Path, facts: StoredText, ranks: array[int]) -> bool:
-        # An index lost or damaged, say by a full disk, is repaired by loading the text again.
-        files.write_index(path.with_suffix(".index"), facts, ranks)
-        return True
 
 
 def _encode(text: str) -> tuple[bytes, int]:
@@ -307,23 +267,6 @@ def _encode(text: str) -> tuple[bytes, int]:
 def _check_limit(size: int, limit: int | None) -> None:
     if limit is not None and size > limit:
         raise TextTooLarge(limit, size)
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """A regular file, opened for reading without waiting for anything."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise SourceError(f"{path}: {reason}", "give the path of a readable, regular file") from problem
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            kind = "a directory" if stat.S_ISDIR(os.fstat(fd).st_mode) else "not a regular file"
-            raise SourceError(f"{path} is {kind}", "give the path of a file")
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _feed_file(fd: int, ingest: Ingest, size: int, limit: int | None) -> int:
@@ -350,29 +293,10 @@ def _check_unchanged(path: Path, before: os.stat_result, after: os.stat_result, 
         raise SourceChanged(f"{path} was written to while it was being loaded", "load it again when it is complete")
 
 
-def _same_content(one: int, other: int) -> bool:
-    if os.fstat(one).st_size != os.fstat(other).st_size:
-        return False
-    offset = 0
-    while piece := os.pread(one, _PIECE, offset):
-        if piece != os.pread(other, len(piece), offset):
-            return False
-        offset += len(piece)
-    return True
-
-
-def _same_original(original: _Original | None, present: Path) -> bool:
-    """Whether a text tells of the same file as the one that is stored, or both of none."""
-    if original is None or not present.exists():
-        return original is None and not present.exists()
-    with opened(present) as fd:
-        return _same_content(original.fd, fd)
-
-
 def _copy(source: int, target: int) -> str:
     """Copy a file's bytes and return their hash, which is never that of a text of the same bytes."""
-    digest = xxhash.xxh3_128(seed=1)
-    while piece := os.read(source, _PIECE):
+    digest = xxhash.xxh3_128(seed=DATA_SEED)
+    while piece := os.read(source, PIECE):
         digest.update(piece)
         files.write_all(target, piece)
     return digest.hexdigest()

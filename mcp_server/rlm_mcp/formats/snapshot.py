@@ -23,7 +23,7 @@ from typing import Annotated, Any, BinaryIO, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlm_contexts.errors import SourceError
-from rlm_contexts.store.store import opened as opened_file
+from rlm_contexts.store.opening import opened as opened_file
 from rlm_mcp.errors import ClientFault
 
 __all__ = [

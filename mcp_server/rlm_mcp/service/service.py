@@ -220,6 +220,18 @@ class Service:
         self.attachments.publish(child)
         return answer
 
+    async def mend(self, session: Session, digest: str, caller: Caller) -> bool:
+        """Store a damaged text again from where it came from, and give it to every kernel that has it.
+
+        Returns whether the text is there now.
+        """
+        if not await self.contexts.mend(session, digest, caller.handshake, caller.progress):
+            return False
+        for live in self.sessions:
+            if live.kernel.bound.renew(digest):
+                live.kernel.changed()
+        return True
+
     def list_sessions(self) -> tuple[OpenSession, ...]:
         """One row for each open session, for the person whose sessions they are; no tool gives it to agents."""
         return tuple(self.control.row(session) for session in self.sessions)

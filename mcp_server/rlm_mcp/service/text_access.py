@@ -51,9 +51,10 @@ class Texts:
     async def open(self, digest: str) -> Text:
         """Return the open text. The last used ones stay open, because opening reads the line index."""
         text = self._open.get(digest)
-        if text is None:
+        if text is None or not self.files.is_current(text.facts):
             text = await asyncio.to_thread(lambda: self.files.open(self.files.get(digest)))
             self._open[digest] = text
+            self._open.move_to_end(digest)
             while len(self._open) > _OPEN_TEXTS:
                 self._open.popitem(last=False)
         else:

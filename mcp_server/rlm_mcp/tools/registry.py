@@ -15,6 +15,7 @@ from mcp_types import Tool as McpTool
 from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
+from rlm_contexts.errors import ContentDamaged
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments
@@ -152,12 +153,21 @@ class Registry:
 
 async def _outcome(tool: Tool, service: Service, session: Session, arguments: Arguments, caller: Caller) -> ToolOutcome:
     try:
-        answer = await tool.function(service, session, arguments, caller)
+        answer = await _answer(tool, service, session, arguments, caller)
         return ToolOutcome(await service.render(session, answer), images=answer.images)
     except InputRequired:
         raise
     except Exception as error:
         return _failed(error)
+
+
+async def _answer(tool: Tool, service: Service, session: Session, arguments: Arguments, caller: Caller) -> ToolAnswer:
+    try:
+        return await tool.function(service, session, arguments, caller)
+    except ContentDamaged as damaged:
+        if not await service.mend(session, damaged.digest, caller):
+            raise
+        return await tool.function(service, session, arguments, caller)
 
 
 def _failed(error: Exception) -> ToolOutcome:

@@ -244,6 +244,9 @@ def test_two_texts_with_the_same_hash_are_kept_apart(store: ContextStore, monkey
     """The hash is not cryptographic: content is compared, and a collision gets a name of its own."""
 
     class Constant:
+        def __init__(self, seed: int = 0) -> None:
+            pass
+
         def update(self, data: bytes) -> None:
             assert data
 

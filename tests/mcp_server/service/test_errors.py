@@ -41,6 +41,7 @@ CODES = {
     "cannot_read": "OutOfReach SourceChanged SourceError",
     "invalid_arguments": "BadRange",
     "not_text": "NotSearchable",
+    "content_damaged": "ContentDamaged",
     "content_lost": "CorruptText UnknownText",
     "not_installed": "MissingExtra",
     "invalid_query": "QueryRefused",

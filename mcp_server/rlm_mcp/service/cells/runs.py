@@ -211,7 +211,7 @@ class Runs:
                 return await self._suspended(run)
             if run.state == "queued" and kernel.queries.of_agent and not patient:
                 before = self.suspended(run.session)
-                return queued_answer(run.id, before and before.id, self._listed(run.session))
+                return queued_answer(run.id, before.id if before else None, self._listed(run.session))
             left = limit - (loop.time() - began)
             if left <= 0:
                 printed = await run.stdout_so_far()

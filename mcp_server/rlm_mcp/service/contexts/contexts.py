@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from rlm_contexts.errors import ContextError
 from rlm_contexts.store.pins import holding
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.client_info import ClientInfo
@@ -14,13 +16,16 @@ from rlm_mcp.service.contexts.loading import Loader
 from rlm_mcp.service.contexts.names import SessionNames
 from rlm_mcp.service.contexts.sources import Load
 from rlm_mcp.service.contexts.variables import KernelVariables
+from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.sessions.expiry import duration
 from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_memory import contexts
 from rlm_memory.contexts import StoredContent
+from rlm_memory.errors import QuotaExceeded
 from rlm_memory.handles import HandleRow
 from rlm_memory.store import Store
 
@@ -60,6 +65,16 @@ class Contexts:
         fields |= {"line_count": row.line_count, "size": row.size, "lines_before": done.before.line_count}
         fields |= {"added": found.added, "removed": found.removed, "first_changed_line": found.first_line}
         return ToolAnswer({**fields, "appended": found.appended, "diff": "\n".join(found.diff)}, ("diff",))
+
+    async def mend(self, session: Session, digest: str, client: ClientInfo, progress: Progress) -> bool:
+        """Store a damaged text of the session again from where it came from; returns whether it is there now."""
+        loader = self._loader(session, client, progress)
+        for row in contexts.of_session(self._store, session.key):
+            if row.digest == digest:
+                with suppress(ContextError, ToolFault, QuotaExceeded):
+                    if await loader.mend(row.name):
+                        return True
+        return False
 
     async def unload(self, session: Session, name: str) -> ToolAnswer:
         """Let go of a name: a context with the handles registered for it, a handle, or a kernel variable."""

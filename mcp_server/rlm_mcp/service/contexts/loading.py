@@ -138,6 +138,16 @@ class Loader:
             kept = {key: value for key, value in before.metadata.items() if key not in NOTED}
             return Refreshed(before, await self._record(name, ingested, before.type, kept), found)
 
+    async def mend(self, name: str) -> bool:
+        """Store a damaged text again, if what it came from still has it; returns whether it has.
+
+        Raises: as `refresh`.
+        """
+        before = self.names.get(name)
+        permitted = await self.rules.permit(resolve_again(name, before.metadata))
+        with holding():
+            return (await self._ingest(name, permitted)).text.digest == before.digest
+
     async def _ingest(self, name: str, permitted: Permitted) -> Ingested:
         try:
             async with telling(self.progress, name):

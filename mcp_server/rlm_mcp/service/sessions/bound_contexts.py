@@ -36,6 +36,13 @@ class BoundContexts:
         self.revisions.clear()
         self.stale = True
 
+    def renew(self, digest: str) -> bool:
+        """Have the names of a text bound anew, whose file is another one now; returns whether there are any."""
+        rows = contexts.of_session(self._store, self._session)
+        renewed = [row.name for row in rows if row.digest == digest and self.revisions.pop(row.name, None) is not None]
+        self.stale |= bool(renewed)
+        return bool(renewed)
+
     def current(self, names: Iterable[str]) -> set[str]:
         """Return those of the names whose contexts the kernel has as they are now."""
         rows = {name: contexts.find(self._store, self._session, name) for name in names}

@@ -102,9 +102,8 @@ class KernelProxy:
     def refuse_if_waiting(self) -> None:
         """Raise `KernelBusy` if a cell waits for an agent: whoever would wait for the cell may be that agent."""
         if asked := self.queries.of_agent:
-            raise KernelBusy(
-                f"the session's code waits for answers to {', '.join(sorted(asked))}; call answer_queries, then call again"
-            )
+            waits = f"the session's code waits for answers to {', '.join(sorted(asked))}"
+            raise KernelBusy(f"{waits}; call answer_queries, then call again")
 
     @asynccontextmanager
     async def between_cells(self) -> AsyncIterator[None]:

@@ -168,10 +168,10 @@ class Snapshots:
                 f"session {session.id} has no kernel now: none of its variables can be saved",
                 "run a cell in it first; the answer says what was lost",
             )
-        elif path is None and self.kept(session.id).exists():
+        elif path is None and (kept := self.kept(session.id)).exists():
             raise ToolFault(
                 "no_kernel",
-                f"session {session.id} has run no code, and {self.kept(session.id)} may hold variables of an earlier one",
+                f"session {session.id} has run no code, and {kept} may hold variables of an earlier one",
                 "name another file to save only contexts and queries",
             )
 

@@ -1,0 +1,75 @@
+"""Whether stored files still are what was stored: held against their hash once, and again when they have changed.
+
+A file counts as unchanged while its inode, size and time of change (nanoseconds) are those of the last check. The
+store's own files are never written again, so anything else means that another program, or the disk, has changed them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import xxhash
+
+from rlm_contexts.errors import ContentDamaged
+from rlm_contexts.text.model import StoredText
+
+__all__ = ["DATA_SEED", "Soundness", "is_sound"]
+
+_PIECE = 1 << 20
+DATA_SEED = 1
+"""A file that is not a text is hashed with another seed: its hash is never that of a text of the same bytes."""
+
+_State = tuple[int, int, int, int]
+
+
+def is_sound(fd: int, digest: str, *, data: bool) -> bool:
+    """Whether an open file has the hash that its name tells; ``data``: it is not a text."""
+    found = xxhash.xxh3_128(seed=DATA_SEED if data else 0)
+    at = 0
+    while piece := os.pread(fd, _PIECE, at):
+        found.update(piece)
+        at += len(piece)
+    return found.hexdigest() == digest.partition("-")[0]
+
+
+class Soundness:
+    """The files of one store that were found sound, as they were then. For any number of threads."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, _State] = {}
+        self._lock = threading.Lock()
+
+    def note(self, fd: int, digest: str) -> None:
+        """Take an open file, which was hashed as it was written, for sound."""
+        with self._lock:
+            self._found[digest] = _state(os.fstat(fd))
+
+    def check(self, fd: int, stored: StoredText) -> None:
+        """Hold the open file of what was loaded against its hash, unless that was done.
+
+        Raises:
+            ContentDamaged: It is not what was loaded.
+        """
+        state = _state(os.fstat(fd))
+        if self._found.get(stored.digest) == state:
+            return
+        if not is_sound(fd, stored.digest, data=bool(stored.data)):
+            with self._lock:
+                self._found.pop(stored.digest, None)
+            raise ContentDamaged(stored.digest)
+        with self._lock:
+            self._found[stored.digest] = state
+
+    def is_current(self, status: os.stat_result, digest: str) -> bool:
+        """Whether a file is as it was when it was found sound."""
+        return self._found.get(digest) == _state(status)
+
+    def forget(self, digest: str) -> None:
+        """Forget a text that is not stored any more."""
+        with self._lock:
+            self._found.pop(digest, None)
+
+
+def _state(status: os.stat_result) -> _State:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
