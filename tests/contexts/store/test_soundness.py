@@ -1,6 +1,7 @@
 """Stored texts that another program, or a disk, has changed: noticed when they are opened, and replaced by a load."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,9 @@ def test_a_changed_text_is_noticed_after_a_restart(folder: Path, text: str, look
     damage(first, stored, keep_time=True)
     again = ContextStore(folder)
     assert again.open(again.get(sound.digest)).content == "sound"
-    with pytest.raises(ContentDamaged) as told:
-        if look == "leased":
-            with again.leased(again.get(stored.digest)):
-                pass
-        else:
-            getattr(again, look)(again.get(stored.digest))
+    taken = again.get(stored.digest)
+    with ExitStack() as opened, pytest.raises(ContentDamaged) as told:
+        opened.enter_context(again.leased(taken)) if look == "leased" else getattr(again, look)(taken)
     assert told.value.digest == stored.digest
 
 

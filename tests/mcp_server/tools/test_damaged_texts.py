@@ -1,4 +1,4 @@
-"""Texts whose stored files were changed: never read or cited as what was loaded, and mended from where they came from."""
+"""Texts whose stored files were changed: never cited as what was loaded, and mended from where they came from."""
 
 from pathlib import Path
 from typing import Any
