@@ -26,6 +26,7 @@ System = Callable[[Task, int], str]
 def map_of(tree: Tree, weights: Weights = WEIGHTS) -> System:
     """Return the project lock's map."""
     shown = ProjectMap(tree.index, tree.packed.get, weights)
+    shown.past = tree.past
     return lambda task, tokens: shown.show(tokens, task.focus, task.question).text
 
 

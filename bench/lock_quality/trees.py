@@ -1,4 +1,4 @@
-"""Trees of public projects: what is compared works on files on disk, in a repository of one commit each."""
+"""Trees of public projects as they were at a commit: what is compared works on files on disk, and on the history."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from rlm_lock.extraction.packing import from_bytes, to_bytes
 from rlm_lock.extraction.parse import extract
 from rlm_lock.index.base import build
 from rlm_lock.index.project import ProjectIndex
+from rlm_lock.listing.history import read_history
+from rlm_lock.map.past import Past
 
 __all__ = ["Tree", "git", "lines_of", "tree_at"]
 
 _BACK = 400
-_AUTHOR = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false")
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -43,12 +44,14 @@ class Tree:
         files: all of them, as git lists them.
         index: of these files.
         packed: the extract of each.
+        past: the commits before this one.
     """
 
     root: Path
     files: list[str]
     index: ProjectIndex
     packed: dict[bytes, bytes]
+    past: Past
 
 
 def base_of(repository: Path) -> str:
@@ -58,21 +61,13 @@ def base_of(repository: Path) -> str:
 
 
 def tree_at(repository: Path, commit: str, cache: Path) -> Path:
-    """Return a working tree of a commit, in a repository that has no history."""
+    """Return a working tree of a commit, in a repository whose history ends there."""
     root = cache / f"{repository.parent.name if repository.name == 'repo' else repository.name}-{commit[:12]}"
-    if root.exists():
-        return root
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as draft:
-        archive = subprocess.Popen(["git", "-C", repository, "archive", commit], stdout=subprocess.PIPE)
-        subprocess.run(["tar", "-x", "-C", draft], stdin=archive.stdout, check=True)
-        if archive.wait():
-            raise SystemExit(f"git archive of {commit} failed in {repository}")
-        git(Path(draft), "init", "--quiet")
-        git(Path(draft), "add", "--all", "--force")
-        git(Path(draft), *_AUTHOR, "commit", "--quiet", "--message", "tree")
-        Path(draft).rename(root)
-        Path(draft).mkdir()
+    if not root.exists():
+        with tempfile.TemporaryDirectory(dir=cache) as draft:
+            git(cache, "clone", "--quiet", "--shared", "--no-checkout", str(repository), f"{draft}/tree")
+            git(Path(draft, "tree"), "checkout", "--quiet", "--detach", commit)
+            Path(draft, "tree").rename(root)
     return root
 
 
@@ -87,7 +82,8 @@ def indexed(root: Path) -> Tree:
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder), _rows(packed))
         index = ProjectIndex.open(Path(folder), lambda path: from_bytes(packed[path]).imports)
-    return Tree(root, files, index, packed)
+    history = next(found for found in read_history(os.fsencode(root), "HEAD") if found is not None)
+    return Tree(root, files, index, packed, Past(history.commits))
 
 
 def _rows(packed: dict[bytes, bytes]) -> Iterator[tuple[bytes, str, bytes]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from zlib import crc32
 
-__all__ = ["Modules", "import_parts", "module_terms", "names_of"]
+__all__ = ["Modules", "import_parts", "imports_folders", "module_terms", "names_of"]
 
 _PACKAGE_FILES = {"__init__", "index", "mod", "lib", "main", "package-info"}
 """A file of this name is what an import of its folder means."""
@@ -25,17 +25,22 @@ MOST_FILES = 24
 
 def names_of(path: str) -> list[str]:
     """Return the names by which a file may be imported."""
-    stem, suffix = posixpath.splitext(path)
-    folder, base = posixpath.split(stem)
-    names = [stem, path] if suffix else [path]
+    folder, slash, name = path.rpartition("/")
+    base, suffix = posixpath.splitext(name)
+    names = [f"{folder}{slash}{base}", path] if suffix else [path]
     if base in _PACKAGE_FILES and folder:
         names.append(folder)
-        above, last = posixpath.split(folder)
+        above, _, last = folder.rpartition("/")
         if last in _SOURCE_FOLDERS and above:
             names.append(above)
     elif suffix in _FOLDER_IMPORTS and folder and not base.endswith("_test"):
         names.append(folder)
     return names
+
+
+def imports_folders(path: str) -> bool:
+    """Tell whether an import in this file may mean all files of a folder."""
+    return posixpath.splitext(path)[1] in _FOLDER_IMPORTS
 
 
 def module_terms(path: str) -> set[int]:
@@ -104,8 +109,9 @@ class Modules:
 
     def _exact(self, wanted: str) -> list[int]:
         """Return the files of which ``wanted`` is a whole name."""
-        parts = wanted.split("/")
-        return [n for n in self._lookup(_term(parts[-_LONGEST_SUFFIX:])) if wanted in names_of(self._path_of(n))]
+        found = self._lookup(_term(wanted.split("/")[-_LONGEST_SUFFIX:]))
+        # Each of a file's names is where its path begins, which is quicker to see.
+        return [n for n in found if (path := self._path_of(n)).startswith(wanted) and wanted in names_of(path)]
 
     def _matching(self, wanted: str) -> list[tuple[int, int]]:
         """Return the files that match, with how many parts of the name their path has."""
@@ -135,9 +141,10 @@ class Modules:
             return -common, len(there), "/".join(there)
 
         ordered = sorted((number for number, _ in found), key=distance)
-        folder, base = posixpath.split(self._path_of(ordered[0]))
-        if posixpath.splitext(base)[1] not in _FOLDER_IMPORTS:
+        nearest = self._path_of(ordered[0])
+        if not imports_folders(nearest):
             return ordered[:1]
+        folder = posixpath.dirname(nearest)
         return [n for n in ordered if posixpath.dirname(self._path_of(n)) == folder][:MOST_FILES]
 
 

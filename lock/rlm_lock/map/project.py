@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import posixpath
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlm_lock.extraction.packing import definitions_in, from_bytes, names_in
@@ -12,6 +13,7 @@ from rlm_lock.extraction.words import hash_of, parts_of
 from rlm_lock.index.postings import Field
 from rlm_lock.index.project import ProjectIndex
 from rlm_lock.map import scores
+from rlm_lock.map.past import Past
 from rlm_lock.map.question import asks_for_tests, terms_of
 from rlm_lock.map.scores import WEIGHTS, Weights
 from rlm_lock.map.text import Line, text_of
@@ -25,9 +27,12 @@ _FEW = 40
 """If nothing says more, files are shown in the order of their paths."""
 _MOST_WITH_SYMBOLS = 24
 _MOST_SYMBOLS = 8
-_MOST_STEMS = 20
+_MOST_NAMED, _MOST_STEMS = 600, 20
+"""Files that have a word in their path, and those of them by that name, among which a module's tests are looked for."""
 _MOST_COMPANIONS = 8
 _MOST_POPULAR = 300
+_MOST_PAST = 100
+"""Files that are taken from commits: those of commits that have little to do with the question do no good."""
 _MOST_KEPT, _MOST_NAMES_KEPT = 1_000, 100
 """Files whose names are kept from one map to the next, and names of each: maps show the same files again and again."""
 
@@ -48,11 +53,15 @@ class ProjectMap:
         index: of the project.
         packed_of: the packed extract of a file of the project, or None.
         weights: of the evidence.
+
+    Attributes:
+        past: what the newest commits tell.
     """
 
     def __init__(
         self, index: ProjectIndex, packed_of: Callable[[bytes], bytes | None], weights: Weights = WEIGHTS
     ) -> None:
+        self.past = Past()
         self._index = index
         self._packed_of = packed_of
         self._weights = weights
@@ -88,10 +97,14 @@ class ProjectMap:
             self._add(score, scores.near(index, touched, self._extract_of, weights), weights.near)
             self._add_tests(score, touched, weights.test_asked if asks_for_tests(about) else weights.test)
             self._add_siblings(score, touched)
+            self._add_together(score, touched)
         if sought:
             found = scores.words(index, sought, weights)
             self._add_companions(found)
             self._add(score, found, weights.words)
+            alike = self._numbers(self.past.alike(sought))
+            # Commits that have few of the words count little, also if no other has more of them.
+            self._add(score, alike, weights.alike * min(1.0, max(alike.values(), default=0.0)) ** 0.5)
         folder = path.strip("/").encode("utf-8", "surrogateescape")
         if folder:
             score = {n: s for n, s in score.items() if index.path_of(n).startswith(folder + b"/")}
@@ -129,6 +142,18 @@ class ProjectMap:
             found = self._definitions_of(number)[: min(symbols, 40)] if symbols else ()
             names = " ".join(f"{shown(d.name)}:{d.line}" for d in found)
             yield f" {shown(base)}: {names}\n" if names else f" {shown(base)}\n"
+
+    def _add_together(self, score: dict[int, float], touched: Sequence[int]) -> None:
+        """Add what changed together with each file of the focus."""
+        focus = touched[: scores.MOST_FOCUS]
+        for number in focus:
+            together = self._numbers(self.past.together(self._index.path_of(number)))
+            self._add(score, together, self._weights.together / len(focus))
+
+    def _numbers(self, found: Mapping[bytes, float]) -> dict[int, float]:
+        """Return the files that are still there, by their numbers; of very many the best."""
+        best = heapq.nlargest(_MOST_PAST, found.items(), key=lambda item: (item[1], item[0]))
+        return {n: value for path, value in best if (n := self._index.number_of(path)) is not None}
 
     @staticmethod
     def _add(score: dict[int, float], found: dict[int, float], weight: float) -> None:
@@ -173,7 +198,9 @@ class ProjectMap:
 
     def _named(self, stem: str) -> list[int]:
         hits = self._index.hits(hash_of(stem))
-        return [n for n, info in hits.rows(Field.PATH) if info][:_MOST_STEMS] if hits.count else []
+        if not 0 < hits.size_of(Field.PATH) <= _MOST_NAMED:
+            return []  # a name that very many files have pairs none of them
+        return [n for n, info in hits.rows(Field.PATH) if info][:_MOST_STEMS]
 
     def _add_siblings(self, score: dict[int, float], touched: Sequence[int]) -> None:
         gain = self._weights.sibling * self._weights.near
@@ -192,7 +219,7 @@ class ProjectMap:
         return () if packed is None else definitions_in(packed)
 
     def _line(self, number: int, place: int, wanted: set[str]) -> Line:
-        folder, base = posixpath.split(self._index.text_of(number))
+        folder, _, base = self._index.text_of(number).rpartition("/")
         if place >= _MOST_WITH_SYMBOLS:
             return Line(folder, base, ())
         names = self._names.get(number)

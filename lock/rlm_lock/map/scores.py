@@ -10,11 +10,12 @@ import functools
 import math
 import posixpath
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlm_lock.extraction.words import COUNT, HEAD, hash_of, unpack
+from rlm_lock.index.modules import imports_folders
 from rlm_lock.index.postings import FIELD_SHIFT, Field
 from rlm_lock.index.project import Hits, ProjectIndex
 from rlm_lock.index.terms import STEM
@@ -37,6 +38,8 @@ class Weights:
     test_asked: float = 4.0
     prior: float = 0.5
     companion: float = 0.3
+    together: float = 2.0
+    alike: float = 2.5
     # Neighbours of the focus
     imports: float = 1.0
     importers: float = 0.5
@@ -108,7 +111,7 @@ def near(
     for number in focus[:MOST_FOCUS]:
         own: Scores = defaultdict(float)
         extract = extract_of(index.path_of(number)) or Extract()
-        imported = _imports(index, number, extract, own, weights)
+        imported = _imports(index, number, own, weights)
         _uses(index, number, extract, imported, own, weights)
         _used(index, number, extract, own, weights)
         top = max(own.values(), default=0.0) or 1.0
@@ -117,14 +120,14 @@ def near(
     return score
 
 
-def _imports(index: ProjectIndex, number: int, extract: Extract, own: Scores, weights: Weights) -> set[int]:
-    imported: set[int] = set()
-    for found in index.resolve(number, extract.imports):
-        for other in found:
-            if other != number and other not in imported:
-                imported.add(other)
-                own[other] += weights.imports / len(found) ** 0.5
-    return imported
+def _imports(index: ProjectIndex, number: int, own: Scores, weights: Weights) -> set[int]:
+    """Add the files that a file imports; those that one import of a folder means share what it counts."""
+    imported = index.imports_of(number)
+    folders = [posixpath.dirname(index.path_of(n)) for n in imported]
+    sizes = Counter(folders) if imports_folders(index.text_of(number)) else {}
+    for other, folder in zip(imported, folders, strict=True):
+        own[other] += weights.imports / sizes.get(folder, 1) ** 0.5
+    return set(imported)
 
 
 def _uses(

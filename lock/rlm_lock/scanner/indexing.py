@@ -12,6 +12,7 @@ from pathlib import Path
 from rlm_ipc.environment import HELPER, chosen
 from rlm_lock.index.project import ProjectIndex
 from rlm_lock.listing.table import FileTable
+from rlm_lock.map.past import Past
 from rlm_lock.map.project import ProjectMap
 from rlm_lock.parsing.keys import parse_key
 from rlm_lock.protocol import Phase, Progress
@@ -44,6 +45,7 @@ class Indexing:
         self._builder: subprocess.Popen[bytes] | None = None
         self._is_compared = False
         self._has_failed = False
+        self._past, self._past_head = Past(), ""
         self.index: ProjectIndex | None = None
         self.map: ProjectMap | None = None
         self._open()
@@ -57,6 +59,7 @@ class Indexing:
 
     def work(self, touched: set[bytes]) -> Iterator[Progress]:
         """Bring the index to the file table. Args: touched, all files that differ from when this was called last."""
+        self._take_history()
         if self.map is not None and touched:
             self.map.forget()
         if self.index is not None:
@@ -74,6 +77,15 @@ class Indexing:
             self.index = self.map = None
         else:
             self.map = ProjectMap(self.index, self._extracts.packed)
+            self.map.past = self._past
+
+    def _take_history(self) -> None:
+        """Let maps know the newest commits."""
+        history = self._project.history
+        if history.head != self._past_head:
+            self._past, self._past_head = Past(history.commits), history.head
+        if self.map is not None:
+            self.map.past = self._past
 
     def _imports_of(self, path: bytes) -> tuple[str, ...]:
         found = self._extracts.extract(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sqlite3
 import time
@@ -149,11 +150,13 @@ class Scanner:
 
     def _begin_to_fill(self) -> None:
         """After a look: parse and index what it has found, beside what was still to be done before."""
+        project = self._project
         is_first = not self._has_filled and self._fill is None
-        self._changed |= self._project.touched
-        if self._project.touched or is_first:
+        has_commits = project.listing is not None and project.listing.head not in ("", project.history.head)
+        self._changed |= project.touched
+        if project.touched or is_first or has_commits:
             self._fill, self._progress = self._filled(), Progress(Phase.PARSING, 0, 0)
-        self._project.touched.clear()
+        project.touched.clear()
 
     def _filled(self) -> Iterator[Progress]:
         yield from self._extracts.work(self._changed)
@@ -162,6 +165,7 @@ class Scanner:
         self._changed.clear()
         self._has_filled = True
         self._store.sweep()
+        _tidy()
 
     def _answer(self, line: bytes) -> None:
         try:
@@ -282,6 +286,13 @@ class Scanner:
             self._drive(time.monotonic() + question.seconds, lambda: self._is_parsing)
             found = compare((question.before, old), (after.number, new), self._extracts.names)
         return found
+
+
+def _tidy() -> None:
+    """Collect garbage now, and not look at what stays when a map is made: that would take longer than the map."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def serve(spec_line: bytes, lines: Lines) -> None:

@@ -214,6 +214,19 @@ def test_a_new_scanner_goes_on_where_another_was_killed(project: Path, tmp_path:
     assert len(extracts(tmp_path / "store")) >= 302
 
 
+def test_a_map_knows_the_commits_that_were_made_since(project: Path, scanner: RunningScanner) -> None:
+    """L-4: also one that changes no file of the working tree; one that changes very many files says nothing of them."""
+    write(project, {f"many/m{number}.txt": "x\n" for number in range(40)} | {"src/empty.py": "pass\n"})
+    scanner.finish()
+    git(project, "add", "src")
+    git(project, "commit", "-q", "-m", "Stop the zeppelin")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "Stop the submarine")
+    scanner.finish()
+    assert scanner.ask(ShowMap(500, about="zeppelins")).text.startswith("src/empty.py")
+    assert scanner.ask(ShowMap(500, about="submarine")).text == scanner.ask(ShowMap(500)).text
+
+
 def test_a_killed_helper_costs_nothing(project: Path, scanner: RunningScanner, tmp_path: Path) -> None:
     """L-7: the machine may end any process; the file that it was at is tried once more."""
     scanner.finish()
