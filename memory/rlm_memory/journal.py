@@ -34,6 +34,7 @@ __all__ = [
     "JournalEntry",
     "append",
     "beyond",
+    "find",
     "last_serial",
     "let_go",
     "of_frame",
@@ -118,6 +119,12 @@ def append(store: Store, entries: Iterable[JournalEntry]) -> None:
 def of_session(store: Store, session: int, *, last: int | None = None) -> list[JournalEntry]:
     """List the session's cells, the oldest first; only the ``last`` ones if that is given."""
     return _latest(store, select(table).where(table.c.session == session), last)
+
+
+def find(store: Store, session: int, number: int) -> JournalEntry | None:
+    """Return the session's cell of that number, if the journal still has it."""
+    found = _latest(store, select(table).where(table.c.session == session, table.c.number == number), 1)
+    return found[0] if found else None
 
 
 def of_frame(store: Store, frame: int, *, last: int | None = None) -> list[JournalEntry]:

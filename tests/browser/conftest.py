@@ -20,6 +20,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from session_processes import is_helper
 from waiting import wait_until
 
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_requests import ServeWeb
+
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 FLAGS = [
     "--no-sandbox",
@@ -79,6 +82,28 @@ def picture(root: Path) -> Callable[[Page, str], None]:
             page.screenshot(path=Path(folder) / f"{name}.png")
 
     return make
+
+
+@pytest.fixture(scope="module")
+def site(daemon: Path) -> Iterator[dict[str, str]]:
+    """The page of this module's daemon: its url, and the address that holds the key."""
+    with DaemonConnection(ServeWeb(port=0)) as control:
+        url = control.reply.url
+        yield {"url": url, "address": f"{url}#token={control.reply.token}"}
+
+
+@pytest.fixture
+def show(page: Page, site: dict[str, str]) -> Callable[[str], Page]:
+    """Open the page of a session."""
+
+    def show(session: str) -> Page:
+        page.goto(site["address"])
+        expect(page.locator("#link")).to_have_text("Live")
+        page.goto(f"{site['url']}#/s/{session}")
+        expect(page.locator("#session")).to_have_attribute("aria-busy", "false")
+        return page
+
+    return show
 
 
 @pytest.fixture(scope="module", params=["tcp", "ipc"])

@@ -10,20 +10,10 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from rlm_client.client import call_tool
-from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_requests import ServeWeb
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 DRAWN = 60
 """Rows that are elements at most, in a window of this height: a thousand goals cost no more than these."""
-
-
-@pytest.fixture(scope="module")
-def site(daemon: Path) -> Iterator[dict[str, str]]:
-    """The page of this module's daemon: its url, and the address that holds the key."""
-    with DaemonConnection(ServeWeb(port=0)) as control:
-        url = control.reply.url
-        yield {"url": url, "address": f"{url}#token={control.reply.token}"}
 
 
 @pytest.fixture

@@ -20,28 +20,6 @@ PAPER = {"light": "rgb(247, 246, 243)", "dark": "rgb(21, 23, 26)"}
 LOOP = "import time\nprint('begun', flush=True)\nwhile True: time.sleep(0.05)"
 
 
-@pytest.fixture(scope="module")
-def site(daemon: Path) -> Iterator[dict[str, str]]:
-    """The page of this module's daemon: its url, and the address that holds the key."""
-    with DaemonConnection(ServeWeb(port=0)) as control:
-        url = control.reply.url
-        yield {"url": url, "address": f"{url}#token={control.reply.token}"}
-
-
-@pytest.fixture
-def show(page: Page, site: dict[str, str]) -> Callable[[str], Page]:
-    """Open the page of a session."""
-
-    def show(session: str) -> Page:
-        page.goto(site["address"])
-        expect(page.locator("#link")).to_have_text("Live")
-        page.goto(f"{site['url']}#/s/{session}")
-        expect(page.locator("#session")).to_have_attribute("aria-busy", "false")
-        return page
-
-    return show
-
-
 @pytest.fixture
 def begin() -> Iterator[Callable[[str, str], Future[Any]]]:
     """Start code in a session; the test has it end."""

@@ -1,6 +1,10 @@
 """`rlm-kernel export` and `replay`: what ran in a session as a notebook, and that notebook run again."""
 
+import base64
 import json
+import re
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,14 +237,44 @@ def test_markdown_has_front_matter_for_programs(command: Command, tmp_path: Path
     assert "```python\nprint('hello')\n```\n\n```text\nhello\n```" in text
 
 
-def _record(status: str, output: str) -> SessionRecord:
-    return SessionRecord("s", "p", "ended", cells=(RecordedCell(7, "agent", "x", 1.0, 2.5, status, output),))
+def _record(status: str, output: str, *displays: dict[str, str]) -> SessionRecord:
+    cell = RecordedCell(7, "agent", "x", 1.0, 2.5, status, output, displays=displays)
+    return SessionRecord("s", "p", "ended", cells=(cell,))
+
+
+def _dot() -> str:
+    """The smallest PNG, as base64."""
+    parts = {b"IHDR": struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"IDAT": zlib.compress(b"\0\0"), b"IEND": b""}
+    chunks = (
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in parts.items()
+    )
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode()
 
 
 def test_output_cannot_end_its_block() -> None:
     """What a cell printed is no Markdown, however many backticks it has."""
     text = as_markdown(_record("ok", "```\n# owned\n````"), 0.0)
     assert "`````text\n```\n# owned\n````\n`````" in text
+
+
+def test_pictures_are_in_the_markdown_and_forged_ones_are_named() -> None:
+    """Each stands where it was shown, its data at the end, where it disturbs nobody. What is no PNG is none."""
+    forms = {"image/png": _dot()}, {"image/png": "bm90IG9uZQ=="}, {"image/x\n# owned": "y"}
+    text = as_markdown(_record("ok", "", *forms), 0.0)
+    assert "\n![Picture 1 of cell 1][picture-1]\n" in text
+    assert text.endswith(f"\n[picture-1]: data:image/png;base64,{_dot()}\n")
+    assert "\n```text\nPicture 2 of cell 1 is left out: it is not a PNG\n```\n" in text
+    assert re.search(r"```text\nPicture 3 of cell 1 is left out: [^`]*\n# owned\n```", text)
+    assert text.count("data:image") == 1
+
+
+def test_markdown_with_too_many_pictures_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that editors cannot open helps nobody; the notebook has all of them."""
+    monkeypatch.setattr("rlm_mcp.formats.notebook.MOST_PICTURES", 200)
+    text = as_markdown(_record("ok", "", *[{"image/png": _dot()}] * 3), 0.0)
+    assert text.count("data:image") == 1
+    assert text.count("is left out: there are too many; export a notebook") == 2
 
 
 @pytest.mark.parametrize("status", ["a,b", "", "agent", "x\n# owned"])

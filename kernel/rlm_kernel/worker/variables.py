@@ -79,8 +79,21 @@ def _held(value: Any, depth: int) -> int:
     return sum(sample) * len(value) // len(sample) if sample else 0
 
 
+def _shape(value: Any) -> str:
+    """The shape of an array or a table, in words; empty for anything else."""
+    kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
+    if numpy is not None and kind is numpy.ndarray:
+        return f": {' x '.join(map(str, value.shape))}" if value.shape else ""
+    if pandas is not None and kind is pandas.DataFrame:
+        rows, columns = value.shape
+        return f": {rows} rows x {columns} columns"
+    if pandas is not None and (kind is pandas.Series or kind is pandas.Index):
+        return f": {len(value)} values"
+    return ""
+
+
 class _Plain(reprlib.Repr):
-    """reprs of built-in values; anything else shows only its type, so no user code runs."""
+    """reprs of built-in values; anything else shows only its type and, of a table, its shape: no user code runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +103,7 @@ class _Plain(reprlib.Repr):
 
     def repr1(self, x: Any, level: int) -> str:
         known = type(x) in SCALARS or type(x) in CONTAINERS or type(x) in (str, bytes)
-        return super().repr1(x, level) if known else f"<{name_of(type(x))}>"
+        return super().repr1(x, level) if known else f"<{name_of(type(x))}{_shape(x)}>"
 
 
 _plain = _Plain()

@@ -37,7 +37,7 @@ from rlm_mcp.client_info import current_handshake
 from rlm_mcp.daemon import prompts, resources
 from rlm_mcp.daemon.subscriptions import Subscriptions
 from rlm_mcp.daemon.tool_lists import ToolLists
-from rlm_mcp.service.cells.pictures import PNG
+from rlm_mcp.formats.pictures import PNG
 from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.queries.sampling import InputRequired, Sampling
 from rlm_mcp.service.service import Caller, Service

@@ -6,6 +6,7 @@ this.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import warnings
@@ -21,11 +22,13 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, to_notebook_json
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rlm_ipc.displays import MOST_KEPT_CHARS
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_ipc.version import VERSION
 from rlm_kernel.jupyter.sanitizer import sanitized
 from rlm_mcp.errors import ClientFault
+from rlm_mcp.formats.pictures import PNG, BadPicture, checked_png, pictures_in
 
 __all__ = [
     "CodeCell",
@@ -42,6 +45,8 @@ __all__ = [
 
 MOST_BYTES = 256 << 20
 """Largest notebook that is read; the journal of a session is bounded to a few MiB."""
+MOST_PICTURES = 8 << 20
+"""Characters of the pictures in a Markdown file: editors open larger ones badly."""
 _ERROR_LINE = re.compile(r"^([A-Za-z_][\w.]*): ?", re.MULTILINE)
 _ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|Warning)$")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
@@ -97,8 +102,9 @@ def as_markdown(record: SessionRecord, now: float) -> str:
 
 
 def cells_as_markdown(record: SessionRecord) -> list[str]:
-    """Return the cells and turns as blocks of Markdown, in the order of time."""
+    """Return the cells and turns as blocks of Markdown, in the order of time, and then their pictures."""
     parts: list[str] = []
+    found: list[str] = []
     turns = deque(enumerate(record.turns, 1))
     for count, cell in enumerate(record.cells, 1):
         while turns and turns[0][1].started_at <= cell.started_at:
@@ -108,11 +114,31 @@ def cells_as_markdown(record: SessionRecord) -> list[str]:
         parts.append(fenced(cell.code, "python"))
         if cell.output:
             parts.append(fenced(cell.output, "text"))
+        parts += _pictures(cell, f"cell {count}", found)
         parts += [fenced(f"{query.prompt}\n→ {_outcome(query)}", "text") for query in cell.queries]
     for number, turn in turns:
         parts += _said(number, turn)
     answers = [f"## Answer\n\n{fenced(turn.final, 'text')}" for turn in record.turns if turn.final is not None]
-    return parts + answers
+    return [*parts, *answers, *(["\n".join(found)] if found else [])]
+
+
+def _pictures(cell: RecordedCell, name: str, found: list[str]) -> list[str]:
+    """Return the places of a cell's pictures; ``found`` gets the pictures themselves, which stand at the end."""
+    places = []
+    for number, shown in enumerate(pictures_in(cell.displays, MOST_KEPT_CHARS), 1):
+        title, label = f"Picture {number} of {name}", f"picture-{len(found) + 1}"
+        try:
+            content, _, _ = checked_png(shown)
+        except BadPicture as problem:
+            places.append(fenced(f"{title} is left out: {problem}", "text"))
+            continue
+        line = f"[{label}]: data:{PNG};base64,{base64.b64encode(content).decode()}"
+        if sum(map(len, found)) + len(line) > MOST_PICTURES:
+            places.append(fenced(f"{title} is left out: there are too many; export a notebook", "text"))
+            continue
+        places.append(f"![{title}][{label}]")
+        found.append(line)
+    return places
 
 
 def _said(number: int, turn: RecordedTurn) -> list[str]:

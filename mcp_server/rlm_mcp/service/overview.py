@@ -13,18 +13,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, SessionLine
+from rlm_ipc.displays import MOST_KEPT_CHARS
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import SessionsSeen
 from rlm_ipc.worker_requests import VariableRow
+from rlm_mcp.formats.pictures import pictures_in
 from rlm_mcp.service.cells.cell_answers import missing_copy
+from rlm_mcp.service.cells.pictures import picture_of
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
-from rlm_memory import contexts, queries, sessions
+from rlm_memory import contexts, journal, queries, sessions
 from rlm_memory.frames import survey
 from rlm_memory.frames import tree as frames
 from rlm_memory.journal import JournalEntry
@@ -52,7 +55,7 @@ _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 
 @dataclass(frozen=True, slots=True)
 class CellLine:
-    """A cell of the journal, its texts cut; ``started`` is in epoch seconds."""
+    """A cell of the journal, its texts cut; ``started`` is in epoch seconds. ``pictures`` is how many it showed."""
 
     number: int
     author: str
@@ -62,6 +65,7 @@ class CellLine:
     code: str
     output: str
     queries: tuple[str, ...]
+    pictures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,17 @@ class Overview:
                 FrameLine(row.id, row.parent, _plain(row.goal), row.status, row.session, row.started) for row in goals
             ),
         )
+
+    async def picture(self, session: str, cell: int, number: int) -> bytes:
+        """Return a picture that a cell of the journal showed, as PNG.
+
+        Raises:
+            ToolFault: there is no such picture, or it cannot be passed on.
+        """
+        self.journal.flush()
+        row = sessions.find(self.store, session)
+        entry = None if row is None else journal.find(self.store, row.key, cell)
+        return await picture_of(() if entry is None else entry.displays, number)
 
     def viewer(self, session: str) -> Viewer:
         """Return what follows one session for somebody who watches it."""
@@ -310,8 +325,9 @@ def _walls(session: Session, kernel: KernelInfo | None) -> list[JsonObject]:
 def _cell(entry: JournalEntry) -> CellLine:
     seconds = round(entry.ended_at - entry.started_at, 3)
     texts = _cut(entry.code), _cut(entry.output)
+    shown = len(pictures_in(entry.displays, MOST_KEPT_CHARS))
     return CellLine(
-        entry.number, entry.author.value, entry.status[:20], entry.started_at, seconds, *texts, entry.queries
+        entry.number, entry.author.value, entry.status[:20], entry.started_at, seconds, *texts, entry.queries, shown
     )
 
 

@@ -46,6 +46,11 @@ def routes(service: Service) -> list[Route]:
     return [
         Route(f"{PREFIX}live", functools.partial(_live, service), methods=["GET"]),
         Route(f"{PREFIX}sessions/{{session}}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
+        Route(
+            f"{PREFIX}sessions/{{session}}/cells/{{cell:int}}/pictures/{{number:int}}",
+            functools.partial(_picture, service),
+            methods=["GET"],
+        ),
         *frame_calls.routes(service),
         *work_calls.routes(service),
         *lock_calls.routes(service),
@@ -105,6 +110,15 @@ async def _export(service: Service, request: Request) -> Response:
         return refused(fault)
     text = await asyncio.to_thread(make, record, time.time())
     return as_download(text)
+
+
+async def _picture(service: Service, request: Request) -> Response:
+    given = request.path_params
+    try:
+        content = await service.watch.picture(given["session"], given["cell"], given["number"])
+    except Exception as error:
+        return refused(error)
+    return Response(content, media_type="image/png")
 
 
 # --- doing ----------------------------------------------------------------------------------------

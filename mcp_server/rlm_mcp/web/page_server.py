@@ -27,11 +27,12 @@ DEFAULT_PORT = 8138
 MOST_BODY = 1 << 20
 """Bytes of the largest request: an answer to a query."""
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""Trusted types: no text becomes markup or script anywhere in the page, whatever a kernel has written into it."""
+"""Trusted types: no text becomes markup or script anywhere in the page, whatever a kernel has written into it. The page
+fetches pictures with its key, and shows them as blobs."""
 HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from rlm_mcp.service.cells.pictures import BadPicture, ShownPicture, checked_png, pictures_in
+from rlm_mcp.formats.pictures import BadPicture, ShownPicture, checked_png, pictures_in
 
 anyio = pytest.mark.anyio
 DRAW = """

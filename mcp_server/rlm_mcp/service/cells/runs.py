@@ -15,6 +15,7 @@ from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorG
 from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor_client import Execution
+from rlm_mcp.formats.pictures import pictures_in
 from rlm_mcp.service.cells.cell_answers import (
     cell_answer,
     queued_answer,
@@ -23,7 +24,7 @@ from rlm_mcp.service.cells.cell_answers import (
     told_of_waiting,
     waiting_answer,
 )
-from rlm_mcp.service.cells.pictures import PictureStore, pictures_in
+from rlm_mcp.service.cells.pictures import PictureStore
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.answering import QueryService

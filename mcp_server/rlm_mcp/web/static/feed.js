@@ -102,6 +102,12 @@ export const knownProjects = () => got("/api/projects");
 /** Get the lock of a project as it is now, with what changed since a version. */
 export const wholeProject = (root, since) => got(`/api/project?${new URLSearchParams({ root, since })}`);
 
+/** Fetch a picture of a cell; returns an address of it inside this page. */
+export const picture = async (url) => URL.createObjectURL(await (await read(await reach(url, { headers: headers() }))).blob());
+
+/** Where a cell of a session is. */
+export const cellOf = (session, number) => address(session, `cells/${number}`);
+
 async function got(url) {
   return (await read(await reach(url, { headers: headers() }))).json();
 }

@@ -27,6 +27,7 @@ export function renderOverview({ sessions, resting, past, asked, frames }, chose
   for (const node of byId("resting").children) mark(node, chosen);
   show(byId("resting-part"), resting.length > 0);
   keep(byId("past"), past, (row) => `${row.session} ${row.ended}`, makePast);
+  write(byId("past-count"), String(past.length));
   show(byId("past-part"), past.length > 0);
   renderHome(sessions, asked);
 }

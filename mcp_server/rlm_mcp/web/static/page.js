@@ -7,7 +7,7 @@ import { showLock } from "./lock.js";
 import { renderOverview } from "./overview.js";
 import { clearSession, renderSession } from "./session.js";
 import { learnWork, showWork } from "./work.js";
-import { clock } from "./words.js";
+import { moment } from "./words.js";
 
 let chosen = null;
 let place = "home"; // or session, frames, work, lock
@@ -33,7 +33,7 @@ function learn(news) {
 function tell(link) {
   const words = {
     live: "Live",
-    away: lastHeard === null ? "The daemon does not answer" : `No answer since ${clock(lastHeard)}`,
+    away: lastHeard === null ? "The daemon does not answer" : `No answer since ${moment(lastHeard)}`,
     locked: "Locked",
   };
   byId("link").dataset.state = link;
@@ -96,7 +96,10 @@ function route() {
   message(null);
   for (const id of ["home", "session", "frames", "work", "lock"]) show(byId(id), place === id);
   if (parts.sessions !== undefined) renderOverview(parts, chosen);
-  if ((before !== chosen || wasIn !== place) && lastHeard !== null) byId("main").focus();
+  if ((before !== chosen || wasIn !== place) && lastHeard !== null) {
+    byId("main").focus({ preventScroll: true });
+    window.scrollTo(0, 0);
+  }
   feed.start(chosen, place === "work");
 }
 

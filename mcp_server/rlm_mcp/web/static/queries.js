@@ -3,7 +3,7 @@
 import { h, theirs } from "./dom.js";
 import { act } from "./feed.js";
 import { attempt } from "./dialogs.js";
-import { clock } from "./words.js";
+import { moment } from "./words.js";
 
 export function makeQuery(query) {
   const name = `${query.session} ${query.id}`;
@@ -23,7 +23,7 @@ export function makeQuery(query) {
   return h(
     "li",
     { class: "query" },
-    h("p", { class: "asks" }, h("code", {}, query.id), " in ", theirs(query.session), ` · ${clock(query.asked)}`),
+    h("p", { class: "asks" }, h("code", {}, query.id), " in ", theirs(query.session), ` · ${moment(query.asked)}`),
     theirs(query.prompt, "p", { class: "their prompt", tabindex: 0, "aria-label": "Question" }),
     box,
     h("div", { class: "actions" }, ...buttons, h("span", { class: "hint" }, "Ctrl+Enter answers")),

@@ -1,11 +1,14 @@
 // One session: what it is, what runs, what it holds, what ran.
 
+import { codeBlock, outcome, showCode } from "./cells.js";
 import { fork, interrupt, open, rollBack, save } from "./dialogs.js";
 import { byId, h, keep, show, theirs, write } from "./dom.js";
+import { cellOf } from "./feed.js";
 import { frameLink, framesIn } from "./frames.js";
 import { STATES, link } from "./overview.js";
+import { inline } from "./python.js";
 import { makeQuery } from "./queries.js";
-import { bytes, clock, duration, firstLine, moment, several } from "./words.js";
+import { bytes, duration, firstLine, moment, several } from "./words.js";
 
 let known = {};
 
@@ -101,8 +104,8 @@ function renderGauges(about, row) {
     gauges.push(["Refused attempts", String(calls + audit), `system calls: ${calls}${last}; by the audit hook, as the kernel says: ${audit}${ends}; ${several(cells, "cell")} not compiled`]);
   }
   if (row) {
-    gauges.push(["Open queries", String(row.pending), row.pending ? "code waits for, or will find, the answers" : "none"]);
-    gauges.push(["Last used", clock(row.last_used), `ends when idle for ${duration(about.idle_seconds)}; looking does not count`]);
+    gauges.push(["Open queries", String(row.pending), row.pending ? "code waits for the answers, or finds them later" : "none"]);
+    gauges.push(["Last used", moment(row.last_used), `ends when idle for ${duration(about.idle_seconds)}; looking does not count`]);
   }
   const boxes = gauges.map(([name, value, more, extra]) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, more), extra)),
@@ -131,8 +134,8 @@ function renderRunning(running) {
   const who = running.author === "notebook" ? "a notebook’s cell" : "an agent’s cell";
   const waits = running.waits_for.length ? `, waits for ${running.waits_for.join(", ")}` : "";
   const behind = running.behind ? `, ${several(running.behind, "cell")} behind it` : "";
-  byId("running-title").replaceChildren("Running now ", h("small", {}, `${who} since ${clock(running.since)}${waits}${behind}`));
-  write(byId("running-code"), running.code);
+  byId("running-title").replaceChildren("Running now ", h("small", {}, `${who} since ${moment(running.since)}${waits}${behind}`));
+  showCode(byId("running-code"), running.code);
   const output = byId("running-output");
   const follows = output.scrollTop + output.clientHeight >= output.scrollHeight - 8;
   const text = [running.stdout, running.stderr].filter(Boolean).join("\n");
@@ -167,7 +170,7 @@ function makeVariable() {
     write(size, bytes(row.size));
     bar.style.setProperty("--share", row.share);
     const lines = row.lines === null ? "" : row.text ? several(row.lines, "line") : `length ${row.lines}`;
-    const preview = row.preview === `<${row.type}>` ? "" : row.preview;
+    const preview = row.preview === `<${row.type}>` ? "" : row.preview.startsWith(`<${row.type}: `) ? row.preview.slice(row.type.length + 3, -1) : row.preview;
     write(about, [row.text ? `loaded text, ${row.type}` : row.type, lines, preview].filter(Boolean).join(" · "));
     node.classList.toggle("text", row.text);
   };
@@ -194,33 +197,25 @@ function makeWall(wall) {
   );
 }
 
-function renderJournal(cells) {
-  keep(byId("journal"), cells, (cell) => cell.number, makeCell);
+function renderJournal(cells, { about }) {
+  const rows = cells.map((cell) => ({ ...cell, session: about.session }));
+  keep(byId("journal"), rows, (cell) => `${cell.session} ${cell.number}`, makeCell);
   show(byId("journal-none"), cells.length === 0);
 }
 
 function makeCell(cell) {
-  const title = firstLine(cell.code) || "(an empty cell)";
   const asked = cell.queries.length ? ` · asked ${cell.queries.join(", ")}` : "";
-  const times = `${clock(cell.started)} · ${duration(cell.seconds)}`;
-  return h(
-    "li",
-    { class: "cell" },
-    h(
-      "details",
-      {},
-      h(
-        "summary",
-        { title: `${cell.author}, ${cell.status}` },
-        h("span", { class: "dot", "data-status": cell.status }, h("span", { class: "hidden" }, cell.status)),
-        theirs(title, "code", { class: "their" }),
-        h("span", { class: "note" }, `${cell.author} · ${times}`),
-      ),
-      theirs(cell.code, "pre", { class: "code", tabindex: 0, "aria-label": "Code" }),
-      cell.output
-        ? theirs(cell.output, "pre", { class: "output", tabindex: 0, "aria-label": "Output" })
-        : h("p", { class: "quiet" }, "No output."),
-      h("p", { class: "quiet" }, `${cell.status} · by ${cell.author === "notebook" ? "a notebook" : "an agent"}${asked}`),
-    ),
+  const shown = cell.pictures ? `${several(cell.pictures, "picture")} · ` : "";
+  const times = `${moment(cell.started)} · ${duration(cell.seconds)}`;
+  const title = h("code", { class: "their" }, ...inline(firstLine(cell.code) || "(an empty cell)"));
+  const summary = h(
+    "summary",
+    { title: `${cell.author}, ${cell.status}` },
+    h("span", { class: "dot", "data-status": cell.status }, h("span", { class: "hidden" }, cell.status)),
+    title,
+    h("span", { class: "note" }, `${shown}${cell.author} · ${times}`),
   );
+  const by = cell.author === "notebook" ? "a notebook" : "an agent";
+  const end = h("p", { class: "quiet" }, `${cell.status} · by ${by}${asked}`);
+  return h("li", { class: "cell" }, h("details", {}, summary, codeBlock(cell.code), ...outcome(cell, cellOf(cell.session, cell.number)), end));
 }

@@ -12,8 +12,14 @@ export function bytes(count) {
   return `${count.toFixed(digits)} ${UNITS[unit]}`;
 }
 
-export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
-export const moment = (seconds) => new Date(seconds * 1000).toLocaleString();
+/** A time as the whole page has it: local, by 24 hours, with the date when it is not of today. */
+export function moment(seconds) {
+  const time = new Date(seconds * 1000);
+  const two = (number) => String(number).padStart(2, "0");
+  const clock = [time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(":");
+  if (time.toDateString() === new Date().toDateString()) return clock;
+  return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${clock}`;
+}
 
 export function duration(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;

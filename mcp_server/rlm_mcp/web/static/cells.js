@@ -1,0 +1,58 @@
+// A cell that has run: its code, what it wrote, its error apart, and the pictures that it showed.
+
+import { h, theirs } from "./dom.js";
+import { picture } from "./feed.js";
+import { lines } from "./python.js";
+
+const TRACEBACK = /^Traceback \(most recent call last\)/m;
+const ERROR_LINE = /^([A-Za-z_][\w.]*): ?/gm;
+const ERROR_NAME = /(Error|Exception|Refused|Interrupt|Interrupted|Exit|Iteration|Warning)$/;
+
+/** Part what a cell wrote from its error, which is the end of it. */
+function parted({ output, status }) {
+  if (status === "ok") return [output, ""];
+  if (status !== "error") return ["", output];
+  const traceback = output.search(TRACEBACK);
+  if (traceback >= 0) return [output.slice(0, traceback), output.slice(traceback)];
+  const found = [...output.matchAll(ERROR_LINE)];
+  const start = found.findLast((match) => ERROR_NAME.test(match[1])) ?? found.at(-1);
+  return start === undefined ? ["", output] : [output.slice(0, start.index), output.slice(start.index)];
+}
+
+/** Code as a block. */
+export const codeBlock = (code) => h("pre", { class: "code their", tabindex: 0, "aria-label": "Code" }, ...lines(code));
+
+/** Show code in a block that is there; a selection in it stays when it is the same. */
+export function showCode(node, code) {
+  if (node.textContent !== code) node.replaceChildren(...lines(code));
+}
+
+const block = (text, name, label) => text && theirs(text, "pre", { class: name, tabindex: 0, "aria-label": label });
+
+/** Return what a cell wrote and showed; `address` is where its pictures are. */
+export function outcome(cell, address) {
+  const [written, error] = parted(cell);
+  const pictures = Array.from({ length: cell.pictures }, (_, at) => makePicture(`${address}/pictures/${at}`, at + 1));
+  const none = !written && !error && !pictures.length && h("p", { class: "quiet" }, "No output.");
+  return [block(written.trimEnd(), "output", "Output"), block(error.trimEnd(), "output error", "Error"), ...pictures, none].filter(Boolean);
+}
+
+/** A picture that is fetched when it is about to be seen, because its address needs the key. */
+function makePicture(address, number) {
+  const node = h("p", { class: "picture quiet" }, `Picture ${number}`);
+  const seen = new IntersectionObserver(async ([entry]) => {
+    if (!entry.isIntersecting) return;
+    seen.disconnect();
+    try {
+      const url = await picture(address);
+      const image = h("img", { src: url, alt: `Picture ${number} of the cell` });
+      await image.decode();
+      node.replaceChildren(image);
+      URL.revokeObjectURL(url);
+    } catch (error) {
+      node.textContent = `Picture ${number} is not shown: ${error.message}`;
+    }
+  });
+  seen.observe(node);
+  return node;
+}
