@@ -33,10 +33,9 @@ from rlm_mcp.cli import (
     watching,
     work,
 )
+from rlm_mcp.cli.help import NAMES, complete_help
 from rlm_mcp.cli.open import open_session
 from rlm_mcp.cli.output import failing
-
-_HELP = ["-h", "--help"]
 
 app = typer.Typer(
     name="rlm-kernel",
@@ -45,7 +44,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no daemon, 4 the machine is not set up for it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": _HELP},
+    context_settings={"help_option_names": NAMES},
 )
 work.app.command("import")(trackers.import_)
 work.app.command("export")(trackers.export)
@@ -161,19 +160,8 @@ def program() -> typer.core.TyperGroup:
     """Return the commands as typer builds them of the functions above, which takes longer than most commands."""
     built = typer.main.get_command(app)
     assert isinstance(built, typer.core.TyperGroup)
-    _hide_types_of_flags(built)
+    complete_help(built)
     return built
-
-
-def _hide_types_of_flags(command: object) -> None:
-    """Say nothing in the help of the type of an option that takes no value: typer would write ``<bool>`` beside it."""
-    if isinstance(command, typer.core.TyperGroup):
-        for below in command.commands.values():
-            _hide_types_of_flags(below)
-    if isinstance(command, typer.core.TyperGroup | typer.core.TyperCommand):
-        for option in command.get_params(typer.Context(command, help_option_names=_HELP)):
-            if isinstance(option, typer.core.TyperOption) and option.is_bool_flag and option.metavar is None:
-                option.metavar = ""
 
 
 def main() -> int:

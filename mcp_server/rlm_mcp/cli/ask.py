@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlm_ipc.messages import JsonObject
+from rlm_mcp.cli.completion import policy_choices
 from rlm_mcp.cli.output import JsonFlag, errors, failing, first_line, say, show
 from rlm_mcp.errors import WrongUsage
 
@@ -31,7 +32,7 @@ def ask(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of a configured model; default: the default one.")] = None,
     sub_model: Annotated[str | None, typer.Option(help="The model that answers the code's queries.")] = None,
-    policy: Annotated[str, typer.Option(help="Policy of the session.")] = "recursive",
+    policy: Annotated[str, typer.Option(help="Policy of the session.", autocompletion=policy_choices)] = "recursive",
     session: Annotated[
         str | None, typer.Option("--session", "-s", help="Work in this session and keep it; default: a new one.")
     ] = None,

@@ -9,6 +9,7 @@ import typer
 from rlm_ipc.attachment_requests import AddAttachment, AttachmentInfo, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.messages import plain
+from rlm_mcp.cli.completion import session_choices
 from rlm_mcp.cli.output import JsonFlag, console, failing, show, table
 from rlm_mcp.errors import WrongUsage
 
@@ -50,7 +51,7 @@ def list_attachments(as_json: JsonFlag = False) -> None:
 @app.command("add")
 @failing
 def add(
-    session: Annotated[str, typer.Argument(help="Session to open.")],
+    session: Annotated[str, typer.Argument(help="Session to open.", autocompletion=session_choices)],
     watch: Annotated[bool, typer.Option("--watch", help="Only show what happens; run nothing.")] = False,
     trusted: TrustedFlag = False,
     yes: YesFlag = False,

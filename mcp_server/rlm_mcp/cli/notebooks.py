@@ -19,6 +19,7 @@ from rlm_ipc.daemon_connection import ask
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.session_requests import ShowRecord
+from rlm_mcp.cli.completion import policy_choices, session_choices
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
@@ -32,7 +33,7 @@ __all__ = ["as_text", "default_file", "export", "record_of", "replay", "write"]
 
 @failing
 def export(
-    session: Annotated[str, typer.Argument(help="Session to export.")],
+    session: Annotated[str, typer.Argument(help="Session to export.", autocompletion=session_choices)],
     file: Annotated[
         Path | None, typer.Argument(dir_okay=False, help="FILE.ipynb, FILE.md or FILE.jsonl; default: SESSION.ipynb.")
     ] = None,
@@ -121,7 +122,10 @@ def replay(
         Path, typer.Argument(help="A notebook of `rlm-kernel export`, or a .json file of `rlm-kernel tree --export`.")
     ],
     policy: Annotated[
-        str | None, typer.Option(help="Run under this policy; default: RLM_KERNEL_POLICY, else `default`.")
+        str | None,
+        typer.Option(
+            help="Run under this policy; default: RLM_KERNEL_POLICY, else `default`.", autocompletion=policy_choices
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

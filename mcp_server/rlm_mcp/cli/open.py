@@ -14,9 +14,11 @@ from typing import Annotated
 
 import typer
 
+from rlm_client.client import call_tool
 from rlm_mcp.cli.attachments import TrustedFlag, YesFlag, make
+from rlm_mcp.cli.completion import session_choices
 from rlm_mcp.cli.notebooks import as_text, default_file, record_of, write
-from rlm_mcp.cli.output import JsonFlag, console, failing, show
+from rlm_mcp.cli.output import JsonFlag, PolicyOption, console, failing, show
 from rlm_mcp.errors import SetupFault
 
 __all__ = ["Editor", "open_session"]
@@ -32,7 +34,7 @@ class Editor(StrEnum):
 @failing
 def open_session(
     context: typer.Context,
-    session: Annotated[str, typer.Argument(help="Session to open.")],
+    session: Annotated[str, typer.Argument(help="Session to open.", autocompletion=session_choices)],
     file: Annotated[
         Path | None, typer.Option("--file", dir_okay=False, help="Notebook to open; default: SESSION.ipynb here.")
     ] = None,
@@ -40,13 +42,17 @@ def open_session(
     watch: Annotated[bool, typer.Option("--watch", help="See everything, run nothing.")] = False,
     trusted: TrustedFlag = False,
     yes: YesFlag = False,
+    policy: PolicyOption = None,
     print_only: Annotated[bool, typer.Option("--print", help="Write the notebook and say how to open it.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Open a live session in JupyterLab (or an editor), on the notebook of what has run in it.
 
-    If the notebook file exists, it is opened unchanged. Arguments after `--` go to the program.
+    With `--policy` a session that does not exist yet is opened under it. If the notebook file exists, it is opened
+    unchanged. Arguments after `--` go to the program.
     """
+    if policy is not None:
+        call_tool("status", {}, session=session, policy=policy)
     attachment = make(session, watch=watch, trusted=trusted, yes=yes)
     path = file or default_file(session)
     made = not path.exists()

@@ -21,6 +21,7 @@ from rlm_ipc.discovery import DiscoveryError
 from rlm_ipc.displays import printable
 from rlm_ipc.errors import DaemonNotStarted, DaemonRefused, KernelError, ProcessError, ToolFailed
 from rlm_ipc.messages import JsonObject
+from rlm_mcp.cli.completion import policy_choices, session_choices
 from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
 
@@ -29,6 +30,7 @@ __all__ = [
     "NO_DAEMON",
     "SETUP",
     "JsonFlag",
+    "PolicyOption",
     "SessionOption",
     "bar",
     "console",
@@ -57,7 +59,19 @@ SETUP = 4
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SessionOption = Annotated[
     str | None,
-    typer.Option("--session", "-s", help="Session to use; default: from the environment, else the git root."),
+    typer.Option(
+        "--session",
+        "-s",
+        help="Session to use; default: from the environment, else the git root.",
+        autocompletion=session_choices,
+    ),
+]
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Policy of a session that this opens; default: RLM_KERNEL_POLICY, else `default`.",
+        autocompletion=policy_choices,
+    ),
 ]
 
 _PIPED_WIDTH = 1000

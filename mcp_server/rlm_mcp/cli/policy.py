@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlm_ipc.messages import JsonObject
+from rlm_mcp.cli.completion import policy_choices, session_choices
 from rlm_mcp.cli.output import JsonFlag, console, failing, show, table
 from rlm_sandbox.errors import PolicyError
 
@@ -18,7 +19,9 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Show, check and apply policies: what sessions may do.", no_args_is_help=True)
 
-PolicyName = Annotated[str, typer.Argument(help="Name of a policy, or path of a YAML file.")]
+PolicyName = Annotated[
+    str, typer.Argument(help="Name of a policy, or path of a YAML file.", autocompletion=policy_choices)
+]
 
 
 @app.command("list")
@@ -66,7 +69,7 @@ def check_policy(
 @app.command("apply")
 @failing
 def apply_policy(
-    session: Annotated[str, typer.Argument(help="A session that has not ended.")],
+    session: Annotated[str, typer.Argument(help="A session that has not ended.", autocompletion=session_choices)],
     policy: PolicyName,
     looser: Annotated[
         bool, typer.Option("--looser", help="Confirm that the new policy permits more than the present one.")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
-from typing import IO, Annotated
+from typing import IO, Annotated, Literal
 
 import typer
 
@@ -21,10 +21,12 @@ from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import ListJournal, ListSessions, SessionList
+from rlm_mcp.cli.completion import policy_choices, session_choices
 from rlm_mcp.cli.output import (
     FAILED,
     USAGE,
     JsonFlag,
+    PolicyOption,
     SessionOption,
     bar,
     console,
@@ -44,7 +46,9 @@ __all__ = ["answer", "fork", "journal", "load", "query", "refresh", "run", "sess
 
 @failing
 def sessions(
-    session: Annotated[str | None, typer.Argument(help="Show this session; default: list all.")] = None,
+    session: Annotated[
+        str | None, typer.Argument(help="Show this session; default: list all.", autocompletion=session_choices)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List your sessions, or show one with its policy, kernel, walls, limits and expiry."""
@@ -88,7 +92,7 @@ def _print_sessions(answer: SessionList) -> None:
 
 @failing
 def journal(
-    session: Annotated[str, typer.Argument(help="The session whose journal to show.")],
+    session: Annotated[str, typer.Argument(help="The session whose journal to show.", autocompletion=session_choices)],
     last: Annotated[int | None, typer.Option(min=1, help="Show only this many of the latest cells.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -110,10 +114,13 @@ def _print_cells(cells: Sequence[JournalCell]) -> None:
 
 @failing
 def fork(
-    session: Annotated[str, typer.Argument(help="The session to fork.")],
+    session: Annotated[str, typer.Argument(help="The session to fork.", autocompletion=session_choices)],
     name: Annotated[str | None, typer.Option(help="Name of the new session; default: a generated one.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Policy of the new session, equal or stricter; default: the same.")
+        str | None,
+        typer.Option(
+            help="Policy of the new session, equal or stricter; default: the same.", autocompletion=policy_choices
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -129,8 +136,11 @@ def load(
         list[str] | None, typer.Argument(help="Files, directories, patterns or a URL; `-` reads standard input.")
     ] = None,
     command: Annotated[str | None, typer.Option(help="Run this command in the shell and load its output.")] = None,
-    kind: Annotated[str, typer.Option("--type", help="A hint: file, log, json, csv or custom.")] = "file",
+    kind: Annotated[
+        Literal["file", "log", "json", "csv", "custom"], typer.Option("--type", help="A hint for what reads it.")
+    ] = "file",
     session: SessionOption = None,
+    policy: PolicyOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Load files, standard input or a command's output into a session, where every agent can use it by name."""
@@ -143,7 +153,7 @@ def load(
             fail(f"no such file or directory: {', '.join(map(repr, missing))}", USAGE, as_json=as_json)
         absolute = [path if is_url(path) else os.path.abspath(os.path.expanduser(path)) for path in paths]
         source = absolute[0] if len(absolute) == 1 else absolute
-        show(_loaded({"name": name, "path": source, "content_type": kind}, session), as_json)
+        show(_loaded({"name": name, "path": source, "content_type": kind}, session, policy), as_json)
         return
     if paths and len(paths) > 1:
         fail("give `-` alone: standard input cannot be combined with files", USAGE, as_json=as_json)
@@ -155,12 +165,14 @@ def load(
                 fail(f"{said} and printed nothing, so nothing was loaded", FAILED, as_json=as_json)
             errors.print(f"{said}; its output is loaded all the same")
         arguments = {"name": name, "path": spool.name, "content_type": kind, "metadata": metadata}
-        show(_loaded(arguments, session), as_json)
+        show(_loaded(arguments, session, policy), as_json)
 
 
-def _loaded(arguments: JsonObject, session: str | None, tool: str = "load_context") -> JsonObject:
+def _loaded(
+    arguments: JsonObject, session: str | None, policy: str | None = None, tool: str = "load_context"
+) -> JsonObject:
     with bar(f"loading {arguments['name']}") as on_progress:
-        return call_tool(tool, arguments, session=session, on_progress=on_progress)
+        return call_tool(tool, arguments, session=session, policy=policy, on_progress=on_progress)
 
 
 def _spooled(spool: IO[bytes], command: str | None) -> JsonObject:
@@ -183,7 +195,7 @@ def refresh(
     as_json: JsonFlag = False,
 ) -> None:
     """Reload a context from its files and report what changed."""
-    show(_loaded({"name": name}, session, "refresh"), as_json)
+    show(_loaded({"name": name}, session, tool="refresh"), as_json)
 
 
 @failing
@@ -209,6 +221,7 @@ def _print_rows(answer: JsonObject) -> None:
 def run(
     code: Annotated[str | None, typer.Argument(help="Code to run; `-` or nothing reads standard input.")] = None,
     session: SessionOption = None,
+    policy: PolicyOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run Python in a session, under its policy. Exit code 1: the code raised an error or was refused."""
@@ -217,7 +230,7 @@ def run(
         source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
-    answer = call_tool("eval_code", {"code": source}, session=session)
+    answer = call_tool("eval_code", {"code": source}, session=session, policy=policy)
     _show_run(answer, session, as_json)
 
 

@@ -11,6 +11,7 @@ from rlm_ipc.daemon_connection import ask
 from rlm_ipc.json_lines import named_policy
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import RestoreSession, SaveSession, ShowOverview
+from rlm_mcp.cli.completion import policy_choices, session_choices
 from rlm_mcp.cli.output import JsonFlag, console, errors, failing, printable, show
 
 __all__ = ["restore", "save"]
@@ -18,7 +19,7 @@ __all__ = ["restore", "save"]
 
 @failing
 def save(
-    session: Annotated[str, typer.Argument(help="Session to save; it goes on.")],
+    session: Annotated[str, typer.Argument(help="Session to save; it goes on.", autocompletion=session_choices)],
     file: Annotated[
         Path | None, typer.Argument(dir_okay=False, help="File to write; default: one in rlm-kernel's own folder.")
     ] = None,
@@ -38,10 +39,19 @@ def save(
 
 @failing
 def restore(
-    source: Annotated[str, typer.Argument(help="A snapshot file, or a session that was saved without a file name.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A snapshot file, or a session that was saved without a file name.", autocompletion=session_choices
+        ),
+    ],
     session: Annotated[str | None, typer.Option("--session", "-s", help="Restore under this id.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Restore under this policy; default: `default` for a file, else its own.")
+        str | None,
+        typer.Option(
+            help="Restore under this policy; default: `default` for a file, else its own.",
+            autocompletion=policy_choices,
+        ),
     ] = None,
     foreign: Annotated[
         bool, typer.Option("--foreign", help="Restore a file that another user or machine wrote, or that was changed.")

@@ -5,7 +5,6 @@ import importlib.metadata
 import json
 import os
 import pty
-import re
 import shlex
 import shutil
 import signal
@@ -24,7 +23,6 @@ from waiting import wait_until
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.json_lines import hooks_folder, socket_path
-from rlm_mcp.cli.app import program
 from rlm_mcp.cli.doctor import _folders, package
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.places import tree_of
@@ -312,31 +310,6 @@ def test_the_doctors_way_to_install_is_there(isolation: Any) -> None:
 
 
 # --- the rest -------------------------------------------------------------------------------------
-
-
-def test_help_and_version_need_no_daemon() -> None:
-    """Every command is listed in the help, under what somebody wants who looks for it, and flags without a type."""
-    text = cli("-h").stdout
-    panels = [re.findall(r"(?m)^│ ([a-z]+) ", panel) for panel in text.split("╭─ ")[2:]]
-    assert [panel[0] for panel in panels] == ["demo", "load", "sessions", "plan", "serve"]
-    assert sorted(name for panel in panels for name in panel) == sorted(program().commands)
-    for help_ in (text, cli("run", "--help").stdout, cli("work", "next", "-h").stdout):
-        assert "<bool>" not in help_
-        assert "--help" in help_
-    assert cli("--version").stdout.strip()
-
-
-def test_the_shell_completes_commands_and_clients() -> None:
-    """Completion knows the commands and the names of clients."""
-    environment = {
-        **os.environ,
-        "_RLM_KERNEL_COMPLETE": "complete_bash",
-        "COMP_WORDS": "rlm-kernel config co",
-        "COMP_CWORD": "2",
-    }
-    done = subprocess.run(RUN, capture_output=True, text=True, env=environment, check=False)
-    assert "codex" in done.stdout
-    assert "copilot-cli" in done.stdout
 
 
 def test_an_unusable_folder_is_the_machines_fault(isolation: Any) -> None:

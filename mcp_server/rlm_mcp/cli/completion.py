@@ -1,0 +1,30 @@
+"""What the shell completes: names of sessions and policies. Nothing is started for it, and no error is shown."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.discovery import DiscoveryError
+from rlm_ipc.errors import KernelError
+from rlm_ipc.session_requests import ListSessions
+
+__all__ = ["policy_choices", "session_choices"]
+
+_SECONDS = 2.0
+
+
+def session_choices(incomplete: str) -> list[str]:
+    """Return the names of sessions, open or resting, that begin so; none if no daemon runs."""
+    with suppress(KernelError, DiscoveryError, OSError):
+        found = ask(ListSessions(), seconds=_SECONDS)
+        names = [*(row.session for row in found.sessions), *(row.session for row in found.resting)]
+        return [name for name in names if name.startswith(incomplete)]
+    return []
+
+
+def policy_choices(incomplete: str) -> list[str]:
+    """Return the names of policies that begin so."""
+    from rlm_sandbox.policy import policy_names
+
+    return [name for name in policy_names() if name.startswith(incomplete)]
