@@ -62,6 +62,12 @@ class AsyncClient:
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._idle: list[AsyncDaemonConnection[McpServed]] = []
 
+    def __repr__(self) -> str:
+        return calls.shown(type(self).__name__, self.session, self.policy)
+
+    def _repr_html_(self) -> str:
+        return calls.shown_html(self.session, self.policy)
+
     async def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """Call a tool by name and return its whole answer; arguments that are None are left out.
 

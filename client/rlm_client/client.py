@@ -67,6 +67,12 @@ class Client:
         self._lock = threading.Lock()
         self._connection: DaemonConnection[McpServed] | None = None
 
+    def __repr__(self) -> str:
+        return calls.shown(type(self).__name__, self.session, self.policy)
+
+    def _repr_html_(self) -> str:
+        return calls.shown_html(self.session, self.policy)
+
     def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """Call a tool by name and return its whole answer; arguments that are None are left out.
 

@@ -2,13 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import cli
 from model_endpoint import Asked, ModelEndpoint, Reply
+from waiting import wait_until
 
 MB = 1_000_000
 NEEDLE = "The code word of the harbour master is: marmalade."
@@ -56,6 +59,7 @@ def test_a_needle_is_found_in_a_large_file(daemon: Path, endpoint: ModelEndpoint
     done = ask("What is the code word of the harbour master?", str(tmp_path / "talk.txt"))
     assert done.stdout == "marmalade\n"
     assert "turn 2 at = context" in done.stderr
+    assert "→ 78125 " in done.stderr
     assert "3 turns, 4 calls" in done.stderr
     longest = max(len(message["content"]) for asked in endpoint.requests for message in asked.messages)
     assert longest < 5000, "the model has read the file"
@@ -75,7 +79,36 @@ def test_limits_end_it_with_exit_code_1(daemon: Path, endpoint: ModelEndpoint) -
     """What was used up is said; a last word without a submission is an answer that is marked."""
     endpoint.reply = lambda _: Reply("```repl\nprint(1)\n```")
     assert "'calls'" in ask("?", "--calls", "1", code=1).stderr
-    assert "used all its turns" in ask("?", "--turns", "1").stderr
+    last = ask("?", "--turns", "1", code=1)
+    assert ("used all its turns" in last.stderr, "print(1)" in last.stdout) == (True, True)
+
+
+def test_what_came_of_each_turn_is_shown(daemon: Path, endpoint: ModelEndpoint) -> None:
+    """A refusal or an error as such, in one line."""
+    endpoint.script(
+        Reply("```repl\nimport subprocess\n```"), Reply("```repl\nprint('seen')\n```"), Reply("FINAL(done)")
+    )
+    shown = ask("?").stderr.splitlines()
+    refused = shown.index("turn 1 import subprocess")
+    assert "→ failed: " in shown[refused + 1]
+    assert "'subprocess' is not on the allow-list" in shown[refused + 1]
+    assert shown[refused + 2 : refused + 4] == ["turn 2 print('seen')", "  → seen"]
+
+
+def test_ctrl_c_says_how_far_it_got_and_what_is_kept(
+    daemon: Path, endpoint: ModelEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 130; the turns that were paid for are in the file."""
+    endpoint.reply = lambda asked: Reply("```repl\n1\n```", delay=60.0 if "Turn 2" in asked.prompt else 0.0)
+    lines = tmp_path / "run.jsonl"
+    run = [sys.executable, "-P", "-m", "rlm_mcp", "ask", "?", "--trajectory", str(lines)]
+    process = subprocess.Popen(run, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: len(endpoint.requests) == 2)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "interrupted: the run ended in turn 2 after 2 calls of models; its session is gone; its turns are in" in said
+    assert len(lines.read_text().splitlines()) == 2
 
 
 def test_a_run_that_is_stopped_leaves_its_turns(daemon: Path, endpoint: ModelEndpoint, tmp_path: Path) -> None:

@@ -253,6 +253,30 @@ def test_out_of_turns_the_model_has_a_last_word(model: ModelEndpoint) -> None:
     assert ("no more turns" in said, "Turn 2 of 1" in said) == (True, False)
 
 
+def test_the_name_of_a_file_is_not_taken_for_its_text(model: ModelEndpoint, tmp_path: Path) -> None:
+    """It costs no call, and says how to pass the file; a path is one, and a text with the same word is a text."""
+    file = tmp_path / "app.log"
+    file.write_text("ERROR: disk")
+    with pytest.raises(CallerError, match=r"names a file and is not its text; pass pathlib\.Path"):
+        RLM().completion("?", str(file))
+    assert not model.requests
+    model.reply = lambda _: code("answer.update(content=context['content'], ready=True)")
+    assert RLM().completion("?", file).answer == "ERROR: disk"
+    assert RLM().completion("?", "no-such.log").answer == "no-such.log"
+
+
+def test_a_solution_is_shown_short(model: ModelEndpoint) -> None:
+    """At a prompt in one line, in a notebook with question and answer, where markup of either is text."""
+    model.reply = lambda _: code("answer.update(content='<b>' * 40, ready=True)")
+    solution = RLM().completion("how <many>?", "text")
+    assert len(repr(solution)) < 160
+    assert "1 turns, 1 calls" in repr(solution)
+    shown = solution._repr_html_()
+    assert ("how &lt;many&gt;?" in shown, "&lt;b&gt;" in shown, "<b><b>" in shown) == (True, True, False)
+    assert (repr(Client("a")), repr(Client("a", policy="data"))) == ("Client('a')", "Client('a', policy='data')")
+    assert "&lt;" in Client("<")._repr_html_()
+
+
 def test_a_model_that_is_not_configured_is_refused_by_name(model: ModelEndpoint) -> None:
     """The names that there are are told."""
     with pytest.raises(ModelMisconfigured, match=r"'other'.*configured are test"):

@@ -66,6 +66,7 @@ class Reply:
     400 or more ``text`` is the error's message. ``finish`` is ``stop``, ``length`` or ``refused``; ``tokens`` (in,
     out) are counted by words if they are not given, and not told at all if ``counted`` is false. A ``page`` is the
     bare text, as of a server that is something else.
+    A ``whole`` answer comes as one piece, also if a stream was asked for.
     """
 
     text: str = "ok"
@@ -81,6 +82,7 @@ class Reply:
     cut: int | None = None
     fault: str = ""
     page: bool = False
+    whole: bool = False
 
     def pieces(self) -> list[str]:
         """The text as it is streamed."""
@@ -157,7 +159,7 @@ class ModelEndpoint:
         if reply.page:
             writer.write(_head(reply, "text/html", len(reply.text.encode())) + reply.text.encode())
             return True
-        if asked.streamed:
+        if asked.streamed and not reply.whole:
             return await self._stream(asked, reply, writer)
         body = json.dumps(_WHOLE[asked.protocol](asked, reply))
         writer.write(_head(reply, "application/json", len(body.encode())) + body.encode()[: reply.cut])

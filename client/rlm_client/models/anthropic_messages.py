@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from rlm_client.models.interface import ChatMessage, Completion, Finish
 from rlm_client.models.settings import Endpoint
-from rlm_client.models.streaming import BrokenOff, Speaker, completed
+from rlm_client.models.streaming import BrokenOff, Speaker, completed, is_whole, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["AnthropicMessages"]
@@ -63,6 +63,7 @@ class AnthropicMessages(Speaker):
         anthropic.InternalServerError,
         anthropic.ConflictError,
     )
+    late: ClassVar[type[Exception]] = anthropic.APITimeoutError
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
@@ -91,11 +92,15 @@ class AnthropicMessages(Speaker):
     async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion:
         try:
             raw = await self._client.post("/v1/messages", body=request, cast_to=bytes)
+        except anthropic.AnthropicError as error:
+            raise self._fault(error, _said(error)) from error
+        return self._read(messages, raw)
+
+    def _read(self, messages: list[ChatMessage], raw: bytes) -> Completion:
+        try:
             answer = _Answer.model_validate_json(raw)
         except ValidationError:
             raise self._not_ours() from None
-        except anthropic.AnthropicError as error:
-            raise self._fault(error, _said(error)) from error
         text = "".join(block.text for block in answer.content if block.type == "text")
         finish = _FINISH.get(answer.stop_reason or "")
         counted = _tokens_in(answer.usage), answer.usage.output_tokens
@@ -107,8 +112,10 @@ class AnthropicMessages(Speaker):
         pieces, reason, model = [], None, None
         given = made = 0
         try:
-            stream = await self._client.messages.create(**request, stream=True)
-            async for event in stream:
+            answer = await self._client.messages.with_raw_response.create(**request, stream=True)
+            if is_whole(answer.headers):
+                return told_whole(self._read(messages, await answer.http_response.aread()), on_text)
+            async for event in await answer.parse():
                 if event.type == "message_start":
                     model, given = event.message.model, _tokens_in(event.message.usage)
                 elif event.type == "content_block_delta" and event.delta.type == "text_delta":

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from rlm_client.models.interface import ChatMessage, Completion, Finish
 from rlm_client.models.settings import Endpoint
-from rlm_client.models.streaming import BrokenOff, Speaker, completed
+from rlm_client.models.streaming import BrokenOff, Speaker, completed, is_whole, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["OpenAIChat"]
@@ -57,6 +57,7 @@ class OpenAIChat(Speaker):
         openai.InternalServerError,
         openai.ConflictError,
     )
+    late: ClassVar[type[Exception]] = openai.APITimeoutError
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
@@ -84,11 +85,15 @@ class OpenAIChat(Speaker):
     async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion:
         try:
             raw = await self._client.post("/chat/completions", body=request, cast_to=bytes)
+        except openai.OpenAIError as error:
+            raise self._fault(error, _said(error)) from error
+        return self._read(messages, raw)
+
+    def _read(self, messages: list[ChatMessage], raw: bytes) -> Completion:
+        try:
             answer = _Answer.model_validate_json(raw)
         except ValidationError:
             raise self._not_ours() from None
-        except openai.OpenAIError as error:
-            raise self._fault(error, _said(error)) from error
         choice = answer.choices[0]
         said, finish = choice.message, _FINISH.get(choice.finish_reason or "")
         text, refused = said.content or said.refusal or "", bool(said.refusal)
@@ -101,10 +106,12 @@ class OpenAIChat(Speaker):
         pieces, reason, model, usage = [], None, None, None
         begun = False
         try:
-            stream = await self._client.chat.completions.create(
+            answer = await self._client.chat.completions.with_raw_response.create(
                 **request, stream=True, stream_options={"include_usage": True}
             )
-            async for chunk in stream:
+            if is_whole(answer.headers):
+                return told_whole(self._read(messages, await answer.http_response.aread()), on_text)
+            async for chunk in answer.parse():
                 begun, model, usage = True, chunk.model or model, chunk.usage or usage
                 for choice in chunk.choices[:1]:
                     reason = choice.finish_reason or reason

@@ -77,9 +77,13 @@ class Endpoint(_Section):
         return self.base_url or os.environ.get(_URL_VARIABLES.get(self.provider, "")) or None
 
     def where(self) -> str:
-        """Name the endpoint for messages."""
-        host = urlsplit(self.url() or "").hostname
-        return f"{self.model} of {host or self.provider}"
+        """Name the model and its endpoint for messages."""
+        return f"{self.model} of {self.address() or self.provider}"
+
+    def address(self) -> str:
+        """Return the host of the endpoint, with its port if it names one; empty for the provider itself."""
+        parts = urlsplit(self.url() or "")
+        return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or ""
 
     def missing(self) -> str:
         """Say which package it needs and has not; raises what `key` does."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rlm_client.models.errors import ModelError, ModelMisconfigured, ModelRefused, ModelUnavailable
@@ -14,7 +15,7 @@ from rlm_client.models.interface import ChatMessage, Completion, Finish, Usage
 from rlm_client.models.settings import Endpoint
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["BrokenOff", "Speaker", "completed"]
+__all__ = ["BrokenOff", "Speaker", "completed", "is_whole", "told_whole"]
 
 _CHARS_PER_TOKEN = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
@@ -30,11 +31,12 @@ class Speaker(ABC):
     Under the library is its own transport over aiohttp, which takes half the processor time of its default one.
 
     A protocol says what its requests and answers look like, and which errors of its library mean that the key or the
-    name is ``wrong``, and which that the fault may ``pass``.
+    name is ``wrong``, which that the fault may be ``passing``, and which of these that the answer is ``late``.
     """
 
     wrong: ClassVar[tuple[type[Exception], ...]]
     passing: ClassVar[tuple[type[Exception], ...]]
+    late: ClassVar[type[Exception]]
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -79,8 +81,46 @@ class Speaker(ABC):
         if isinstance(error, self.wrong):
             return ModelMisconfigured(f"{where} refuses the request: {said}; correct model, base_url or key")
         if isinstance(error, self.passing):
+            if unreached := self._unreached(error):
+                return ModelUnavailable(unreached)
             return ModelUnavailable(f"{where} gave no answer: {said}; ask again later")
         return ModelRefused(f"{where} refuses this request: {said}")
+
+    def _unreached(self, error: Exception) -> str:
+        """Say why there was no connection, or no answer in time; empty if the endpoint has answered.
+
+        The libraries tell each of these as a time-out or as a connection error.
+        """
+        address, causes = self._endpoint.address() or self._endpoint.provider, list(_causes(error))
+        if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+            return f"nothing listens at {address}: start the server, or correct base_url"
+        if any(isinstance(cause, socket.gaierror) for cause in causes):
+            return f"the host {address} is not known: correct base_url, or check the network"
+        if isinstance(error, self.late):
+            seconds = self._endpoint.timeout_seconds
+            return f"{self._endpoint.where()} did not answer within {seconds:g} s: ask again, or raise timeout_seconds"
+        return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what has caused it. aiohttp keeps the system's error as an attribute."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        if isinstance(inner := getattr(seen, "os_error", None), OSError):
+            yield inner
+        seen = seen.__cause__ or seen.__context__
+
+
+def is_whole(headers: Mapping[str, str]) -> bool:
+    """Whether an endpoint has ignored the request for a stream, and sends its answer as one piece."""
+    return headers.get("content-type", "").startswith("application/json")
+
+
+def told_whole(answer: Completion, on_text: Callable[[str], None]) -> Completion:
+    """Tell whoever watches a stream the answer that came as one piece."""
+    on_text(answer.text)
+    return answer
 
 
 async def repeated(endpoint: Endpoint, attempt: Callable[[], Awaitable[Completion]]) -> Completion:

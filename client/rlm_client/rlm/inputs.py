@@ -15,15 +15,18 @@ __all__ = ["StrPath", "load"]
 
 StrPath = str | os.PathLike[str]
 _NAME = "context"
+_LONGEST_PATH = 4096
 
 
 def load(client: Client, context: object, paths: Sequence[StrPath]) -> list[str]:
     """Load a text, data or files as ``context``; returns in words what the session then holds.
 
     Raises:
-        CallerError: both are given, or the data are not what JSON can hold.
+        CallerError: both are given, the data are not what JSON can hold, or a text is the name of a file.
         ToolFailed: it cannot be loaded.
     """
+    if isinstance(context, os.PathLike) and not paths:
+        return load(client, None, [context])
     if paths:
         if context is not None:
             raise CallerError("give either a context or paths")
@@ -33,8 +36,15 @@ def load(client: Client, context: object, paths: Sequence[StrPath]) -> list[str]
     if context is None:
         return []
     if isinstance(context, str):
+        if _names_file(context):
+            raise CallerError(f"{context!r} names a file and is not its text; pass pathlib.Path({context!r})")
         return [_described(_load_text(client, _NAME, context, "custom"))]
     return [_load_data(client, context)]
+
+
+def _names_file(text: str) -> bool:
+    """Whether a text is the name of a file or folder: whoever passes it wants what is in there."""
+    return 0 < len(text) <= _LONGEST_PATH and text.isprintable() and os.path.exists(text)
 
 
 def _load_text(client: Client, name: str, text: str, kind: str) -> Context:

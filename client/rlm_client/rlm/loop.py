@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +25,8 @@ __all__ = ["Event", "Loop", "Solution", "Watch"]
 
 Status = Literal["answered", "out_of_turns", "stopped"]
 Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child"]
+_SHOWN = 60
+"""Characters of an answer in its repr."""
 SCHEMA_ATTEMPTS = 3
 """Times that a model is asked for an answer that fits its schema."""
 SUB_PROMPT_CHARS = 200_000
@@ -31,7 +35,10 @@ SUB_PROMPT_CHARS = 200_000
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens in a run, for whoever watches. ``depth`` is 0 for the run itself, 1 for its children."""
+    """Something that happens in a run, for whoever watches. ``depth`` is 0 for the run itself, 1 for its children.
+
+    ``error`` is the traceback if this is the ``output`` of code that has failed.
+    """
 
     kind: Happening
     session: str
@@ -39,12 +46,13 @@ class Event:
     turn: int
     text: str = ""
     count: int = 0
+    error: str | None = None
 
 
 Watch = Callable[[Event], None]
 
 
-@dataclass
+@dataclass(repr=False)
 class Solution:
     """What a run came to.
 
@@ -61,6 +69,22 @@ class Solution:
     model: str
     children: list[Solution]
     reason: str = ""
+
+    def __repr__(self) -> str:
+        answer = textwrap.shorten(self.answer, _SHOWN, placeholder="…")
+        return f"Solution({answer!r}, {self.status!r}, {self._spent()})"
+
+    def _repr_html_(self) -> str:
+        said = self.answer or self.reason
+        return (
+            f"<p><b>{html.escape(self.question)}</b></p><pre>{html.escape(said)}</pre>"
+            f"<p><small>{self.status}, {self._spent()}, session {html.escape(self.session)}</small></p>"
+        )
+
+    def _spent(self) -> str:
+        used = self.budget
+        tokens = used.input_tokens + used.output_tokens
+        return f"{len(self.turns)} turns, {used.calls} calls, {tokens:,} tokens, ${used.cost:.4g}"
 
 
 class Loop:
@@ -140,7 +164,7 @@ class Loop:
         for code in repl_blocks(reply.text):
             self._tell("code", code)
             turn.outcomes.append(await self._workspace.run(code, self._answers))
-            self._tell("output", prompts.output_of(turn.outcomes[-1]))
+            self._tell("output", prompts.output_of(turn.outcomes[-1]), error=turn.outcomes[-1].error)
             final = await self._submitted()
             if final is not None:
                 break
@@ -256,6 +280,6 @@ class Loop:
             answer, status, self._workspace.session, question, self.turns, self._budget, model, self.children
         )
 
-    def _tell(self, kind: Happening, text: str = "", count: int = 0) -> None:
+    def _tell(self, kind: Happening, text: str = "", count: int = 0, error: str | None = None) -> None:
         if self._watch is not None:
-            self._watch(Event(kind, self._workspace.session, self._depth, self._turn, text, count))
+            self._watch(Event(kind, self._workspace.session, self._depth, self._turn, text, count, error))

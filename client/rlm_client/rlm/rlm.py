@@ -53,13 +53,13 @@ class RLM:
         self._trajectory = None if trajectory is None else Path(trajectory)
 
     def completion(self, question: str, context: object = None, *, paths: Sequence[StrPath] = ()) -> Solution:
-        """Answer a question about ``context`` (a text, or data that JSON can hold), or about the files of ``paths``.
+        """Answer a question about ``context`` (a text, a path, or data that JSON can hold), or the files of ``paths``.
 
         Raises:
             BudgetExceeded: a limit is reached before there is an answer.
             ModelError: no model is configured, or it gives no answer.
             ToolFailed: the data cannot be loaded.
-            CallerError: the trajectory cannot be written.
+            CallerError: the trajectory cannot be written, or the context is a str that names a file.
         """
         return asyncio.run(self.acompletion(question, context, paths=paths))
 

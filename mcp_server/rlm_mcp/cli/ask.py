@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +15,7 @@ import typer
 
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.completion import policy_choices
-from rlm_mcp.cli.output import JsonFlag, errors, failing, first_line, say, show
+from rlm_mcp.cli.output import FAILED, JsonFlag, errors, failing, first_line, interruptible, say, show
 from rlm_mcp.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ask"]
 
-INTERRUPTED = 130
+_MODULE = re.compile(r"^(?:\w+\.)+(?=\w+(?::|$))")
+"""The module before the name of an error, of which a line has no room to tell."""
 
 
 @failing
@@ -54,22 +57,25 @@ def ask(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer a question about files of any size: a model works on them with code. Exit code 4: no model configured."""
+    """Answer a question about files of any size: a model works on them with code.
+
+    Exit code 1: there is no answer, or the turns were used up. Exit code 4: no model is configured.
+    """
     from rlm_client.rlm.budget import RunLimits
     from rlm_client.rlm.rlm import RLM
 
     limits = RunLimits(turns=turns, calls=calls, tokens=tokens, cost=cost, seconds=seconds, depth=depth)
     text, paths = _given(files or [])
-    try:
-        with _progress() as watch:
-            rlm = RLM(
-                model, sub_model=sub_model, limits=limits, policy=policy, session=session, watch=watch,
-                trajectory=trajectory,
-            )  # fmt: skip
-            solution = rlm.completion(question, text, paths=paths)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+    seen = _Seen()
+    with interruptible(lambda: seen.told(session, trajectory)), _progress(seen) as watch:
+        rlm = RLM(
+            model, sub_model=sub_model, limits=limits, policy=policy, session=session, watch=watch,
+            trajectory=trajectory,
+        )  # fmt: skip
+        solution = rlm.completion(question, text, paths=paths)
     show(_row(solution), as_json, lambda: _print(solution))
+    if solution.status != "answered":
+        raise typer.Exit(FAILED)
 
 
 def _given(files: list[str]) -> tuple[str | None, list[str]]:
@@ -108,27 +114,52 @@ def _print(solution: Solution) -> None:
     )
 
 
+@dataclass
+class _Seen:
+    """What is known of a run that is interrupted."""
+
+    turn: int = 0
+    calls: int = 0
+
+    def note(self, event: Event) -> None:
+        self.turn = self.turn if event.depth else event.turn
+        self.calls += event.count if event.kind == "answered" else event.kind == "turn"
+
+    def told(self, session: str | None, trajectory: Path | None) -> str:
+        spent = f"the run ended in turn {self.turn} after {self.calls} calls of models"
+        kept = f"session {session} is kept" if session else "its session is gone"
+        return f"{spent}; {kept}" + (f"; its turns are in {trajectory}" if trajectory else "")
+
+
 @contextmanager
-def _progress() -> Iterator[Watch]:
-    """Show progress on standard error: one changing line on a terminal, else a line for each turn."""
+def _progress(seen: _Seen) -> Iterator[Watch]:
+    """Show progress on standard error: code and what came of it, on a terminal also what goes on just now."""
     if errors.is_terminal:
         with errors.status("starting") as status:
-            seen = {"calls": 0}
 
             def show_on_terminal(event: Event) -> None:
-                if event.kind == "code":
-                    errors.print(f"{'  ' * event.depth}[dim]{_first_line(event.text)}[/]")
-                seen["calls"] += event.count if event.kind == "answered" else event.kind == "turn"
-                status.update(f"{_where(event)} {_doing(event)} · {seen['calls']} calls")
+                seen.note(event)
+                _print_step(event)
+                status.update(f"{_where(event)} {_doing(event)} · {seen.calls} calls")
 
             yield show_on_terminal
         return
 
     def show_in_log(event: Event) -> None:
-        if event.kind == "code":
-            errors.print(f"{'  ' * event.depth}{_where(event)} {_first_line(event.text)}")
+        seen.note(event)
+        _print_step(event)
 
     yield show_in_log
+
+
+def _print_step(event: Event) -> None:
+    indent = "  " * event.depth
+    if event.kind == "code":
+        errors.print(f"{indent}{_where(event)} [dim]{_first_line(event.text)}[/]")
+    elif event.kind == "output":
+        failed = _MODULE.sub("", (event.error or "").strip().rpartition("\n")[2])
+        came = f"[red]failed: {_first_line(failed)}[/]" if failed else _first_line(event.text)
+        errors.print(f"{indent}  → {came}")
 
 
 def _where(event: Event) -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "fail",
     "failing",
     "first_line",
+    "interruptible",
     "printable",
     "say",
     "show",
@@ -55,6 +56,9 @@ NO_DAEMON = 3
 """No daemon answers, or it failed."""
 SETUP = 4
 """The machine is not set up for it: folders, ports, missing packages."""
+
+INTERRUPTED = 130
+"""Ctrl-C, as shells have it."""
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SessionOption = Annotated[
@@ -74,6 +78,8 @@ PolicyOption = Annotated[
     ),
 ]
 
+_LINE = 100
+"""Most characters of a first line."""
 _PIPED_WIDTH = 1000
 """Columns where there is no terminal, so that lines which go to a program are not wrapped."""
 
@@ -170,7 +176,8 @@ def _plain(value: object) -> str:
 
 def first_line(text: str) -> str:
     """Return the beginning of the first line of a text, for people."""
-    return printable(text.strip().partition("\n")[0])[:100]
+    line = printable(text.strip().partition("\n")[0])
+    return line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
 
 
 def say(text: str, stream: TextIO) -> None:
@@ -200,6 +207,16 @@ def failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
             fail(str(error), _exit_code(error), as_json=bool(kwargs.get("as_json")), detail=detail)
 
     return wrapped
+
+
+@contextmanager
+def interruptible(kept: Callable[[], str] | str) -> Iterator[None]:
+    """Let Ctrl-C end the command with exit code 130, and say what was stopped and what is ``kept``."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        errors.print(printable(f"interrupted: {kept if isinstance(kept, str) else kept()}"), markup=False)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from rlm_mcp.cli.output import (
     errors,
     fail,
     failing,
+    interruptible,
     printable,
     say,
     show,
@@ -171,7 +172,8 @@ def load(
 def _loaded(
     arguments: JsonObject, session: str | None, policy: str | None = None, tool: str = "load_context"
 ) -> JsonObject:
-    with bar(f"loading {arguments['name']}") as on_progress:
+    stopped = "nothing was loaded, and the session is as it was"
+    with interruptible(stopped), bar(f"loading {arguments['name']}") as on_progress:
         return call_tool(tool, arguments, session=session, policy=policy, on_progress=on_progress)
 
 
@@ -206,7 +208,8 @@ def query(
     as_json: JsonFlag = False,
 ) -> None:
     """Run SQL over contexts: CSV, JSON and Parquet have their columns, other text has `line` and `text`."""
-    answer = call_tool("query", {"name": names, "sql": sql}, session=session)
+    with interruptible("the query was stopped"):
+        answer = call_tool("query", {"name": names, "sql": sql}, session=session)
     show(answer, as_json, lambda: _print_rows(answer))
 
 
@@ -230,7 +233,8 @@ def run(
         source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
-    answer = call_tool("eval_code", {"code": source}, session=session, policy=policy)
+    with interruptible("the code was stopped; the session keeps its variables"):
+        answer = call_tool("eval_code", {"code": source}, session=session, policy=policy)
     _show_run(answer, session, as_json)
 
 

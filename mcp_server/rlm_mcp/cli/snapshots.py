@@ -12,7 +12,7 @@ from rlm_ipc.json_lines import named_policy
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import RestoreSession, SaveSession, ShowOverview
 from rlm_mcp.cli.completion import policy_choices, session_choices
-from rlm_mcp.cli.output import JsonFlag, console, errors, failing, printable, show
+from rlm_mcp.cli.output import JsonFlag, console, errors, failing, interruptible, printable, show
 
 __all__ = ["restore", "save"]
 
@@ -33,7 +33,8 @@ def save(
     rows = ask(ShowOverview(), start=True).sessions
     if any(row.session == session and row.state in ("running", "waiting") for row in rows):
         errors.print("the session is running a cell; the save waits for it (Ctrl-C cancels the save, not the cell)")
-    answer = plain(ask(SaveSession(session, path, embed=not by_hash), start=True, seconds=None))
+    with interruptible("nothing was saved, and an earlier file is as it was"):
+        answer = plain(ask(SaveSession(session, path, embed=not by_hash), start=True, seconds=None))
     show(answer, as_json, lambda: _print_report(answer, "not_saved"))
 
 

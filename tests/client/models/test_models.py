@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import ssl
 from pathlib import Path
 
@@ -44,6 +45,16 @@ async def test_an_answer_comes_with_what_it_has_used(configured, endpoint) -> No
     assert "sk-secret-of-the-test" in asked.headers.get("authorization", "") + asked.headers.get("x-api-key", "")
 
 
+async def test_an_endpoint_that_does_not_stream_is_read_all_the_same(configured, endpoint) -> None:
+    """K-22: its answer is one piece, asked for once."""
+    endpoint.script(Reply("one two", whole=True, tokens=(5, 2)))
+    pieces = []
+    async with configured() as models:
+        answer = await models.complete(ASKED, on_text=pieces.append)
+    assert (pieces, answer.text, answer.usage) == (["one two"], "one two", Usage(5, 2))
+    assert len(endpoint.requests) == 1
+
+
 async def test_an_answer_is_streamed_piece_by_piece(configured, endpoint) -> None:
     """K-22: the pieces arrive in their order, and the whole counts as one that is not streamed does."""
     endpoint.script(Reply("one two three four", size=4, tokens=(5, 4)), Reply("cut", finish="length"))
@@ -81,7 +92,7 @@ async def test_what_does_not_pass_is_told_with_what_the_endpoint_said(configured
     endpoint.script(*[Reply("overloaded today", status=503, headers={"retry-after-ms": "5"})] * 2)
     async with configured(retries=1) as models:
         with pytest.raises(
-            ModelUnavailable, match=r"scripted of 127.0.0.1 gave no answer: .*overloaded today"
+            ModelUnavailable, match=r"scripted of 127.0.0.1:\d+ gave no answer: .*overloaded today"
         ) as caught:
             await models.complete(ASKED)
     assert "secret" not in str(caught.value)
@@ -130,8 +141,22 @@ async def test_silence_ends_at_the_time_limit(configured, endpoint) -> None:
     """K-22: an endpoint that says nothing is one that gave no answer."""
     endpoint.reply = lambda _: Reply(delay=30)
     async with configured(retries=0, timeout_seconds=0.2) as models:
-        with pytest.raises(ModelUnavailable):
+        with pytest.raises(ModelUnavailable, match=r"did not answer within 0\.2 s: .*raise timeout_seconds"):
             await models.complete(ASKED)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_server_that_is_not_there_is_no_slow_one(configured, streamed) -> None:
+    """K-22: nobody has started it, or its name is wrong; the message names host and port."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with configured(retries=0, base_url=f"http://{address}/v1") as models:
+            with pytest.raises(ModelUnavailable, match=f"nothing listens at {address}: start the server"):
+                await models.complete(ASKED, on_text=[].append if streamed else None)
+    async with configured(retries=0, base_url="http://model.invalid/v1") as models:
+        with pytest.raises(ModelUnavailable, match=r"the host model\.invalid is not known: correct base_url"):
+            await models.complete(ASKED, on_text=[].append if streamed else None)
 
 
 async def test_a_proxy_of_the_environment_is_asked(configured, endpoint, monkeypatch) -> None:

@@ -67,8 +67,9 @@ async def test_a_failed_item_fails_itself_and_a_failed_query_raises(provided, en
     endpoint.reply = lambda asked: Reply("too long", status=400) if "bad" in asked.prompt else Reply("fine")
     agent = await provided()
     done = await agent.run("print(llm_query_batched(['a', 'bad', 'c']))\nllm_query('bad')")
-    assert done["stdout"].startswith("['fine', '[FAILED:q_001] scripted of 127.0.0.1 refuses this request: too long")
-    assert "QueryFailed: [FAILED:q_003] scripted of 127.0.0.1 refuses this request" in done["error"]
+    where = endpoint.url.removeprefix("http://").removesuffix("/v1")
+    assert done["stdout"].startswith(f"['fine', '[FAILED:q_001] scripted of {where} refuses this request: too long")
+    assert f"QueryFailed: [FAILED:q_003] scripted of {where} refuses this request" in done["error"]
 
 
 async def test_each_call_chooses_among_the_modes_that_are_permitted(provided, attach, policy, endpoint) -> None:
