@@ -11,7 +11,6 @@ fails.
 
 import ctypes
 import gc
-import os
 import shutil
 import sys
 import tempfile
@@ -26,7 +25,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 from jupyter_client.channels import HBChannel
-from session_processes import is_helper
+from session_processes import descendants, is_helper
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SECONDS_TO_LEAVE = 60.0  # a helper process that is still starting notices late that its scanner has ended
@@ -317,23 +316,7 @@ def _isolated(patch: pytest.MonkeyPatch) -> Iterator[Directories]:
 
 
 def _descendants() -> set[psutil.Process]:
-    if not _has_children():
-        return set()
-    return {child for child in psutil.Process().children(recursive=True) if not is_helper(child)}
-
-
-def _has_children() -> bool:
-    """Tell whether there may be descendants. Most tests start nothing, and to look through all processes takes ms.
-
-    A subreaper that has no child has no descendant either; what has ended and was not waited for counts as a child.
-    """
-    if sys.platform != "linux":
-        return True
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+    return {child for child in descendants() if not is_helper(child)}
 
 
 def _belongs_to(process: psutil.Process, owners: set[psutil.Process]) -> bool:

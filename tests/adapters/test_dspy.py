@@ -1,21 +1,15 @@
-"""`dspy.RLM` on our sessions: the real library, real kernels, and a model behind a real endpoint that is scripted."""
+"""`dspy.RLM` on our sessions: the real library, real kernels, and a model behind a real endpoint that is scripted.
+
+Each test imports the library itself: it takes longer than all other imports, and every worker collects every test.
+"""
 
 from collections.abc import Iterator
 
 import pytest
 from model_endpoint import ModelEndpoint, Reply
 
-dspy = pytest.importorskip("dspy", reason="dspy is not installed: `make test-adapters` installs it, with its 250 MB")
-
-from dspy.primitives.code_interpreter import (  # noqa: E402
-    CodeExecutionError,
-    CodeInterpreter,
-    CodeInterpreterError,
-)
-
-from rlm_client.adapters.dspy_interpreter import SessionInterpreter  # noqa: E402
-from rlm_ipc.daemon_connection import DaemonConnection  # noqa: E402
-from rlm_ipc.session_requests import ListSessions  # noqa: E402
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.session_requests import ListSessions
 
 pytestmark = [
     pytest.mark.usefixtures("daemon"),
@@ -32,6 +26,10 @@ def action(code: str) -> str:
 @pytest.fixture
 def model(endpoint: ModelEndpoint) -> Iterator[ModelEndpoint]:
     """Give the endpoint as dspy's model."""
+    import dspy
+
+    from rlm_client.adapters.dspy_interpreter import SessionInterpreter
+
     lm = dspy.LM("openai/scripted", api_base=endpoint.url, api_key="none", cache=False)
     with dspy.context(lm=lm, adapter=dspy.ChatAdapter(), interpreter_factory=SessionInterpreter):
         yield endpoint
@@ -44,6 +42,8 @@ def _sessions() -> list[str]:
 
 def test_a_recursive_model_of_dspy_works_in_a_session(model: ModelEndpoint) -> None:
     """Input variables, printed output, a query, a tool of the host and the submission; then the session is gone."""
+    import dspy
+
     model.script(
         Reply(action("print(len(context), type(context).__name__)")),
         Reply(action("hit = [l for l in context.splitlines() if 'needle' in l][0]\nword = llm_query('Which? ' + hit)")),
@@ -70,6 +70,7 @@ def test_a_recursive_model_of_dspy_works_in_a_session(model: ModelEndpoint) -> N
 
 def test_what_goes_wrong_in_code_is_told_to_the_model(model: ModelEndpoint) -> None:
     """Errors of the code, of Python, of the policy and of a tool; the run goes on."""
+    import dspy
 
     def fail() -> None:
         """Fail."""
@@ -85,6 +86,10 @@ def test_what_goes_wrong_in_code_is_told_to_the_model(model: ModelEndpoint) -> N
 
 def test_it_is_an_interpreter_as_dspy_defines_one() -> None:
     """State stays, variables are bound again only when they are others, and errors are of the right kind."""
+    from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreter, CodeInterpreterError
+
+    from rlm_client.adapters.dspy_interpreter import SessionInterpreter
+
     interpreter = SessionInterpreter("default")
     assert isinstance(interpreter, CodeInterpreter)
     interpreter.start()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from session_processes import is_helper, runs
+from session_processes import descendants, is_helper, runs
 from waiting import wait_until
 
 from rlm_ipc import discovery
@@ -22,8 +22,7 @@ def _running_since(before: set[psutil.Process]) -> list[psutil.Process]:
 
     The first process of a private session waits for that.
     """
-    family = psutil.Process().children(recursive=True)
-    came = [process for process in family if process not in before and not is_helper(process)]
+    came = [process for process in descendants() - before if not is_helper(process)]
     for process in came:
         if not runs(process):
             with contextlib.suppress(ChildProcessError):
@@ -34,7 +33,7 @@ def _running_since(before: set[psutil.Process]) -> list[psutil.Process]:
 @pytest.fixture
 def everything_ended(isolation: object) -> Iterator[None]:
     """End daemon and supervisor at the end, and find nothing of them: no process, no socket, no file of a kernel."""
-    before = set(psutil.Process().children(recursive=True))
+    before = descendants()
     yield
     with contextlib.suppress(DaemonUnavailable, OSError), DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()

@@ -11,7 +11,7 @@ import threading
 
 import psutil
 import pytest
-from session_processes import runs
+from session_processes import descendants, runs
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -26,7 +26,7 @@ ROUNDS = 5 if "RLM_CHAOS_OPS" in os.environ else 2
 def kill(which: str) -> None:
     """Kill who holds the lock of ``daemon`` or ``supervisor``, also before it listens."""
     path = the_socket() if which == "daemon" else str(discovery.runtime_dir() / "supervisor.sock")
-    for process in psutil.Process().children(recursive=True):
+    for process in descendants():
         with contextlib.suppress(psutil.Error):
             if path in process.cmdline():
                 process.send_signal(signal.SIGKILL)
@@ -58,9 +58,7 @@ def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:
     assert supervisor is not None
     with supervisor:
         serving = discovery.peer(supervisor).pid
-    supervisors = [
-        p for p in psutil.Process().children(recursive=True) if "rlm_kernel.supervisor" in _command(p) and runs(p)
-    ]
+    supervisors = [p for p in descendants() if "rlm_kernel.supervisor" in _command(p) and runs(p)]
     assert [process.pid for process in supervisors] == [serving]
     assert os.getpgid(serving) != os.getpgid(0)
 

@@ -12,7 +12,7 @@ import inventory
 import psutil
 import pytest
 from inventory import MORE_DESCRIPTORS, WARM, Inventory
-from session_processes import runs
+from session_processes import descendants, runs
 from waiting import wait_until
 
 from rlm_client.client import call_tool
@@ -113,9 +113,7 @@ def test_a_deleted_runtime_folder_is_made_again(isolation) -> None:
     assert answer.get("result") == "1" or told, answer
     assert call("peek", name="log")["content"] == "alpha"
     assert call("eval_code", code="log['content']")["result"] == "'alpha'"
-    supervisors = [
-        p for p in psutil.Process().children(recursive=True) if "rlm_kernel.supervisor" in " ".join(_command(p))
-    ]
+    supervisors = [p for p in descendants() if "rlm_kernel.supervisor" in " ".join(_command(p))]
     wait_until(lambda: len([p for p in supervisors if runs(p)]) == 1)
 
 

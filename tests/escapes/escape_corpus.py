@@ -48,6 +48,7 @@ EXPECTED: Final = ("nothing", "refused", "absent")
 _FIELDS: Final = {
     "id", "wall", "source", "code", "works", "python", "expect", "sibling", "policy", "note", "request", "content",
 }  # fmt: skip
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where PyYAML has libyaml
 _COMPARISONS: Final = {
     "<": lambda here, there: here < there,
     ">=": lambda here, there: here >= there,
@@ -116,7 +117,7 @@ def load(folder: Path = FOLDER) -> dict[str, list[Case]]:
 
 
 def _family(path: Path) -> list[Case]:
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
     if set(document) - {"about", "kind", "policy", "cases"} or document.get("kind") not in KINDS:
         raise ValueError(f"{path.name}: a family has about, kind ({', '.join(KINDS)}), policy and cases")
     return [_case(path.stem, document, record) for record in document["cases"]]

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from sample_files import write_pdf, write_word
 
@@ -46,6 +45,8 @@ print(json.dumps({"user": os.getuid(), "found": found, "count": together.files, 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Files of each kind, and place for a store, that belong to the user who reads them."""
+    import pandas as pd  # takes longer than all that the other tests of this folder import
+
     root = Path(tempfile.mkdtemp(prefix="user-", dir="/tmp"))
     write_pdf(root / "a.pdf", "First page")
     write_word(root / "b.docx")

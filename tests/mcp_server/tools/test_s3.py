@@ -2,17 +2,14 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("s3fs", reason="s3fs is not installed: `make test-stores` installs it, with a server to read from")
-pytest.importorskip("moto", reason="moto is not installed: `make test-stores` installs it")
-
-import boto3
-from moto.server import ThreadedMotoServer
-
+MISSING = [name for name in ("s3fs", "moto") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (`make test-stores` installs them)"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:(botocore|moto|boto3|werkzeug|flask).*"),
 ]
 LARGE = 40_000_000
@@ -21,6 +18,9 @@ LARGE = 40_000_000
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """Two buckets; anybody may read `shared/public`."""
+    import boto3  # not by whoever only collects the tests: both take long
+    from moto.server import ThreadedMotoServer
+
     logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     served = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     served.start()
