@@ -141,7 +141,7 @@ def test_each_tool_has_a_method() -> None:
     for tool in TOOLS.tools("all"):
         for kind in (Client, AsyncClient):
             taken = set(inspect.signature(getattr(kind, tool.name)).parameters) - {"self"}
-            assert taken == set(tool.schema()["properties"]) - {"session"}, tool.name
+            assert taken == set(tool.schema["properties"]) - {"session"}, tool.name
 
 
 def test_an_answer_that_is_none_is_told(client: Client) -> None:

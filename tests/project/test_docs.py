@@ -298,7 +298,7 @@ def test_every_tool_and_argument_is_documented(tool: Tool, root: Path) -> None:
     page = (root / "docs/tools.md").read_text()
     assert f"`{tool.name}`" in page or f"### {tool.name}\n" in page
     about = page.partition(f"### {tool.name}\n")[2].partition("\n### ")[0] or page
-    names = set(tool.schema()["properties"]) - {"session"}
+    names = set(tool.schema["properties"]) - {"session"}
     assert [name for name in names if f"`{name}`" not in about and f'"{name}"' not in about] == []
 
 

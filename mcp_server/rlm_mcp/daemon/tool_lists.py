@@ -47,7 +47,7 @@ class ToolLists:
                 tools += [tool for tool in TOOLS.tools("all") if tool.name in _OF_QUEUES]
             elif context.protocol_version not in MODERN_PROTOCOL_VERSIONS:  # those of 2026 listen if they care
                 self._await(context, named)
-        return ListToolsResult(tools=[tool.listed() for tool in tools])
+        return ListToolsResult(tools=[tool.listed for tool in tools])
 
     def follow(self, client: ClientInfo, told: Callable[[], None]) -> Callable[[], None]:
         """Call ``told`` when the client's list becomes another; returns what ends that."""

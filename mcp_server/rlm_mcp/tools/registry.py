@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from mcp_types import Tool as McpTool
@@ -54,14 +55,15 @@ class Tool:
     def accepted(self) -> dict[str, str]:
         """Map each argument to its type and default, in words for an error message."""
         shown = {}
-        required = set(self.schema().get("required", ()))
-        for name, part in self.schema()["properties"].items():
+        required = set(self.schema.get("required", ()))
+        for name, part in self.schema["properties"].items():
             default = "required" if name in required else f"default {part.get('default', 'none')}"
             shown[name] = f"{part.get('type', 'any')}, {default}"
         return shown
 
+    @cached_property
     def schema(self) -> JsonObject:
-        """Return the JSON schema of the arguments without what only costs tokens."""
+        """The JSON schema of the arguments without what only costs tokens."""
         full = self.arguments.model_json_schema()
         properties = {name: _compact(part) for name, part in full["properties"].items()}
         properties["session"] = properties.pop("session")  # last: it matters least
@@ -70,12 +72,11 @@ class Tool:
             schema["required"] = full["required"]
         return schema
 
+    @cached_property
     def listed(self) -> McpTool:
-        """Return the tool as `tools/list` shows it."""
+        """The tool as `tools/list` shows it: clients ask often, and all get the same."""
         annotations = ToolAnnotations(read_only_hint=True) if self.read_only else None
-        return McpTool(
-            name=self.name, description=self.description, input_schema=self.schema(), annotations=annotations
-        )
+        return McpTool(name=self.name, description=self.description, input_schema=self.schema, annotations=annotations)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ async def test_the_core_list_costs_at_most_1200_tokens(connect) -> None:
 async def test_every_tool_is_one_sentence_or_few_and_takes_a_session() -> None:
     """Descriptions are short, schemas are plain objects without references."""
     for tool in TOOLS.tools("compat"):
-        schema = tool.schema()
+        schema = tool.schema
         assert len(tool.description) <= 180, tool.name
         assert schema["type"] == "object"
         assert "$ref" not in json.dumps(schema)
@@ -113,7 +113,7 @@ async def test_bad_arguments_are_refused_with_the_accepted_ones(connect, tool, a
         assert agent.is_error
         assert answer["error"] == "invalid_arguments"
         assert said in answer["message"]
-        assert set(answer["accepted"]) == set(TOOLS.tools("compat")[COMPAT.index(tool)].schema()["properties"])
+        assert set(answer["accepted"]) == set(TOOLS.tools("compat")[COMPAT.index(tool)].schema["properties"])
 
 
 @pytest.mark.parametrize("as_list", [False, True])

@@ -365,7 +365,7 @@ def test_the_tools_of_frames_cost_few_tokens() -> None:
     tokenizer = Tokens()
     assert tokenizer.label == ESTIMATED
     listed = {
-        tool.name: json.dumps(tool.listed().model_dump(by_alias=True, exclude_none=True), separators=(",", ":"))
+        tool.name: json.dumps(tool.listed.model_dump(by_alias=True, exclude_none=True), separators=(",", ":"))
         for tool in TOOLS.tools("core")
     }
     mine = sum(tokenizer.of_text(listed[name]) for name in ("plan", "push", "pop", "frame"))

@@ -239,7 +239,7 @@ def test_the_tools_of_the_queue_cost_little() -> None:
     """250 tokens more (characters / 4) in the tier `all`, none in `core`."""
     listed = {tool.name: tool for tool in TOOLS.tools("all")}
     texts = [
-        json.dumps(listed[name].listed().model_dump(by_alias=True, exclude_none=True)) for name in ("work", "handoff")
+        json.dumps(listed[name].listed.model_dump(by_alias=True, exclude_none=True)) for name in ("work", "handoff")
     ]
     assert sum(map(len, texts)) / 4 <= 250
     assert not {"work", "handoff"} & {tool.name for tool in TOOLS.tools("core")}
