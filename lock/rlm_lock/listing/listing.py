@@ -59,9 +59,9 @@ class _Found:
 class Lister:
     """Lists a project; git begins at once, so that somebody may do something else meanwhile."""
 
-    def __init__(self, root: bytes, known: Listing | None = None) -> None:
-        """Args: root, the top of the working tree; known, what was listed before."""
-        self._root, self._known, self._is_repository = root, known, git.is_repository(root)
+    def __init__(self, root: bytes, known: Listing | None = None, most: int = MOST_FILES) -> None:
+        """Args: root, the top of the working tree; known, what was listed before; most, how many files to list."""
+        self._root, self._known, self._most, self._is_repository = root, known, most, git.is_repository(root)
         questions = [git.staged, git.head] if self._is_repository else []
         if self._is_repository and (known is None or not known.is_cut):
             questions.append(git.untracked)
@@ -86,11 +86,13 @@ class Lister:
             if listed.is_whole:
                 if not untracked or not untracked[0].is_whole:  # a pipe in place of a .gitignore is enough
                     untracked = [git.GitOutput(b"\0".join(sorted(walked(root_fd, Counter()))), False)]
-                return _of_git(listed, untracked[0], commit, known)
-        return _of_walk(root_fd, known, self._is_repository)
+                return _of_git(listed, untracked[0], commit, known, self._most)
+        return _of_walk(root_fd, known, self._most, is_refused=self._is_repository)
 
 
-def _of_git(staged: git.GitOutput, untracked: git.GitOutput, head: git.GitOutput, known: Listing | None) -> Listing:
+def _of_git(
+    staged: git.GitOutput, untracked: git.GitOutput, head: git.GitOutput, known: Listing | None, most: int
+) -> Listing:
     whole = hashlib.sha1(staged.data, usedforsecurity=False)
     whole.update(b"untracked" if untracked.is_whole else b"cut")
     whole.update(untracked.data)
@@ -99,22 +101,21 @@ def _of_git(staged: git.GitOutput, untracked: git.GitOutput, head: git.GitOutput
     if known is not None and known.digest == digest:
         return known
     found = _Found()
-    missing = []
+    missing: list[str] = []
     if not untracked.is_whole:
         missing.append("git cannot list what it does not track here; it is found by the rules of .gitignore alone")
-    for path, hashed, is_submodule in islice(_records(staged.data), MOST_FILES):
+    for path, hashed, is_submodule in islice(_records(staged.data), most + 1):
         found.index[path] = hashed
         if is_submodule:
             found.submodules.add(path)
     paths = set(found.index)
     # A path that ends with a slash is another repository inside, which is no submodule.
     others = (path for path in untracked.data.split(b"\0") if path and path[-1:] != b"/" and _is_wanted(path))
-    paths.update(islice(others, MOST_FILES - len(paths)))
-    if len(paths) == MOST_FILES:
-        missing.append(_too_many())
+    paths.update(islice(others, max(0, most + 1 - len(paths))))
+    kept = _bounded(sorted(paths), most, missing)
     commit = head.data.strip().decode("ascii", "replace") if head.is_whole else ""
     return Listing(
-        sorted(paths),
+        kept,
         found.index,
         frozenset(found.submodules),
         digest,
@@ -136,14 +137,13 @@ def _records(staged: bytes) -> Iterator[tuple[bytes, bytes, bool]]:
         yield path, bytes.fromhex(hashed.decode("ascii"))[:20], mode == _SUBMODULE
 
 
-def _of_walk(root_fd: int, known: Listing | None, is_refused: bool) -> Listing:
+def _of_walk(root_fd: int, known: Listing | None, most: int, *, is_refused: bool) -> Listing:
     skipped: Counter[str] = Counter()
-    paths = sorted(islice((path for path in walked(root_fd, skipped) if _is_wanted(path)), MOST_FILES))
-    missing = []
+    missing: list[str] = []
+    paths = sorted(islice((path for path in walked(root_fd, skipped) if _is_wanted(path)), most + 1))
     if is_refused:
         missing.append("git does not list this repository (run `git status` there to see why); its rules may be missed")
-    if len(paths) == MOST_FILES:
-        missing.append(_too_many())
+    paths = _bounded(paths, most, missing)
     if skipped["too deep"]:
         missing.append(f"{skipped['too deep']:,} folders are nested too deep to be looked into")
     if skipped["unreadable"]:
@@ -161,5 +161,8 @@ def _is_wanted(path: bytes) -> bool:
     return not ((b".." in path or b".git" in path) and {b"..", b".git"} & set(path.split(b"/")))
 
 
-def _too_many() -> str:
-    return f"the project has more than {MOST_FILES:,} files; the others are left out"
+def _bounded(paths: list[bytes], most: int, missing: list[str]) -> list[bytes]:
+    """Return so many paths, and say so if there are more."""
+    if len(paths) > most:
+        missing.append(f"the project has more than {most:,} files; the others are left out")
+    return paths[:most]

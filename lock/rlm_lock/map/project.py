@@ -104,7 +104,7 @@ class ProjectMap:
             self._add(score, found, weights.words)
             alike = self._numbers(self.past.alike(sought))
             # Commits that have few of the words count little, also if no other has more of them.
-            self._add(score, alike, weights.alike * min(1.0, max(alike.values(), default=0.0)) ** 0.5)
+            self._add(score, alike, weights.alike * min(1.0, max(alike.values(), default=0.0)))
         folder = path.strip("/").encode("utf-8", "surrogateescape")
         if folder:
             score = {n: s for n, s in score.items() if index.path_of(n).startswith(folder + b"/")}
