@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 from apart import folders
-from lock_scan import make_project
+from lock_scan import make_project, path_of
 
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.lock_requests import LockShown, ShowLock
@@ -74,7 +74,12 @@ def family(process: psutil.Process) -> list[psutil.Process]:
 
 def scanners(daemon: psutil.Process) -> list[psutil.Process]:
     """Return the scanners of a daemon."""
-    return [each for each in daemon.children() if "rlm_lock.scanner" in each.cmdline()]
+    found = []
+    for each in daemon.children():
+        with suppress(psutil.Error):  # it may have ended
+            if "rlm_lock.scanner" in each.cmdline():
+                found.append(each)
+    return found
 
 
 def daemon_process() -> psutil.Process:
@@ -112,11 +117,12 @@ def rows(what: str, seconds: list[float], target: float) -> None:
     row(f"{what}, best of {len(seconds)}", min(seconds), "s", target)
 
 
-def neighbour_seconds(root: Path, number: int) -> float:
+def neighbour_seconds(root: Path, number: int, count: int) -> float:
     """Return how long it takes until a map knows that an edited file imports another one."""
-    edited, imported = f"package0/part0/f{50 * number}.py", f"package1/part0/f{50 * number + 1}.py"
+    edited, imported = path_of(2 * number, count), path_of(2 * number + 1, count)
+    module = imported.removesuffix(".py").replace("/", ".")
     began = time.perf_counter()
-    (root / edited).write_text(f"from package1.part0.f{50 * number + 1} import f{50 * number + 1}\n", encoding="utf-8")
+    (root / edited).write_text(f"from {module} import f{2 * number + 1}\n", encoding="utf-8")
     asked = ShowLock(str(root), seconds=1.0, refresh=True, tokens=500, focus=(edited,))
     while not ask(asked, start=True).map.startswith(imported):
         pass
@@ -142,7 +148,7 @@ def measure(root: Path, small: Path, state: Path, count: int) -> None:
     row("the largest of these processes", memory.largest / MEGABYTE, "MB", 400)
     print(f"{'scanner that has nothing to do':<58}{scanner_memory / MEGABYTE:10.2f} MB")
     row("daemon, more than before", (pss_of(daemon) - before) / MEGABYTE, "MB", 20)
-    size = sum(file.stat().st_size for file in state.rglob("*") if file.is_file() and "lock" in str(file))
+    size = sum(file.stat().st_size for file in state.rglob("*") if file.is_file() and "lock" in str(file.parent))
     row("store, index included", size / count, "B/file", 2048)
     again = ShowLock(str(root), seconds=4.0, refresh=True)
     rows("second scan in the daemon", [timed(lambda: ask(again, start=True)) for _ in range(ROUNDS)], 0.35)
@@ -150,7 +156,7 @@ def measure(root: Path, small: Path, state: Path, count: int) -> None:
     output = subprocess.DEVNULL
     rows("second scan, command line", [timed(lambda: subprocess.run(line, check=True, stdout=output))
                                        for _ in range(ROUNDS)], 0.6)  # fmt: skip
-    rows("one edited file: its neighbours are right", [neighbour_seconds(root, n) for n in range(1, ROUNDS + 1)], 1.0)
+    rows("one edited file: its neighbours are right", [neighbour_seconds(root, n, count) for n in range(ROUNDS)], 1.0)
 
 
 def main() -> None:

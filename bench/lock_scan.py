@@ -28,17 +28,22 @@ ROUNDS = 9
 LISTING = ["git", "ls-files", "-o", "--exclude-standard"]
 
 
+def path_of(number: int, count: int) -> str:
+    """Return the path of a file of a project of so many."""
+    return f"package{number % 50}/part{number // 50 % (count // 1000 or 1)}/f{number}.py"
+
+
 def make_project(root: Path, count: int) -> None:
     """Write files that are like those of a project: some lines each, in folders of twenty."""
     lines = Path(argparse.__file__).read_text(encoding="utf-8").splitlines()
     chance = random.Random(28)
     for number in range(count):
-        folder = root / f"package{number % 50}" / f"part{number // 50 % (count // 1000 or 1)}"
-        folder.mkdir(parents=True, exist_ok=True)
+        file = root / path_of(number, count)
+        file.parent.mkdir(parents=True, exist_ok=True)
         start = chance.randrange(len(lines) - 80)
         body = "\n".join(lines[start : start + chance.randrange(10, 80)])
         text = f"import os\n\n\ndef f{number}():\n    return {number}\n\n\n{body}\n"
-        (folder / f"f{number}.py").write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     for words in (
         ("init", "-q"),
         ("add", "-A"),

@@ -1,6 +1,10 @@
 """The client of the context lock's protocol, on a real daemon with a real scanner."""
 
+import json
+import random
+import string
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -55,3 +59,22 @@ def test_the_client_of_the_protocol_gets_what_an_answer_had_no_room_for(here: Pa
         assert len(told["content"]["project"]["directories"]["paths"]) == 302
         assert "truncated" not in told
         assert client.call_tool("list_vars")["variables"]
+
+
+def test_what_is_larger_than_a_megabyte_when_compressed_is_cut_and_said_to_be(here: Path) -> None:
+    """L-13, L-15: the program gets as much as fits, all fields of it, and how many there are."""
+    chance = random.Random(28)
+    for _ in range(7_000):
+        folder = here / "".join(chance.choices(string.ascii_letters + string.digits, k=250))
+        folder.mkdir()
+        (folder / "x").touch()
+    git(here, "add", "-A")
+    with JCodeClient("huge") as client:
+        named = {"lock_id": "huge", "priority": "P0"}
+        while (told := client.call_tool("lock", named))["content"]["project"]["files"]["count"] != 7_002:
+            pass
+    assert told["truncated"]
+    assert len(zlib.compress(json.dumps(told).encode())) <= 1 << 20
+    directories = told["content"]["project"]["directories"]
+    assert 0 < len(directories["paths"]) < directories["count"] == 7_001
+    assert set(told["content"]) == {"project", "keyfiles", "rules"}

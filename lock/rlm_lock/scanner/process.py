@@ -36,14 +36,12 @@ from rlm_lock.scanner.extracts import Extracts
 from rlm_lock.scanner.indexing import Indexing
 from rlm_lock.scanner.lines import DaemonGone, Lines
 from rlm_lock.scanner.project import Project, ProjectGone
-from rlm_lock.scanner.sections import read_section
+from rlm_lock.scanner.sections import Sections
 from rlm_lock.store import Store
 
 __all__ = ["Scanner"]
 
 _PROGRESS_SECONDS = 0.2
-_MOST_SECTIONS = 16
-"""Made sections that are kept, by what was asked."""
 
 
 class _CannotAnswer(Exception):
@@ -71,8 +69,7 @@ class Scanner:
         self._changed: set[bytes] = set()
         self._has_filled = False
         self._progress = Progress(Phase.READY, 0, 0)
-        self._sections: dict[ReadSection, SectionRead] = {}
-        self._sections_of = -1
+        self._sections = Sections(self._project, self._extracts, self._indexing)
         self._answers: Mapping[type[Question[Any]], Callable[[Any], object]] = {
             Refresh: self._refresh,
             CompareVersions: self._compare,
@@ -246,15 +243,7 @@ class Scanner:
     # --- sections ---
 
     def _section(self, question: ReadSection) -> SectionRead:
-        """Make a section, or give the one that was made when the project was as it is and nothing was left to do."""
-        if self._is_busy or self._sections_of != self._project.revision or len(self._sections) >= _MOST_SECTIONS:
-            self._sections.clear()
-        if (kept := self._sections.get(question)) is not None:
-            return kept
-        made = read_section(self._project, self._extracts, self._indexing, question)
-        if not self._is_busy:
-            self._sections[question], self._sections_of = made, self._project.revision
-        return made
+        return self._sections.read(question, is_settled=not self._is_busy)
 
     def _map(self, question: ShowMap) -> MapShown:
         found, version = self._indexing.map, self._project.version

@@ -11,39 +11,71 @@ from rlm_lock.scanner.indexing import Indexing
 from rlm_lock.scanner.project import Project
 from rlm_lock.scanner.view import View
 from rlm_lock.sections.keyfiles import key_files_of
+from rlm_lock.sections.manifests.collecting import Manifests, read_manifests
 from rlm_lock.sections.rules.collecting import rules_of
 from rlm_lock.sections.rules.model import RuleSet
 from rlm_lock.sections.structure import project_of
 
-__all__ = ["read_section"]
+__all__ = ["Sections"]
 
+_MOST_KEPT = 16
+"""Sections that are kept, by what was asked."""
 _LONGEST_MAP = 4_000_000
 """About how many characters the whole map has, in a project of whatever size."""
 
 
-def read_section(project: Project, extracts: Extracts, indexing: Indexing, question: ReadSection) -> SectionRead:
-    """Make a section of the newest version; the history is the daemon's.
+class Sections:
+    """Makes the sections of the newest version, and keeps them and the manifests while the project is as it is."""
 
-    Raises:
-        ValueError: there is no such set of rules, or no such section here.
-        OSError: the project's folder has gone.
-    """
-    number = 0 if project.version is None else project.version.number
-    below = os.fsencode(question.path.strip("/"))
-    if question.section is Section.MAP:
-        found = indexing.map
-        return SectionRead(number, text="" if found is None else "".join(found.whole(_LONGEST_MAP)))
-    view = View(project, extracts, indexing.index)
-    try:
-        match question.section:
-            case Section.PROJECT:
-                content = plain(project_of(view, below))
-            case Section.KEYFILES:
-                content = plain(key_files_of(view, below))
-            case Section.RULES:
-                content = plain(rules_of(view, RuleSet(question.rules), below, question.severe))
-            case _:
-                raise ValueError(f"the scanner has no section {question.section.value}")
-    finally:
-        view.close()
-    return SectionRead(number, content)
+    def __init__(self, project: Project, extracts: Extracts, indexing: Indexing) -> None:
+        """Args: the project, what is known of its files, and their index."""
+        self._project, self._extracts, self._indexing = project, extracts, indexing
+        self._made: dict[ReadSection, SectionRead] = {}
+        self._manifests: dict[bytes, Manifests] = {}
+        self._revision = -1
+
+    def read(self, question: ReadSection, *, is_settled: bool) -> SectionRead:
+        """Return a section; the history is the daemon's.
+
+        Args: is_settled, whether nothing is left to do, so that the same question has the same answer until a look.
+
+        Raises:
+            ValueError: there is no such set of rules, or no such section here.
+            OSError: the project's folder has gone.
+        """
+        if not is_settled or self._revision != self._project.revision or len(self._made) >= _MOST_KEPT:
+            self._made.clear()
+            self._manifests.clear()
+            self._revision = self._project.revision if is_settled else -1
+        if (kept := self._made.get(question)) is not None:
+            return kept
+        made = self._make(question)
+        if is_settled:
+            self._made[question] = made
+        return made
+
+    def _make(self, question: ReadSection) -> SectionRead:
+        number = 0 if self._project.version is None else self._project.version.number
+        below = os.fsencode(question.path.strip("/"))
+        if question.section is Section.MAP:
+            found = self._indexing.map
+            return SectionRead(number, text="" if found is None else "".join(found.whole(_LONGEST_MAP)))
+        view = View(self._project, self._extracts, self._indexing.index)
+        try:
+            match question.section:
+                case Section.PROJECT:
+                    content = plain(project_of(view, self._manifests_of(view, below), below))
+                case Section.KEYFILES:
+                    content = plain(key_files_of(view, self._manifests_of(view, below), below))
+                case Section.RULES:
+                    content = plain(rules_of(view, RuleSet(question.rules), below, question.severe))
+                case _:
+                    raise ValueError(f"the scanner has no section {question.section.value}")
+        finally:
+            view.close()
+        return SectionRead(number, content)
+
+    def _manifests_of(self, view: View, below: bytes) -> Manifests:
+        if below not in self._manifests:
+            self._manifests[below] = read_manifests(view, below)
+        return self._manifests[below]

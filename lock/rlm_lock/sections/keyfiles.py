@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rlm_lock.model import FileEntry
 from rlm_lock.names import shown
 from rlm_lock.sections.history import iso
-from rlm_lock.sections.manifests.collecting import Manifests, manifest_kind, read_manifests
+from rlm_lock.sections.manifests.collecting import Manifests, manifest_kind
 from rlm_lock.sections.view import Imported, ProjectView, is_below, top_first
 
 __all__ = ["CRITICAL_PATTERNS", "CriticalFiles", "KeyFile", "KeyFiles", "Role", "key_files_of", "role_of"]
@@ -128,16 +128,13 @@ def role_of(path: bytes) -> Role | None:
     return Role(match.lastgroup) if match and match.lastgroup else None
 
 
-def key_files_of(view: ProjectView, below: bytes = b"", manifests: Manifests | None = None) -> KeyFiles:
-    """Return at most forty files: by what manifests name, by their own names, by the patterns, and by use.
-
-    ``manifests`` saves reading them again, if somebody has.
-    """
+def key_files_of(view: ProjectView, manifests: Manifests, below: bytes = b"") -> KeyFiles:
+    """Return at most forty files: by what manifests name, by their own names, by the patterns, and by use."""
     entries = {entry.path: entry for entry in view.files() if is_below(entry.path, below)}
     critical = {pattern: [p for p in entries if find.search(p)] for pattern, find in CRITICAL_PATTERNS.items()}
     chosen: dict[bytes, Role] = {}
     for path, role in itertools.chain(
-        _by_name(entries, manifests or read_manifests(view, below)),
+        _by_name(entries, manifests),
         _by_pattern(critical),
         ((path, _role_by_use(path)) for path in view.most_used(MOST_FILES, below) if path in entries),
     ):

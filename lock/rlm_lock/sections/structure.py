@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from rlm_lock.names import shown
-from rlm_lock.sections.manifests.collecting import Manifests, Package, read_manifests
+from rlm_lock.sections.manifests.collecting import Manifests, Package
 from rlm_lock.sections.manifests.model import Ecosystem, Manifest
 from rlm_lock.sections.view import ProjectView, is_below
 
@@ -80,9 +80,8 @@ class Project:
     missing: tuple[str, ...]
 
 
-def project_of(view: ProjectView, below: bytes = b"", manifests: Manifests | None = None) -> Project:
-    """Return the structure of a project, or of one of its folders; ``manifests`` saves reading them again."""
-    read = manifests or read_manifests(view, below)
+def project_of(view: ProjectView, read: Manifests, below: bytes = b"") -> Project:
+    """Return the structure of a project, or of one of its folders, whose manifests were read."""
     directories, files, missing = _counted(view, below)
     return Project(
         root=".",

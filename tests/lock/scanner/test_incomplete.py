@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def test_a_full_disk_under_the_store_is_told_and_costs_nothing(origin: Path, sma
     with RunningScanner(origin, small_disk / "store") as scanner:
         scanner.finish()
         filler = small_disk / "filler"
-        with pytest.raises(OSError, match="No space"), filler.open("ab", buffering=0) as file:
+        with suppress(OSError), filler.open("ab", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
         write(origin, {f"more/m{number}.py": f"def more{number}(): ...\n" for number in range(200)})

@@ -10,6 +10,7 @@ from project_folders import FolderView, write
 
 from rlm_ipc.messages import plain, read
 from rlm_lock.sections.keyfiles import CRITICAL_PATTERNS, MOST_FILES, KeyFiles, Role, key_files_of, role_of
+from rlm_lock.sections.manifests.collecting import read_manifests
 from rlm_lock.sections.view import Imported
 
 PROJECT = {
@@ -55,9 +56,13 @@ def view(tmp_path: Path) -> FolderView:
     return FolderView(tmp_path, is_git=False, imports=IMPORTS, most_used=["src/shop/core.py", "tests/auth/test_jwt.py"])
 
 
+def _key_files(view: FolderView, below: bytes = b"") -> KeyFiles:
+    return key_files_of(view, read_manifests(view, below), below)
+
+
 def test_key_files_have_roles_from_a_closed_list(view: FolderView) -> None:
     """L-3: by manifests, by names, by the critical patterns and by use; nothing of fixtures and vendors."""
-    found = key_files_of(view)
+    found = _key_files(view)
     assert {file.path: file.role.value for file in found.files} == {
         "pyproject.toml": "build",
         "src/shop/start.py": "entry",
@@ -81,14 +86,14 @@ def test_key_files_have_roles_from_a_closed_list(view: FolderView) -> None:
 
 def test_a_key_file_has_a_time_a_size_and_imports_as_paths(view: FolderView) -> None:
     """L-3: imports are files of the project without their endings, other modules as their language writes them."""
-    (jwt,) = [file for file in key_files_of(view).files if file.path.endswith("jwt.py") and "tests" not in file.path]
+    (jwt,) = [file for file in _key_files(view).files if file.path.endswith("jwt.py") and "tests" not in file.path]
     assert (jwt.last_modified, jwt.size_bytes) == ("2026-02-25T10:30:00Z", 6)
     assert jwt.imports == ("src/shop/core", "./other", "src/shop", "os.path", "bad\\x1b[2J")
 
 
 def test_the_critical_patterns_name_the_files_that_fit(view: FolderView) -> None:
     """L-3: the patterns of the document, each with how many files fit it."""
-    found = key_files_of(view)
+    found = _key_files(view)
     assert found.critical_patterns == ("**/auth/**", "**/config/**", "**/*migration*")
     assert {critical.pattern: critical.paths for critical in found.critical_files} == {
         "**/auth/**": ("tests/auth/test_jwt.py", "src/shop/auth/__init__.py", "src/shop/auth/jwt.py"),
@@ -116,14 +121,14 @@ def test_there_are_at_most_forty(tmp_path: Path) -> None:
     """L-3: the list stays short in a large project, and files near the top come first."""
     names = [f"{'deep/' * (n % 5)}p{n}/{name}" for n in range(60) for name in ("package.json", "main.py", "README.md")]
     write(tmp_path, dict.fromkeys(names, "{}") | {"package.json": "{}"})
-    found = key_files_of(FolderView(tmp_path, is_git=False, most_used=names))
+    found = _key_files(FolderView(tmp_path, is_git=False, most_used=names))
     assert len(found.files) == MOST_FILES
     assert found.files[0].path == "package.json"
 
 
 def test_a_folder_narrows_the_key_files(view: FolderView) -> None:
     """Who works in one folder sees its key files only."""
-    assert {file.path for file in key_files_of(view, b"tests").files} == {"tests/conftest.py", "tests/auth/test_jwt.py"}
+    assert {file.path for file in _key_files(view, b"tests").files} == {"tests/conftest.py", "tests/auth/test_jwt.py"}
 
 
 class _Clock(FolderView):
@@ -139,7 +144,7 @@ def test_a_time_that_no_calendar_has_is_not_known(tmp_path: Path, seconds: float
     write(tmp_path, {"README": ""})
     view = _Clock(tmp_path, is_git=False)
     view.seconds = seconds
-    assert [file.last_modified for file in key_files_of(view).files] == [None]
+    assert [file.last_modified for file in _key_files(view).files] == [None]
 
 
 def test_a_role_is_found_by_name() -> None:

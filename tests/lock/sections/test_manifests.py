@@ -62,7 +62,8 @@ def test_a_package_has_a_name_a_version_and_entries(tmp_path: Path) -> None:
 def test_a_dependency_of_several_manifests_counts_once(tmp_path: Path) -> None:
     """L-2: the total is the sum of what is internal and external, and of the ecosystems."""
     write(tmp_path, {**SAMPLES["Cargo"]["files"], "Gemfile": "gem 'rails'\n"})
-    found = project_of(FolderView(tmp_path, is_git=False)).dependencies
+    view = FolderView(tmp_path, is_git=False)
+    found = project_of(view, read_manifests(view)).dependencies
     assert (found.total, found.internal, found.external) == (6, 1, 5)
     assert {name: count.total for name, count in found.by_ecosystem.items()} == {"ruby": 1, "rust": 5}
 

@@ -17,6 +17,7 @@ from project_folders import FolderView, git, write
 
 from rlm_lock.sections.history import History, PastSession, VersionLine, version_line
 from rlm_lock.sections.keyfiles import key_files_of
+from rlm_lock.sections.manifests.collecting import read_manifests
 from rlm_lock.sections.memory_folder import FILES, MemoryContents, MemoryRefused, add_session, write_memory
 from rlm_lock.sections.rules.collecting import rules_of
 from rlm_lock.sections.structure import project_of
@@ -49,10 +50,11 @@ def root(tmp_path: Path) -> Path:
 
 def _contents(root: Path) -> MemoryContents:
     view = FolderView(root)
+    manifests = read_manifests(view)
     return MemoryContents(
         version=VersionLine(3, "abc", 1_772_015_400.5, 7),
-        project=project_of(view),
-        key_files=key_files_of(view),
+        project=project_of(view, manifests),
+        key_files=key_files_of(view, manifests),
         rules=rules_of(view),
         history=History((SECOND, FIRST)),
     )

@@ -9,6 +9,7 @@ import pytest
 from project_folders import FolderView, git, write
 
 from rlm_ipc.messages import plain, read
+from rlm_lock.sections.manifests.collecting import read_manifests
 from rlm_lock.sections.structure import NO_EXTENSION, Project, project_of
 
 
@@ -20,9 +21,13 @@ def _folders(paths: list[str]) -> set[str]:
     return {f"{folder}/" for path in paths for folder in map(str, Path(path).parents) if folder != "."}
 
 
+def _project(view: FolderView, below: bytes = b"") -> Project:
+    return project_of(view, read_manifests(view, below), below)
+
+
 def _check(root: Path) -> Project:
     """Compare a project with what git says, each count found in another way."""
-    project = project_of(FolderView(root))
+    project = _project(FolderView(root))
     listed = _listed(root)
     assert (
         project.files.count == len(listed) == int(subprocess.check_output("git ls-files | wc -l", cwd=root, shell=True))
@@ -77,7 +82,7 @@ def test_a_folder_narrows_what_is_counted(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     write(tmp_path, {"a/one.py": "", "a/b/two.py": "", "ab/three.py": "", "a/package.json": '{"name": "a"}'})
     git(tmp_path, "add", ".")
-    project = project_of(FolderView(tmp_path), b"a")
+    project = _project(FolderView(tmp_path), b"a")
     assert (project.files.count, project.directories.paths, project.path) == (3, ("a/b/",), "a")
     assert [package.name for package in project.packages] == ["a"]
 
@@ -90,7 +95,7 @@ def test_names_that_forge_lines_are_escaped(tmp_path: Path) -> None:
     with open(folder + b"/a.p\x1by", "wb"):
         pass
     git(tmp_path, "add", ".")
-    project = project_of(FolderView(tmp_path))
+    project = _project(FolderView(tmp_path))
     assert project.directories.paths == ("bad\\xff\\x0a: forged\\u202e/",)
     assert project.files.by_extension == {".p\\x1by": 1}
 
@@ -98,6 +103,6 @@ def test_names_that_forge_lines_are_escaped(tmp_path: Path) -> None:
 def test_a_section_goes_through_json(tmp_path: Path) -> None:
     """The scanner sends sections as JSON, and the daemon reads them strictly."""
     write(tmp_path, {"Cargo.toml": '[package]\nname = "x"\n[dependencies]\nserde = "1"\n'})
-    project = project_of(FolderView(tmp_path, is_git=False))
+    project = _project(FolderView(tmp_path, is_git=False))
     assert read(Project, plain(project)) == project
     assert project.dependencies.total == 1

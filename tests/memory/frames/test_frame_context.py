@@ -10,6 +10,7 @@ from frame_trees import Grown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlm_memory import locks
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames import context, ending
 from rlm_memory.frames.context import assemble, estimate
@@ -54,6 +55,16 @@ def test_it_has_goals_above_summaries_beside_and_no_turn_of_others(grown: Grown)
     assert "SECRET" not in said
     with pytest.raises(UnknownFrame):
         assemble(grown.store, 99)
+
+
+def test_a_line_tells_of_the_lock_once_somebody_has_asked_for_it(grown: Grown) -> None:
+    """L-8: where the project is shown, and how large it is; the rest of the context stays the same bytes."""
+    task = grown.push("my task")
+    before = assemble(grown.store, task.key)
+    assert "<project" not in before
+    locks.note_version(grown.store, locks.ProjectRow("/here", grown.root.tree, 3, "b", 1161, grown.now))
+    said = assemble(grown.store, task.key)
+    assert said.replace('<project files="1161" tool="lock"/>\n', "", 1) == before != said
 
 
 @given(st.text(max_size=400), st.text(max_size=400))

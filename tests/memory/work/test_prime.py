@@ -9,6 +9,7 @@ from frame_trees import Grown
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm_memory import locks
 from rlm_memory.frames.context import estimate
 from rlm_memory.work import holders, leases, paths, prime, progress
 
@@ -52,6 +53,18 @@ def test_it_says_where_the_work_stands_and_what_is_next(grown: Grown) -> None:
         f"Only who works on these frames writes to: README.md ({ready.id}), docs/ ({ready.id}). All else is free.",
         f"More: the tool frame(id='{frame.id}'), or `rlm-kernel frame {frame.id}`.",
     ]
+
+
+def test_a_line_tells_of_the_lock_once_somebody_has_asked_for_it(grown: Grown) -> None:
+    """L-8: an agent that begins learns where the project is shown; of another repository's lock it hears nothing."""
+    grown.push("add the login")
+    before = prime.assemble(grown.store, grown.root.tree)
+    locks.note_version(grown.store, locks.ProjectRow("/elsewhere", "/elsewhere", 1, "a", 7, grown.now))
+    assert prime.assemble(grown.store, grown.root.tree) == before
+    locks.note_version(grown.store, locks.ProjectRow("/here", grown.root.tree, 3, "b", 1161, grown.now))
+    line = "The project has 1,161 files: the tool lock shows it, and what changed since you looked."
+    said = prime.assemble(grown.store, grown.root.tree).splitlines()
+    assert [one for one in said if one not in before.splitlines()] == [line]
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,7 @@ class Sections:
         """Return a section as an answer shows it."""
         if section is Section.HISTORY:
             return self._history.of_project(project.root)
-        marked = severe if section is Section.RULES else ()
-        return (await project.ask(ReadSection(section, path=path, rules=rules, severe=marked))).content
+        return (await project.ask(_question(section, severe, path, rules))).content
 
     async def attach(
         self, session: Session, project: Project, found: Refreshed, wanted: Collection[Section]
@@ -77,8 +76,8 @@ class Sections:
                 late |= row.metadata[VERSION_KEY] != found.version
             else:
                 with holding():
-                    severe = session.policy.lock.severe_rules if section is Section.RULES else ()
-                    text = await self._stored(project, found, section, severe)
+                    question = _question(section, session.policy.lock.severe_rules)
+                    text = await self._stored(project, found, question)
                     if text is None:
                         continue
                     changed |= self._put(session, name, row, project, found, text)
@@ -99,18 +98,17 @@ class Sections:
         contexts.put(self._store, session.key, name, content, now=self._clock(), origin=ContextOrigin.ATTACHED)
         return True
 
-    async def _stored(
-        self, project: Project, found: Refreshed, section: Section, severe: tuple[str, ...]
-    ) -> LockText | None:
+    async def _stored(self, project: Project, found: Refreshed, question: ReadSection) -> LockText | None:
         """Return the stored text of a section, which the first who asks for it has stored; None: there is none yet."""
         # Sessions whose policies mark the same rules share a text.
-        kind = f"{section.value} {json.dumps(severe)}" if severe else section.value
+        section = question.section
+        kind = f"{section.value} {json.dumps(question.severe)}" if question.severe else section.value
         async with self._storing:
             known = locks.section_text(self._store, project.root, kind)
             own = section is Section.HISTORY  # it changes without a new version
             if known is not None and known.is_whole and known.version == found.version and not own:
                 return known
-            read = await self._read(project, section, severe)
+            read = await self._read(project, question)
             if not read:
                 return None
             kept = await self._texts.take(await asyncio.to_thread(_as_text, read), _LARGEST)
@@ -118,11 +116,16 @@ class Sections:
             locks.put_text(self._store, project.root, kind, made)
             return made
 
-    async def _read(self, project: Project, section: Section, severe: tuple[str, ...]) -> JsonObject | str:
-        if section is Section.HISTORY:
+    async def _read(self, project: Project, question: ReadSection) -> JsonObject | str:
+        if question.section is Section.HISTORY:
             return self._history.of_project(project.root)
-        read = await project.ask(ReadSection(section, severe=severe))
-        return read.text if section is Section.MAP else read.content
+        read = await project.ask(question)
+        return read.text if question.section is Section.MAP else read.content
+
+
+def _question(section: Section, severe: tuple[str, ...], path: str = "", rules: str = "full") -> ReadSection:
+    """Ask for a section; the policy says which rules are severe, and nothing of other sections."""
+    return ReadSection(section, path=path, rules=rules, severe=severe if section is Section.RULES else ())
 
 
 def _as_text(content: JsonObject | str) -> str:
