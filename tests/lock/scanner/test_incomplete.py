@@ -96,7 +96,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a file system of 2 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", folder]
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("this user may not mount a file system")
     yield folder
