@@ -21,6 +21,7 @@ from rlm_ipc.framing import Message
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.signals import IGNORE, set_handler
 from rlm_ipc.worker_protocol import RunCell
+from rlm_kernel.worker.introspection import completions, inspection
 from rlm_kernel.worker.shell import CellRefused, GuardedCompiler, GuardedShell, showable
 from rlm_kernel.worker.traceback import name_of, text_of
 
@@ -38,8 +39,6 @@ CLOSED_REQUESTS = [
 ]
 NO_REQUEST: JsonObject = {"header": {}, "parent_header": {}, "metadata": {}, "content": {}}
 END_OF_INPUT = "\x04"
-_DOTTED = re.compile(r"[\w.]*$")
-_DOTTED_HEAD = re.compile(r"^[\w.]*")
 
 
 class SandboxedKernel(IPythonKernel):
@@ -244,30 +243,25 @@ class SandboxedKernel(IPythonKernel):
     # -- requests that stock IPython answers by running code
 
     def do_complete(self, code: str, cursor_pos: int | None) -> Any:
-        """Completions; under a wall, of names and plain attributes only."""
+        """Completions; under a wall, those that take no code of the session to find."""
         if not self.walled:
             return super().do_complete(code, cursor_pos)
         end = len(code) if cursor_pos is None else cursor_pos
-        match = _DOTTED.search(code[:end])
-        text = match.group() if match else ""
-        found = {"cursor_start": end - len(text), "cursor_end": end, "metadata": {}, "status": "ok"}
         with self.shell.user_code():
-            return found | {"matches": self.shell.names(text)}
+            start, matches = completions.complete(self.shell.surroundings, code, end)
+        types = completions.experimental(matches, start, end)
+        found = {"cursor_start": start, "cursor_end": end, "matches": [match.text for match in matches]}
+        return found | {"metadata": {"_jupyter_types_experimental": types}, "status": "ok"}
 
     def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Sequence[str] = ()
     ) -> JsonObject:
-        """What a name is; under a wall, from its type and docstring, without running its code."""
+        """What a name or a called function is; under a wall, what can be told without running its code."""
         if not self.walled:
             return dict(super().do_inspect(code, cursor_pos, detail_level, omit_sections))
-        head, tail = _DOTTED.search(code[:cursor_pos]), _DOTTED_HEAD.match(code[cursor_pos:])
-        name = (head.group() if head else "") + (tail.group() if tail else "")
-        try:
-            with self.shell.user_code():
-                text = describe(name, self.shell.lookup(name))
-        except BaseException:  # the name does not exist, or a class of the user's raises when it is inspected
-            return {"status": "ok", "data": {}, "metadata": {}, "found": False}
-        return {"status": "ok", "data": {"text/plain": text}, "metadata": {}, "found": True}
+        with self.shell.user_code():
+            text = inspection.inspected(self.shell.surroundings.scope, code, cursor_pos, source=detail_level > 0)
+        return {"status": "ok", "data": {"text/plain": text} if text else {}, "metadata": {}, "found": bool(text)}
 
     async def do_history(
         self,
@@ -333,21 +327,3 @@ _PLAIN = (str, int, float, bool, bytes, type(None))
 
 def _plain(value: Any) -> str | None:
     return None if value is None else repr(value) if type(value) in _PLAIN else f"<{name_of(type(value))}>"
-
-
-def describe(name: str, found: Any) -> str:
-    """Signature, type and docstring of an object, read without running its code."""
-    kinds = type | types.FunctionType | types.BuiltinFunctionType | types.MethodType | types.ModuleType
-    documented = found if isinstance(found, kinds) else type(found)
-    doc = getattr(documented, "__doc__", None)
-    return f"{name}{_signature(found)}\nType: {type(found).__name__}\n{doc if isinstance(doc, str) else ''}".rstrip()
-
-
-def _signature(found: Any) -> str:
-    if not isinstance(found, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
-        return ""
-    inspect = sys.modules["inspect"]
-    try:
-        return str(inspect.signature(found))
-    except (TypeError, ValueError):
-        return "(...)"

@@ -31,6 +31,7 @@ from traitlets import Type
 from rlm_ipc import processes
 from rlm_ipc.messages import JsonObject
 from rlm_kernel.worker.displayhook import QuickDisplayHook, QuickFormatter
+from rlm_kernel.worker.introspection.surroundings import SessionSurroundings
 from rlm_kernel.worker.traceback import CELL_PREFIX, UNSAID, name_of, render, text_of
 from rlm_sandbox.namespaces import Namespace
 
@@ -55,7 +56,6 @@ SIDE_CHANNELS = [
     "enable_gui",
     "enable_matplotlib",
 ]
-MAX_COMPLETIONS = 200
 
 
 class CellRefused(InputRejected, SyntaxError):
@@ -227,36 +227,12 @@ class GuardedShell(ZMQInteractiveShell):
     def _closed(self, *_args: Any, **_options: Any) -> Any:
         raise UsageError("magics, shell commands and code files are not available in this session")
 
-    def names(self, text: str) -> list[str]:
-        """Complete ``text`` without running user code: names of the session, and plain attributes."""
+    @property
+    def surroundings(self) -> SessionSurroundings:
+        """What completion and inspection may look at."""
         assert self.wall is not None
-        head, _, _ = text.rpartition(".")
-        try:
-            pool = [f"{head}.{name}" for name in dir_static(self.lookup(head))] if head else self._top_names()
-        except (KeyError, AttributeError):
-            return []
-        found = {name for name in pool if name.startswith(text) and not name.rpartition(".")[2].startswith("_")}
-        return sorted(found)[:MAX_COMPLETIONS]
-
-    def _top_names(self) -> list[str]:
-        assert self.wall is not None
-        return [*self.wall.builtins, *(n for n in self.user_ns if isinstance(n, str))]
-
-    def lookup(self, dotted: str) -> Any:
-        """Find the object of a dotted name without running a property or ``__getattr__``; raises KeyError."""
-        # Jupyter asks on every key press: a lookup that ran user code would run it unasked, and outside any cell.
-        assert self.wall is not None
-        first, *rest = dotted.split(".")
-        if first.startswith("__"):
-            raise KeyError(dotted)
-        found = self.user_ns[first] if first in self.user_ns else self.wall.builtins[first]
-        for part in rest:
-            if part.startswith("_"):
-                raise KeyError(dotted)
-            found = inspect.getattr_static(found, part)
-            if isinstance(found, property):
-                raise KeyError(dotted)
-        return found
+        hidden = (*HIDDEN_NAMES, *(name for name in self.user_ns_hidden if name.startswith("_")))
+        return SessionSurroundings(self.wall, self.user_ns, hidden, ())
 
     # -- errors
 
@@ -308,11 +284,3 @@ def _units(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
 def _refused(error: SyntaxError) -> SyntaxError:
     kind = CellSyntaxError if type(error) is SyntaxError else CellRefused
     return kind(error.msg, (error.filename, error.lineno, error.offset, error.text))
-
-
-def dir_static(found: Any) -> list[str]:
-    """The names that `dir` would give, found without calling an object's own ``__dir__``."""
-    # ``type.mro`` on the owner for the same reason: a metaclass may define ``mro`` or ``__dict__``.
-    owner = found if isinstance(found, type | types.ModuleType) else type(found)
-    names = set(vars(owner)) if isinstance(owner, types.ModuleType) else {n for k in type.mro(owner) for n in vars(k)}
-    return sorted(n for n in names if isinstance(n, str))

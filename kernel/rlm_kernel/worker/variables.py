@@ -16,11 +16,13 @@ from typing import Any
 
 from rlm_ipc.errors import UnknownVariable
 from rlm_ipc.worker_requests import VariableRow
+from rlm_kernel.worker.introspection.static import one_of
 from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.namespaces import Namespace
 
 SCALARS = (int, float, complex, bool, type(None))
 CONTAINERS = (list, tuple, dict, set, frozenset)
+_SIZED = (*SCALARS, *CONTAINERS, str, bytes, bytearray)
 PREVIEW_CHARS = 120
 KEPT_RESULTS = 100
 SAMPLE = 200
@@ -43,16 +45,16 @@ def row(name: str, value: Any) -> VariableRow:
     kind, lines = type(value), None
     if kind is str:
         lines = value.count("\n") + (1 if value and not value.endswith("\n") else 0)
-    elif kind in CONTAINERS:
+    elif one_of(kind, CONTAINERS):
         lines = len(value)
-    return VariableRow(name, name_of(kind), _size(value), _preview(value), lines)
+    return VariableRow(name, name_of(kind), _size(value), plain_repr(value), lines)
 
 
 def _size(value: Any, depth: int = 2) -> int:
     """Bytes of a value. Arrays and built-in containers include their items, estimated from a sample."""
     kind = type(value)
-    if kind in CONTAINERS or kind in SCALARS or kind in (str, bytes, bytearray):
-        return int(value.__sizeof__()) + (_held(value, depth) if kind in CONTAINERS and depth else 0)
+    if one_of(kind, _SIZED):
+        return int(value.__sizeof__()) + (_held(value, depth) if one_of(kind, CONTAINERS) and depth else 0)
     if (held := _array_bytes(value)) is not None:
         return held
     try:
@@ -102,15 +104,37 @@ class _Plain(reprlib.Repr):
         self.maxlevel = 3
 
     def repr1(self, x: Any, level: int) -> str:
-        known = type(x) in SCALARS or type(x) in CONTAINERS or type(x) in (str, bytes)
+        known = one_of(type(x), _SIZED)
         return super().repr1(x, level) if known else f"<{name_of(type(x))}{_shape(x)}>"
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """A dictionary in its own order: sorted, as `reprlib` does it, the keys would be asked which is less."""
+        pairs = itertools.islice(list(x.items()), self.maxdict) if level > 0 else ()
+        shown = [f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}" for key, value in pairs]
+        return "{" + ", ".join(shown + ["..."] * (len(x) > len(shown))) + "}"
+
+    def repr_set(self, x: set[Any], level: int) -> str:
+        """A set in its own order, for the same reason."""
+        return self._items(x, level, "{", "}") if x else "set()"
+
+    def repr_frozenset(self, x: frozenset[Any], level: int) -> str:
+        """A frozen set in its own order, for the same reason."""
+        return self._items(x, level, "frozenset({", "})") if x else "frozenset()"
+
+    def _items(self, x: set[Any] | frozenset[Any], level: int, opening: str, closing: str) -> str:
+        shown = [self.repr1(item, level - 1) for item in itertools.islice(x, self.maxset if level > 0 else 0)]
+        return opening + ", ".join(shown + ["..."] * (len(x) > len(shown))) + closing
 
 
 _plain = _Plain()
 
 
-def _preview(value: Any) -> str:
-    return _plain.repr(value)[:PREVIEW_CHARS]
+def plain_repr(value: Any) -> str:
+    """Return the repr of a built-in value, shortened; of anything else only the type. No user code runs."""
+    try:
+        return _plain.repr(value)[:PREVIEW_CHARS]
+    except ValueError:  # an integer with more digits than Python converts
+        return f"<{name_of(type(value))}>"
 
 
 def find(namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str) -> Any:
