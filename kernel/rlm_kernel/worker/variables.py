@@ -16,7 +16,7 @@ from typing import Any
 
 from rlm_ipc.errors import UnknownVariable
 from rlm_ipc.worker_requests import VariableRow
-from rlm_kernel.worker.introspection.static import one_of
+from rlm_kernel.worker.kinds import one_of
 from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.namespaces import Namespace
 

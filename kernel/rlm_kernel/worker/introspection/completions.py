@@ -21,8 +21,8 @@ from rlm_kernel.worker.introspection.static import (
     is_class,
     is_module,
     module_names,
-    one_of,
 )
+from rlm_kernel.worker.kinds import one_of
 from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import may_touch_private

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from rlm_kernel.worker.introspection import known
 from rlm_kernel.worker.introspection.known import Known
-from rlm_kernel.worker.introspection.static import MISSING, entry, is_module, module_names, one_of
+from rlm_kernel.worker.introspection.static import MISSING, entry, is_module, module_names
+from rlm_kernel.worker.kinds import one_of
 
 _DISPLAYS: Final[dict[type[ast.AST], type]] = {
     ast.List: list,

@@ -13,7 +13,8 @@ from rlm_kernel.worker.introspection.cursor import locate, name_at
 from rlm_kernel.worker.introspection.expressions import Scope
 from rlm_kernel.worker.introspection.known import Known
 from rlm_kernel.worker.introspection.signatures import is_callable, signature
-from rlm_kernel.worker.introspection.static import MISSING, doc_of, is_class, module_of, one_of
+from rlm_kernel.worker.introspection.static import MISSING, doc_of, is_class, module_of
+from rlm_kernel.worker.kinds import one_of
 from rlm_kernel.worker.traceback import CELL_PREFIX, name_of
 from rlm_kernel.worker.variables import CONTAINERS, SCALARS, plain_repr
 

@@ -27,9 +27,9 @@ from rlm_kernel.worker.introspection.static import (
     is_module,
     module_names,
     module_of,
-    one_of,
     text_entry,
 )
+from rlm_kernel.worker.kinds import one_of
 from rlm_sandbox.language_wall.registry import dict_of, mro_of
 
 

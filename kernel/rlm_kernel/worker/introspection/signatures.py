@@ -18,9 +18,9 @@ from rlm_kernel.worker.introspection.static import (
     implementation,
     is_class,
     library_callable,
-    one_of,
     text_entry,
 )
+from rlm_kernel.worker.kinds import one_of
 from rlm_kernel.worker.traceback import name_of
 from rlm_kernel.worker.variables import plain_repr
 from rlm_sandbox.language_wall.registry import dict_of

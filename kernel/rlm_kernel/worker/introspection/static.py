@@ -7,9 +7,10 @@ property, a ``__class__``, a ``__dir__``, a ``__repr__``, the ``__eq__`` of a ke
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeGuard
 
+from rlm_kernel.worker.kinds import one_of
 from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.language_wall.registry import dict_of, mro_of
 
@@ -27,11 +28,6 @@ FUNCTIONS: Final = (
     types.MethodWrapperType,
     types.ClassMethodDescriptorType,
 )
-
-
-def one_of(kind: type, kinds: Container[type]) -> bool:
-    """Whether a class is one of some built-in ones. The metaclass of any other is not asked: it may be a session's."""
-    return type(kind) is type and kind in kinds
 
 
 def _inherits(cls: type, base: type) -> bool:
