@@ -27,6 +27,8 @@ from hypothesis import HealthCheck, settings
 from jupyter_client.channels import HBChannel
 from session_processes import descendants, is_helper
 
+from rlm_client.models.json_schemas import import_jsonschema
+
 _PR_SET_CHILD_SUBREAPER = 36
 _SECONDS_TO_LEAVE = 60.0  # a helper process that is still starting notices late that its scanner has ended
 """How long a process that is already on its way out may take after the test has ended."""
@@ -141,6 +143,7 @@ def pytest_configure() -> None:
     """Make this process the parent of every orphan that a test makes, and Jupyter's clients patient."""
     # They take a kernel for dead that leaves a ping without an answer for one second.
     HBChannel.time_to_dead = _SECONDS_TO_ANSWER
+    import_jsonschema()  # before the tests that import nbformat: a second of each worker's collection
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         preloaded.install()

@@ -1,7 +1,9 @@
 """What processes do not import: each costs megabytes where it always runs, and a moment of everybody's commands."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,7 @@ def test_a_process_imports_nothing_heavy_that_it_does_not_need(process: str) -> 
 
 _MEMORY = """
 import sys
+from pathlib import Path
 if sys.argv[1] == "stubs":
     from rlm_mcp.daemon.sdk_stubs import import_sdk
     import_sdk()
@@ -63,3 +66,19 @@ def test_the_stubs_of_the_sdk_pay() -> None:
     (less, *_), (more, *unknown) = with_stubs.split(), whole.split()
     assert unknown == []
     assert int(more) - int(less) >= 10
+
+
+@pytest.mark.parametrize("importer", ["import rlm_mcp.formats.notebook", "import_jsonschema()"])
+def test_notebooks_and_schemas_do_without_the_grammars_of_addresses(importer: str, tmp_path: Path) -> None:
+    """What JupyterLab installs for two formats takes a second to import; it stays there for whoever asks for it."""
+    (tmp_path / "rfc3987_syntax.py").write_text("print('imported')\nis_valid_syntax = None\n")
+    program = "from rlm_client.models.json_schemas import import_jsonschema\n" + importer
+    program += "\nprint('ours')\nimport jsonschema, rfc3987_syntax"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["ours", "imported"]

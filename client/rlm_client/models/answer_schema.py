@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rlm_client.models.errors import ModelError
+from rlm_client.models.json_schemas import import_jsonschema
 
 __all__ = ["AnswerUnfit", "SchemaRefused", "check_schema", "fitted"]
 
@@ -39,6 +40,7 @@ class AnswerUnfit(ModelError):
 
 def check_schema(schema: Mapping[str, Any]) -> None:
     """Raise `SchemaRefused` if answers cannot be held against the schema."""
+    import_jsonschema()
     from jsonschema.exceptions import SchemaError
 
     try:
@@ -57,6 +59,7 @@ def fitted(schema: Mapping[str, Any], text: str) -> str:
     Raises:
         AnswerUnfit: it is no JSON, or it does not fit.
     """
+    import_jsonschema()
     from jsonschema.exceptions import best_match
     from referencing.exceptions import Unresolvable
 

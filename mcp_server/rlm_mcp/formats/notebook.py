@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import nbformat
 import yaml
-from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, to_notebook_json
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from rlm_client.models.json_schemas import import_jsonschema
 from rlm_ipc.displays import MOST_KEPT_CHARS
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
@@ -29,6 +27,18 @@ from rlm_ipc.version import VERSION
 from rlm_kernel.jupyter.sanitizer import sanitized
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.formats.pictures import PNG, BadPicture, checked_png, pictures_in
+
+import_jsonschema()  # which nbformat imports: a second less where JupyterLab is installed
+
+import nbformat  # noqa: E402
+from nbformat import NotebookNode  # noqa: E402
+from nbformat.v4 import (  # noqa: E402
+    new_code_cell,
+    new_markdown_cell,
+    new_notebook,
+    new_output,
+    to_notebook_json,
+)
 
 __all__ = [
     "CodeCell",
