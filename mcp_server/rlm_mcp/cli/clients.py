@@ -40,6 +40,8 @@ class ClientConfig:
     """How one client is told about an MCP server."""
 
     title: str
+    program: str
+    """The client's own program."""
     file: str
     """Where the configuration belongs."""
     command: str
@@ -48,6 +50,8 @@ class ClientConfig:
     """Returns the text for the file, given the command to start."""
     skills: str = ".agents/skills"
     """The folder in which it looks for skills, below a project or the home folder."""
+    also: Sequence[str] = ()
+    """Further files in which it may have been told."""
 
 
 def _json(**content: Any) -> str:
@@ -79,6 +83,7 @@ def _codex(command: Command) -> str:
         f"command = {json.dumps(command[0])}\n"
         f"args = {json.dumps([*command[1:], 'mcp'])}\n"
         f"env_vars = [{variables}]\n"
+        "required = true\n"
         "startup_timeout_sec = 30\n"
         "tool_timeout_sec = 120\n"
     )
@@ -91,21 +96,27 @@ def _copilot_cli(command: Command) -> str:
 CLIENTS = {
     "claude-code": ClientConfig(
         "Claude Code",
+        "claude",
         ".mcp.json",
         f"claude mcp add --scope user {NAME} -- {{command}} mcp",
         _claude_code,
         ".claude/skills",
+        ("~/.claude.json",),
     ),
-    "opencode": ClientConfig("OpenCode", "opencode.json or ~/.config/opencode/opencode.json", "", _opencode),
-    "codex": ClientConfig("Codex", "~/.codex/config.toml", f"codex mcp add {NAME} -- {{command}} mcp", _codex),
+    "opencode": ClientConfig(
+        "OpenCode", "opencode", "opencode.json or ~/.config/opencode/opencode.json", "", _opencode
+    ),
+    "codex": ClientConfig("Codex", "codex", "~/.codex/config.toml", f"codex mcp add {NAME} -- {{command}} mcp", _codex),
     "gemini-cli": ClientConfig(
         "Gemini CLI",
+        "gemini",
         ".gemini/settings.json or ~/.gemini/settings.json",
         f"gemini mcp add --scope user {NAME} {{command}} mcp",
         _plain,
     ),
     "qwen-code": ClientConfig(
         "Qwen Code",
+        "qwen",
         ".qwen/settings.json or ~/.qwen/settings.json",
         f"qwen mcp add --scope user {NAME} {{command}} mcp",
         _plain,
@@ -113,6 +124,7 @@ CLIENTS = {
     ),
     "copilot-cli": ClientConfig(
         "Copilot CLI",
+        "copilot",
         "~/.copilot/mcp-config.json",
         f"copilot mcp add {NAME} -- {{command}} mcp",
         _copilot_cli,

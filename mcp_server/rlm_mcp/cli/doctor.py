@@ -6,8 +6,9 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +37,26 @@ class DoctorCheck:
     """One thing that was looked at.
 
     ``ok`` is false for what keeps rlm-kernel from working and ``None`` for what it does without. ``fix`` says
-    what to do about either.
+    what to do about either. People see the sound checks of one ``group`` as one line.
     """
 
     name: str
     ok: bool | None
     detail: str
     fix: str = ""
+    group: str = ""
 
 
 def checks() -> Iterator[DoctorCheck]:
     """Run every check. One that raises an unexpected error counts as failed."""
-    for check in (_python, _packages, _folders, _daemon, _supervisor, _kept, _policies, _walls, _kernelspec, _models):
+    looks = (
+        _python, _packages, _folders, _daemon, _supervisor, _kept, _policies, _walls, _kernelspec, _clients, _models,
+    )  # fmt: skip
+    for check in looks:
         try:
             yield from check()
+        except discovery.DiscoveryError:
+            continue  # the check of the folders has said it
         except Exception as error:
             name = check.__name__.strip("_")
             yield DoctorCheck(name, False, f"{type(error).__name__}: {error}", "please report this as a bug")
@@ -81,7 +88,7 @@ def _packages() -> Iterator[DoctorCheck]:
     yield DoctorCheck("rlm-kernel", True, VERSION)
     for requirement in required:
         if "extra ==" not in requirement:
-            yield package(requirement)
+            yield replace(package(requirement), group="packages")
     for extra in EXTRAS:
         yield _extra(extra, [one for one in required if re.search(rf"extra == .{extra}\b", one)])
 
@@ -183,7 +190,7 @@ def _policies() -> Iterator[DoctorCheck]:
 
     for name in policy_names():
         try:
-            yield DoctorCheck(f"policy {name}", True, load_policy(name).description)
+            yield DoctorCheck(f"policy {name}", True, load_policy(name).description, group="policies")
         except SandboxError as error:
             yield DoctorCheck(f"policy {name}", False, str(error), "correct the file, or remove it")
 
@@ -214,6 +221,30 @@ def _kernelspec() -> Iterator[DoctorCheck]:
     else:
         fix = "install rlm-kernel as a package; only `jupyter console --kernel rlm` needs it"
         yield DoctorCheck("Jupyter kernelspec", None, f"{KERNELSPEC!r} is not installed", fix)
+
+
+def _clients() -> Iterator[DoctorCheck]:
+    from rlm_mcp.cli.client_files import configured, is_installed
+    from rlm_mcp.cli.clients import CLIENTS
+
+    seen = False
+    for name, client in CLIENTS.items():
+        for found in configured(name, Path.cwd()):
+            seen = True
+            said = f"{found.path} starts {found.program}"
+            if found.starts:
+                yield DoctorCheck(f"client {name}", True, said)
+            else:
+                fix = f"correct the file: rlm-kernel config {name} prints what belongs there"
+                yield DoctorCheck(f"client {name}", False, f"{said}, which is not there", fix)
+            break
+        else:
+            if is_installed(name):
+                seen = True
+                fix = f"rlm-kernel config {name}"
+                yield DoctorCheck(f"client {name}", None, f"{client.title} does not know rlm-kernel here", fix)
+    if not seen:
+        yield DoctorCheck("clients", None, "no agent program was found", f"one of {', '.join(CLIENTS)}, or your own")
 
 
 def _models() -> Iterator[DoctorCheck]:
@@ -260,8 +291,33 @@ def doctor(as_json: JsonFlag = False) -> None:
 
 
 def _print(found: list[DoctorCheck]) -> None:
-    for check in found:
+    for check in _shortened(found):
         console.print(f"{MARKS[check.ok]} [bold]{check.name}[/]: ", end="")
         console.print(check.detail, markup=False)
         if check.fix:
             console.print(f"        → {check.fix}", markup=False)
+    console.print(f"\n{_verdict(found)}")
+
+
+def _shortened(found: list[DoctorCheck]) -> Iterator[DoctorCheck]:
+    """The checks, with the sound ones of each group as one line: of these the number says enough."""
+    sound = Counter(check.group for check in found if check.group and check.ok)
+    for check in found:
+        if not check.group or not check.ok:
+            yield check
+        elif number := sound.pop(check.group, 0):
+            yield DoctorCheck(check.group, True, f"{number} checked")
+
+
+def _verdict(found: list[DoctorCheck]) -> str:
+    failing = [check.name for check in found if check.ok is False]
+    missing = [check.name for check in found if check.ok is None]
+    if failing:
+        return f"[red]rlm-kernel does not work here:[/] {_counted(failing, 'check fails', 'checks fail')}"
+    if missing:
+        return f"[green]rlm-kernel works here.[/] {_counted(missing, 'thing is missing', 'things are missing')}"
+    return "[green]rlm-kernel works here, and nothing is missing.[/]"
+
+
+def _counted(names: list[str], one: str, several: str) -> str:
+    return f"{len(names)} {one if len(names) == 1 else several}: {', '.join(names)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.reading import Search
@@ -28,7 +29,7 @@ TOOLS = Registry()
 
 
 @TOOLS.add(
-    "Load text (log, file, JSON, directory) once as a shared variable, from content, a path or a variable.",
+    "Load text (log, file, directory) once as a shared variable, from content, path or variable.",
     take.LoadContext,
     tier="core",
     in_turns=True,
@@ -67,28 +68,26 @@ async def scan(service: Service, session: Session, given: take.Scan, caller: Cal
     return await service.reading.scan(session, given.name, search)
 
 
-@TOOLS.add("List the session's variables with sizes.", take.ListVars, tier="core", read_only=True, in_turns=True)
+@TOOLS.add("List variables with sizes.", take.ListVars, tier="core", read_only=True, in_turns=True)
 async def list_vars(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """List the variables."""
     return await service.reading.list_vars(session)
 
 
-@TOOLS.add(
-    "Describe one variable: size, type, metadata, times.", take.Named, tier="core", read_only=True, in_turns=True
-)
+@TOOLS.add("Describe a variable: size, type, metadata.", take.Named, tier="core", read_only=True, in_turns=True)
 async def var_info(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Describe one variable."""
     return await service.reading.var_info(session, given.name)
 
 
-@TOOLS.add("Delete a variable, free its memory.", take.Named, tier="core", in_turns=True)
+@TOOLS.add("Delete a variable.", take.Named, tier="core", in_turns=True)
 async def unload(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Delete a variable."""
     return await service.contexts.unload(session, given.name)
 
 
 @TOOLS.add(
-    "Share a text with other sessions by a handle; share_with: session ids or *, else workspace.",
+    "Share a text by a handle; share_with: session ids or *, else workspace.",
     take.RegisterHandle,
     tier="core",
     in_turns=True,
@@ -98,14 +97,14 @@ async def register_handle(service: Service, session: Session, given: take.Regist
     return service.handles.register(session, given.name, given.content_type, given.share_with)
 
 
-@TOOLS.add("Turn a handle into a variable of this session.", take.ResolveHandle, tier="core", in_turns=True)
+@TOOLS.add("Turn a handle into a variable.", take.ResolveHandle, tier="core", in_turns=True)
 async def resolve_handle(service: Service, session: Session, given: take.ResolveHandle, caller: Caller) -> ToolAnswer:
     """Give a handle's text a name in the session."""
     return service.handles.resolve(session, given.handle)
 
 
 @TOOLS.add(
-    "Run Python in the session's sandboxed Jupyter kernel: 60 s, variables persist; a loaded text is a dict "
+    "Run Python in the session's sandbox: 60 s, variables persist; a loaded text is a dict "
     "(log['content'], log['lines']); llm_query(prompt) asks you.",
     take.EvalCode,
     tier="core",
@@ -122,7 +121,7 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
 
 
 @TOOLS.add(
-    "Answer pending_llm_queries: waiting code resumes; other code finds them in its variables and llm_answers.",
+    "Answer pending_llm_queries: waiting code goes on, other code finds them in llm_answers.",
     take.AnswerQueries,
     tier="core",
 )
@@ -131,14 +130,23 @@ async def answer_queries(service: Service, session: Session, given: take.AnswerQ
     return await service.answer_queries(session, service.queries.read(session, given.answers), caller)
 
 
-@TOOLS.add("Wait up to 45 s for eval_code that is still running.", take.Wait, tier="core", read_only=True)
+@TOOLS.add("Wait up to 45 s for eval_code; a finished run shows its images.", take.Wait, tier="core", read_only=True)
 async def wait(service: Service, session: Session, given: take.Wait, caller: Caller) -> ToolAnswer:
     """Wait for a run; a cancelled wait leaves it running."""
-    return await service.follow(session, service.runs.find(session, given.run), caller, patient=True)
+    run = service.runs.find(session, given.run)
+    told_before = run.state == "finished"
+    answer = await service.follow(session, run, caller, patient=True)
+    return replace(answer, images=await service.runs.pictures.images(session.key, run.id)) if told_before else answer
+
+
+@TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="core")
+async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
+    """Interrupt the running code."""
+    return await service.control.interrupt(session)
 
 
 @TOOLS.add(
-    "Show the session: policy, kernel, walls, memory, runs, pending queries.",
+    "Show the session: policy, kernel, memory, runs, queries.",
     take.ListVars,
     tier="core",
     read_only=True,
@@ -284,12 +292,6 @@ async def view_images(service: Service, session: Session, given: take.Wait, call
 async def budget(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Return the budget."""
     return ToolAnswer({"session": session.id, **service.budgets.shown(session)})
-
-
-@TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="all")
-async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
-    """Interrupt the running code."""
-    return await service.control.interrupt(session)
 
 
 @TOOLS.add("Restart the kernel: Python variables are lost, loaded texts stay.", take.ListVars, tier="all")

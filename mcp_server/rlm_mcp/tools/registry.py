@@ -197,13 +197,13 @@ def _said(detail: Mapping[str, Any]) -> str:
 
 
 def _compact(part: Mapping[str, Any]) -> JsonObject:
-    """A property without title, without the null of an optional one, and without a null default."""
+    """A property without title, without the null of an optional one, and without a default that anybody would guess."""
     kept = {key: value for key, value in part.items() if key not in {"title", "anyOf"}}
     for choice in part.get("anyOf", ()):
         if choice.get("type") != "null":
             kept |= choice
     bounds = {"minimum", "exclusiveMinimum", "minLength", "maxLength", "additionalProperties"}
-    if kept.get("default", True) in (None, {}, [], "") or "enum" in kept:  # the first of an enum is the default
+    if kept.get("default", "?") in (None, {}, [], "", 0, True) or "enum" in kept:  # the first of an enum is the default
         kept.pop("default", None)
     return {key: value for key, value in kept.items() if key not in bounds}
 

@@ -1,12 +1,9 @@
 """The command line as a person or a script uses it: real processes, exit codes, text and JSON."""
 
 import asyncio
-import importlib.metadata
 import json
 import os
 import pty
-import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +20,6 @@ from waiting import wait_until
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.json_lines import hooks_folder, socket_path
-from rlm_mcp.cli.doctor import _folders, package
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.places import tree_of
 
@@ -272,41 +268,6 @@ def test_the_schema_is_a_table_or_json() -> None:
 def test_an_unknown_policy_lists_the_known_ones() -> None:
     """The message says which there are."""
     assert "default" in cli("policy", "show", "nope", code=1).stderr
-
-
-# --- doctor ---------------------------------------------------------------------------------------
-
-
-def test_doctor_says_what_works_and_how_to_fix_what_does_not(isolation: Any) -> None:
-    """K-27: every line that fails has a fix; a folder open to others is found, with the command."""
-    found = json.loads(subprocess.run([*RUN, "doctor", "--json"], capture_output=True, text=True, check=False).stdout)
-    names = [check["name"] for check in found["checks"]]
-    assert {"Python", "runtime folder", "state folder", "daemon", "supervisor", "policy default"} <= set(names)
-    assert any(name.startswith("wall") for name in names)
-    [query] = [check for check in found["checks"] if check["name"] == "extra query"]
-    assert (query["ok"], query["detail"]) == (True, f"duckdb {importlib.metadata.version('duckdb')}")
-    assert all(check["fix"] for check in found["checks"] if check["ok"] is False)
-    isolation.state.chmod(0o755)
-    done = cli("doctor", code=1)
-    assert "FAILS" in done.stdout
-    assert "chmod 700" in done.stdout
-
-
-def test_the_doctor_tells_a_folder_that_cannot_be_used_apart_from_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are fields of the error: a semicolon in the path of a folder cuts nothing."""
-    monkeypatch.setenv("RLM_KERNEL_STATE_DIR", "some; where")
-    (check,) = [check for check in _folders() if not check.ok]
-    assert check.detail == "some; where is a relative path"
-    assert check.fix == "set RLM_KERNEL_STATE_DIR to an absolute one"
-
-
-def test_the_doctors_way_to_install_is_there(isolation: Any) -> None:
-    """An environment made by uv has no pip: what is advised runs where it is advised."""
-    *installer, requirement = shlex.split(package("no-such-package>=1").fix)
-    assert requirement == "no-such-package>=1"
-    if installer[0] == "uv" and shutil.which("uv") is None:
-        pytest.skip("the tool that has made this environment is not here")
-    subprocess.run([*installer, "--help"], capture_output=True, check=True)
 
 
 # --- the rest -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 CORE = [
     *("load_context", "peek", "scan", "list_vars", "var_info", "unload", "register_handle", "resolve_handle"),
-    *("eval_code", "answer_queries", "wait", "status"),
+    *("eval_code", "answer_queries", "wait", "interrupt", "status"),
     *("plan", "push", "pop", "frame"),
 ]
 ALL = [
@@ -24,7 +24,6 @@ ALL = [
     "rollback",
     "view_images",
     "budget",
-    "interrupt",
     "restart_session",
     "end_session",
     "query",

@@ -102,7 +102,9 @@ async def test_an_agent_sees_that_there_are_pictures_and_looks_at_them(attach) -
     async with attach("painter") as agent:
         answer = await agent.run(DRAW + "display(Picture(20))\nPicture(9)")
         assert agent.images == []
-        assert answer["images"].startswith("2, shown by view_images(run='r")
+        assert answer["images"].startswith("2, shown by wait(run='r")
+        again = await agent("wait", run=answer["images"].partition("'")[2].rstrip("')"))
+        assert (again["images"], len(agent.images)) == (answer["images"], 2)
         told = await agent("view_images")
         sizes = [(row["width"], row["height"]) for row in told["images"]]
         assert sizes == [(20, 20), (9, 9)]

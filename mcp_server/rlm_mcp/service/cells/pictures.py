@@ -38,6 +38,11 @@ class PictureStore:
         for key in [key for key in self._runs if key[0] == session]:
             del self._runs[key]
 
+    async def images(self, session: int, run: str) -> list[str]:
+        """Return the pictures of a run that can be passed on, as base64; none if it has shown none."""
+        shown = self._runs.get((session, run))
+        return [] if shown is None else (await asyncio.to_thread(_passed_on, shown))[1]
+
     async def view(self, session: int, run: str | None) -> ToolAnswer:
         """Return a run's pictures (default: the latest that has shown any) as images.
 

@@ -54,7 +54,7 @@ class Waiting:
     """How long a call waits for its run, and how often it tells the client that it still does (seconds)."""
 
     longest: float = 45.0
-    progress: float = 10.0
+    progress: float = 1.0
 
 
 @dataclass(eq=False)
@@ -317,7 +317,7 @@ class Runs:
         answer = cell_answer(result, "; ".join(filter(None, notices)), unanswered)
         if shown := pictures_in(result.data, session.policy.limits.image_bytes):
             self.pictures.keep(session.key, run.id, shown)
-            answer.fields["images"] = f"{len(shown)}, shown by view_images(run={run.id!r})"
+            answer.fields["images"] = f"{len(shown)}, shown by wait(run={run.id!r})"
         return answer
 
     def _unanswered(self, session: Session, result: CellResult) -> list[QueryRow]:

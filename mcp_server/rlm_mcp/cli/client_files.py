@@ -1,0 +1,70 @@
+"""Whether the agent programs of this machine know rlm-kernel, and would start one that is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlm_mcp.cli.clients import CLIENTS, NAME, ClientConfig
+
+__all__ = ["ClientFile", "configured", "is_installed"]
+
+_TABLES = ("mcpServers", "mcp_servers", "mcp")
+"""Under which key a client's file lists its servers."""
+_MOST_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class ClientFile:
+    """A file in which a client is told to start rlm-kernel, by this program; ``starts``: whether it is there."""
+
+    path: Path
+    program: str
+    starts: bool
+
+
+def is_installed(client: str) -> bool:
+    """Whether the client's program is on the PATH."""
+    return shutil.which(CLIENTS[client].program) is not None
+
+
+def configured(client: str, folder: Path) -> Iterator[ClientFile]:
+    """Yield the files in ``folder`` and in the home folder that name rlm-kernel. What cannot be read names nothing."""
+    for path in _places(CLIENTS[client], folder):
+        for program in _programs(_read(path), folder):
+            yield ClientFile(path, program, shutil.which(program) is not None)
+
+
+def _places(client: ClientConfig, folder: Path) -> Iterator[Path]:
+    for name in (*client.file.split(" or "), *client.also):
+        path = Path(name).expanduser()
+        yield path if path.is_absolute() else folder / path
+
+
+def _read(path: Path) -> object:
+    with suppress(OSError, ValueError):
+        if path.is_file() and path.stat().st_size <= _MOST_BYTES:
+            text = path.read_text(encoding="utf-8")
+            return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    return None
+
+
+def _programs(content: object, folder: Path) -> Iterator[str]:
+    """The programs of servers that are called rlm-kernel; Claude Code keeps those of projects below their folder."""
+    if not isinstance(content, Mapping):
+        return
+    for table in _TABLES:
+        servers = content.get(table)
+        entry = servers.get(NAME) if isinstance(servers, Mapping) else None
+        command = entry.get("command") if isinstance(entry, Mapping) else None
+        first = command[0] if isinstance(command, Sequence) and not isinstance(command, str) and command else command
+        if isinstance(first, str):
+            yield first
+    projects = content.get("projects")
+    if isinstance(projects, Mapping):
+        yield from _programs(projects.get(str(folder)), folder)

@@ -1,0 +1,110 @@
+"""``rlm-kernel doctor``: what works here, said once each, with a verdict at the end."""
+
+import importlib.metadata
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import answer, cli
+
+from rlm_mcp.cli.clients import CLIENTS
+from rlm_mcp.cli.doctor import _folders, package
+
+RUN = [sys.executable, "-P", "-m", "rlm_mcp"]
+
+
+def test_doctor_says_what_works_and_how_to_fix_what_does_not(isolation: Any) -> None:
+    """K-27: every line that fails has a fix; a folder open to others is found, with the command."""
+    found = json.loads(subprocess.run([*RUN, "doctor", "--json"], capture_output=True, text=True, check=False).stdout)
+    names = [check["name"] for check in found["checks"]]
+    assert {"Python", "runtime folder", "state folder", "daemon", "supervisor", "policy default"} <= set(names)
+    assert any(name.startswith("wall") for name in names)
+    [query] = [check for check in found["checks"] if check["name"] == "extra query"]
+    assert (query["ok"], query["detail"]) == (True, f"duckdb {importlib.metadata.version('duckdb')}")
+    assert all(check["fix"] for check in found["checks"] if check["ok"] is False)
+    isolation.state.chmod(0o755)
+    done = cli("doctor", code=1)
+    assert "FAILS" in done.stdout
+    assert "chmod 700" in done.stdout
+
+
+def test_the_doctor_tells_a_folder_that_cannot_be_used_apart_from_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are fields of the error: a semicolon in the path of a folder cuts nothing."""
+    monkeypatch.setenv("RLM_KERNEL_STATE_DIR", "some; where")
+    (check,) = [check for check in _folders() if not check.ok]
+    assert check.detail == "some; where is a relative path"
+    assert check.fix == "set RLM_KERNEL_STATE_DIR to an absolute one"
+
+
+def test_the_doctors_way_to_install_is_there(isolation: Any) -> None:
+    """An environment made by uv has no pip: what is advised runs where it is advised."""
+    *installer, requirement = shlex.split(package("no-such-package>=1").fix)
+    assert requirement == "no-such-package>=1"
+    if installer[0] == "uv" and shutil.which("uv") is None:
+        pytest.skip("the tool that has made this environment is not here")
+    subprocess.run([*installer, "--help"], capture_output=True, check=True)
+
+
+def test_one_cause_is_told_once_and_the_last_line_is_the_verdict(isolation: Any) -> None:
+    """What cannot be looked at for a reason that is told already is left out; sound packages are one line."""
+    isolation.runtime.chmod(0o755)
+    lines = cli("doctor", code=1).stdout.splitlines()
+    assert sum(str(isolation.runtime) in line for line in lines) == 2  # the check, and the command that mends it
+    assert not any("please report" in line for line in lines)
+    assert next(line for line in lines if " packages: " in line).endswith(" checked")
+    assert lines[-1].startswith("rlm-kernel does not work here: 1 check fails: runtime folder")
+    isolation.runtime.chmod(0o700)
+    assert cli("doctor").stdout.splitlines()[-1].startswith("rlm-kernel works here")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder, which is the working folder too, and a PATH without agent programs."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def clients(code: int) -> dict[str, dict[str, Any]]:
+    """The checks of clients, by the client."""
+    checks = answer("doctor", code=code)["checks"]
+    return {check["name"].removeprefix("client "): check for check in checks if check["name"].startswith("client")}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_that_would_start_what_is_not_there_is_found(isolation: Any, home: Path, client: str) -> None:
+    """In the file that `config` names; with a program that is there it is sound."""
+    for place in CLIENTS[client].file.split(" or "):
+        file = Path(os.path.expanduser(place))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(CLIENTS[client].render(["/gone/rlm-kernel"]))
+        found = clients(code=1)[client]
+        assert (found["ok"], "/gone/rlm-kernel, which is not there" in found["detail"]) == (False, True)
+        assert f"rlm-kernel config {client}" in found["fix"]
+        file.write_text(CLIENTS[client].render([sys.executable]))
+        assert clients(code=0)[client]["ok"] is True
+        file.unlink()
+
+
+def test_a_client_that_is_installed_and_knows_nothing_is_named(isolation: Any, home: Path) -> None:
+    """With the command that tells it; files that cannot be read name nothing."""
+    assert "no agent program was found" in clients(code=0)["clients"]["detail"]
+    program = home / ".local" / "codex"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    os.environ["PATH"] = f"{program.parent}:/usr/bin:/bin"
+    for broken in ("{", "[mcp_servers]\nrlm-kernel = 3\n", "\xff"):
+        (home / ".codex").mkdir(exist_ok=True)
+        (home / ".codex" / "config.toml").write_text(broken)
+        assert clients(code=0)["codex"]["ok"] is None
+    nested = {"projects": {str(home): {"mcpServers": {"rlm-kernel": {"command": sys.executable}}}}}
+    (home / ".claude.json").write_text(json.dumps(nested))
+    assert clients(code=0)["claude-code"]["ok"] is True
