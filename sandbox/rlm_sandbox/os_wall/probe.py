@@ -37,6 +37,7 @@ def probe() -> WallReport:
     with tempfile.TemporaryDirectory(prefix="rlm-probe-") as scratch:
         done = subprocess.run(
             [sys.executable, "-P", "-m", __name__, scratch],
+            cwd=scratch,  # a private file system has no folder of the caller's to go back to
             env={"PYTHONPATH": os.pathsep.join([str(root), *filter(None, sys.path)])},
             capture_output=True,
             text=True,

@@ -6,6 +6,9 @@ import types
 
 import pytest
 
+from rlm_sandbox.language_wall.modules.tables import ADMITTED_BY
+from rlm_sandbox.policy import load_policy, policy_names
+
 
 def test_every_form_of_import_works(same):
     """Plain, dotted, renamed, from, star, in functions, of submodules."""
@@ -183,3 +186,21 @@ def test_the_sessions_logging_is_its_own(session):
     """)
     assert session.namespace["result"] == "INFO hello 3\n"
     assert session.value("result = logging.getLogger()") is not logging.getLogger()
+
+
+def test_the_policies_that_admit_a_package_are_those_of_the_files():
+    """The wall's own table says what the packaged policies say; what only `trusted` admits is in none of them."""
+    admitted: dict[str, set[str]] = {}
+    for name in policy_names():
+        for module in load_policy(name).language.imports:
+            admitted.setdefault(module.partition(".")[0], set()).add(name)
+    beyond = {module: names for module, names in admitted.items() if "default" not in names and module != "*"}
+    assert {module: set(names) for module, names in ADMITTED_BY.items()} == beyond
+
+
+def test_a_refused_package_is_told_with_the_policies_that_admit_it(session):
+    """And with what to type; where none does, with the other ways on."""
+    with pytest.raises(ModuleNotFoundError, match=r"\(data, tables, teaching\).*rlm-kernel run --policy data"):
+        session.run("import numpy.linalg")
+    with pytest.raises(ModuleNotFoundError, match="a policy of your own that admits it"):
+        session.run("import subprocess")

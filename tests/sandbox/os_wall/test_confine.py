@@ -330,6 +330,14 @@ def test_doctor_tries_the_walls_and_finds_them_standing() -> None:
     assert report["seccomp"].standing
 
 
+def test_the_probe_finds_the_same_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A private file system does not have the folder in which the caller works."""
+    monkeypatch.chdir("/")
+    usual = probe()
+    monkeypatch.chdir(tmp_path)
+    assert probe().to_dict() == usual.to_dict()
+
+
 def test_the_python_installation_is_readable_and_no_more() -> None:
     """The readable paths are the interpreter's and our packages', never the home folder or everything."""
     paths = python_paths()

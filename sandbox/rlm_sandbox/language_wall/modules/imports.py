@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from rlm_sandbox.errors import CellError
 from rlm_sandbox.language_wall.audit_hook import import_trusted, is_installed, trusted
 from rlm_sandbox.language_wall.modules.copies import ModuleSet
+from rlm_sandbox.language_wall.modules.tables import ADMITTED_BY
 from rlm_sandbox.namespaces import Namespace
 
 
@@ -94,11 +95,16 @@ def _import_for_c(name: str) -> None:
 
 
 def _refuse(name: str) -> NoReturn:
-    if is_installed(name.split(".", maxsplit=1)[0]):
-        raise ImportRefused(
-            f"module '{name}' is not on the allow-list of this session (policy field language.imports): "
-            "use another module or ask for a policy that admits it",
-            name=name,
-        )
     top = name.split(".", maxsplit=1)[0]
+    if is_installed(top):
+        refused = f"module '{name}' is not on the allow-list of this session (policy field language.imports)"
+        raise ImportRefused(f"{refused}: {_instead(top)}", name=name)
     raise ModuleNotFoundError(f"No module named '{top}'", name=top)
+
+
+def _instead(top: str) -> str:
+    """Say what to do about a package that the session's policy does not admit."""
+    if policies := ADMITTED_BY.get(top, ()):
+        opened = f"RLM_KERNEL_POLICY={policies[0]}, or rlm-kernel run --policy {policies[0]}"
+        return f"use a session under a policy that admits it ({', '.join(policies)}): {opened}"
+    return "use another module, or a policy of your own that admits it"

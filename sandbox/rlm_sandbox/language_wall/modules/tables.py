@@ -181,6 +181,33 @@ ADMITTED_INSIDE_DENIED: Final = frozenset(
 # Names with underscores that a module gives all the same.
 PUBLIC_DUNDERS: Final = frozenset({"__array_namespace_info__"})
 
+ADMITTED_BY: Final = {
+    "bs4": ("data",),
+    "dateutil": ("data", "tables"),
+    "matplotlib": ("data", "teaching"),
+    "mpl_toolkits": ("data",),
+    "networkx": ("data",),
+    "numpy": ("data", "tables", "teaching"),
+    "openpyxl": ("data", "tables"),
+    "pandas": ("data", "tables", "teaching"),
+    "patsy": ("data",),
+    "polars": ("data",),
+    "pyarrow": ("data", "tables"),
+    "pytz": ("data", "tables"),
+    "scipy": ("data",),
+    "seaborn": ("data",),
+    "sklearn": ("data",),
+    "statsmodels": ("data",),
+    "sympy": ("data",),
+    "tabulate": ("data",),
+    "tqdm": ("data",),
+    "yaml": ("data", "tables"),
+}
+"""The packaged policies that admit a package which `default` does not, for the message that refuses it.
+
+A session's process has no policy files to look into; a test compares this with them.
+"""
+
 INSTEAD: Final = {
     "numpy.memmap": "read the file with numpy.load or numpy.fromfile",
     "numpy.DataSource": "open the file with open()",
