@@ -18,26 +18,14 @@ from rlm_contexts.helpers.protocol import (
     JobRequest,
     JobSpec,
 )
+from rlm_contexts.helpers.walls import walls
 from rlm_ipc.messages import plain, read
 from rlm_ipc.processes import die_with_parent
 from rlm_sandbox.errors import SandboxError
 from rlm_sandbox.os_wall.confine import confine
-from rlm_sandbox.policy.model import LanguagePolicy, Limits, Policy, WallPolicy
 
 _ABOUT_LIMITS = ("/proc/self/cgroup", "/sys/fs/cgroup")
 """Where DuckDB learns how many processors it may use; it does not start without."""
-_THREADS = 32
-
-
-def walls(memory: int, file_bytes: int, *, network: bool) -> Policy:
-    """What a job may do: read the files that it was given, compute, and answer."""
-    return Policy(
-        name="helper-job",
-        language=LanguagePolicy(wall="off"),
-        limits=Limits(memory_bytes=memory, file_bytes=file_bytes, threads=_THREADS),
-        network=network,
-        walls=WallPolicy(require=("no_new_privs", "rlimits", "landlock", "seccomp", "process_creation", "descriptors")),
-    )
 
 
 def say(reply: object) -> None:

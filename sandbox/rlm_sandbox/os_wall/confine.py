@@ -21,12 +21,12 @@ from pathlib import Path
 
 from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.os_wall import bpf, landlock, namespaces, privileges, readable, rlimits, seccomp
+from rlm_sandbox.os_wall.confining import ConfiningPolicy
 from rlm_sandbox.os_wall.landlock import FileAccess, Rule, Ruleset
 from rlm_sandbox.os_wall.private_root import Root, Seclusion
 from rlm_sandbox.os_wall.report import WallReport
 from rlm_sandbox.os_wall.syscalls import ARCHITECTURES
 from rlm_sandbox.policy.layer_names import WallName
-from rlm_sandbox.policy.model import Policy
 
 STANDARD_FDS = (0, 1, 2)
 UMASK = 0o077
@@ -106,7 +106,7 @@ def isolate(keep_fds: Collection[int], *, network: bool, seclusion: Seclusion | 
 
 
 def confine(
-    policy: Policy,
+    policy: ConfiningPolicy,
     *,
     scratch: Path,
     read: Sequence[Path],
@@ -159,7 +159,7 @@ def confine(
     return Confinement(report, _raise_seccomp(report, policy, fork_gate))
 
 
-def prepare(policy: Policy) -> None:
+def prepare(policy: ConfiningPolicy) -> None:
     """Do once, in the zygote, what is the same for every kernel of ``policy``; halves its time."""
     readable.python_paths()
     if sys.platform == "linux":
@@ -250,7 +250,7 @@ def _enter_root(root: Root, rules: Sequence[Rule]) -> str:
     return "root folder, /proc and process numbers of its own"
 
 
-def _give_up_privileges(policy: Policy) -> str:
+def _give_up_privileges(policy: ConfiningPolicy) -> str:
     privileges.no_new_privs()
     if policy.limits.processes:
         return "programs gain no privileges"
@@ -258,7 +258,9 @@ def _give_up_privileges(policy: Policy) -> str:
     return "no privileges to gain, capabilities given up"
 
 
-def file_rules(policy: Policy, scratch: Path, read: Sequence[Path], protect: Collection[Path]) -> Iterator[Rule]:
+def file_rules(
+    policy: ConfiningPolicy, scratch: Path, read: Sequence[Path], protect: Collection[Path]
+) -> Iterator[Rule]:
     """Everything the process may touch. What it may write it may read."""
     run = FileAccess.EXECUTE if policy.limits.processes else FileAccess(0)
     reading = landlock.READ | run
@@ -293,7 +295,7 @@ def _begin_ruleset(network: bool) -> Ruleset:
     return ruleset
 
 
-def _raise_landlock(begun: Ruleset | None, policy: Policy, rules: Iterable[Rule]) -> str:
+def _raise_landlock(begun: Ruleset | None, policy: ConfiningPolicy, rules: Iterable[Rule]) -> str:
     with contextlib.closing(begun or _begin_ruleset(policy.network)) as ruleset:
         ruleset.allow(rules)
         ruleset.enforce()
@@ -304,7 +306,7 @@ def _has_seccomp() -> bool:
     return sys.platform == "linux" and platform.machine() in ARCHITECTURES and bool(seccomp.available_actions())
 
 
-def _raise_seccomp(report: WallReport, policy: Policy, fork_gate: bool) -> int | None:
+def _raise_seccomp(report: WallReport, policy: ConfiningPolicy, fork_gate: bool) -> int | None:
     """Install the filter and report on the two walls it carries. Returns the gate's descriptor."""
     programs = policy.limits.processes > 0
     try:
@@ -322,7 +324,7 @@ def _raise_seccomp(report: WallReport, policy: Policy, fork_gate: bool) -> int |
     return fd
 
 
-def _install_filter(policy: Policy, ask_supervisor: bool) -> int | None:
+def _install_filter(policy: ConfiningPolicy, ask_supervisor: bool) -> int | None:
     """Install the filter; without a listener (an old kernel, another one listens) forks are refused."""
     ask_supervisor = ask_supervisor and bpf.NOTIFY in seccomp.available_actions()
     program = seccomp.build_filter(policy, machine=platform.machine(), pid=os.getpid(), ask_supervisor=ask_supervisor)

@@ -18,7 +18,8 @@ from rlm_sandbox.os_wall.confine import confine
 from rlm_sandbox.os_wall.private_root import Seclusion
 from rlm_sandbox.os_wall.report import WallReport
 from rlm_sandbox.policy.layer_names import WallName
-from rlm_sandbox.policy.model import MIB, Limits, Policy, WallPolicy
+from rlm_sandbox.policy.model import Limits, Policy, WallPolicy
+from rlm_sandbox.policy.sizes import MIB
 
 SECONDS = 30.0
 """How long the throw-away process may take."""

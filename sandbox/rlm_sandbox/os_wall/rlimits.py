@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlm_sandbox.policy.model import GIB, MIB, Policy
+from rlm_sandbox.os_wall.confining import ConfiningPolicy
+from rlm_sandbox.policy.sizes import GIB, MIB
 
 ADDRESS_SPACE_ROOM = 64 * GIB
 """Address space beyond the memory limit: stacks, allocators and shared texts reserve it without using it."""
@@ -33,7 +34,7 @@ RESERVED_FILES = 32
 loaded text. Code that opens all that it may gets an OSError, and nothing else fails."""
 
 
-def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
+def apply(policy: ConfiningPolicy, *, alone: bool, hands_over: bool = False) -> str:
     """Set the limits of this process, soft and hard. Returns what was set, in words.
 
     The memory that the process already uses does not count against the policy: a warm kernel has numpy and pandas
@@ -70,7 +71,7 @@ def apply(policy: Policy, *, alone: bool, hands_over: bool = False) -> str:
 
 
 @contextmanager
-def handing_over(policy: Policy) -> Iterator[None]:
+def handing_over(policy: ConfiningPolicy) -> Iterator[None]:
     """Raise the soft limit of open files while a descriptor is sent, then make the policy's limit final.
 
     Linux counts the descriptors in flight per user, and refuses to send (ETOOMANYREFS) when they exceed the sender's
@@ -96,7 +97,7 @@ def close_reserve() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(0, hard - RESERVED_FILES), hard))
 
 
-def tighten(inner: Policy, outer: Policy) -> None:
+def tighten(inner: ConfiningPolicy, outer: ConfiningPolicy) -> None:
     """Lower the limits of a process under ``outer`` to those of ``inner``.
 
     The limits include what the process used before its first cell, so they are lowered by the difference.

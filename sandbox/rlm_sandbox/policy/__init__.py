@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from rlm_sandbox.policy.files import policy_names as policy_names
     from rlm_sandbox.policy.layer_names import WALL_NAMES as WALL_NAMES
     from rlm_sandbox.policy.layer_names import WallName as WallName
-    from rlm_sandbox.policy.model import GIB as GIB
-    from rlm_sandbox.policy.model import KIB as KIB
-    from rlm_sandbox.policy.model import MIB as MIB
     from rlm_sandbox.policy.model import SEED_BLOCKED_NAMES as SEED_BLOCKED_NAMES
     from rlm_sandbox.policy.model import FilePolicy as FilePolicy
     from rlm_sandbox.policy.model import LanguagePolicy as LanguagePolicy
@@ -39,6 +36,9 @@ if TYPE_CHECKING:
     from rlm_sandbox.policy.pin import pinned as pinned
     from rlm_sandbox.policy.pin import unpin as unpin
     from rlm_sandbox.policy.pin import write_roots as write_roots
+    from rlm_sandbox.policy.sizes import GIB as GIB
+    from rlm_sandbox.policy.sizes import KIB as KIB
+    from rlm_sandbox.policy.sizes import MIB as MIB
 
 _NAMES = {
     "compare": ("WAYS_OUT", "admits", "is_stricter_or_equal", "loosened"),
@@ -47,12 +47,9 @@ _NAMES = {
     "layer_names": ("WALL_NAMES", "WallName"),
     "model": (
         "FilePolicy",
-        "GIB",
-        "KIB",
         "LanguagePolicy",
         "Limits",
         "LlmPolicy",
-        "MIB",
         "Policy",
         "SEED_BLOCKED_NAMES",
         "WallPolicy",
@@ -60,6 +57,7 @@ _NAMES = {
         "without_language_wall",
     ),
     "pin": ("PinnedPolicy", "digest_of", "pin_policy", "pinned", "unpin", "write_roots"),
+    "sizes": ("GIB", "KIB", "MIB"),
 }
 """What each module gives."""
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}

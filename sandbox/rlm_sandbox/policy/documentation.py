@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from rlm_sandbox.policy.model import GIB, KIB, MIB, Policy
+from rlm_sandbox.policy.model import Policy
+from rlm_sandbox.policy.sizes import GIB, KIB, MIB
 
 
 @dataclass(frozen=True)

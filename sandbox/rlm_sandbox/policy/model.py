@@ -17,12 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from rlm_sandbox.errors import PolicyLinkError
 from rlm_sandbox.policy.layer_names import WALL_NAMES, WallName
+from rlm_sandbox.policy.sizes import GIB, KIB, MIB
 from rlm_sandbox.policy.trusted_paths import link_below
 from rlm_sandbox.policy.urls import wrong_prefix
-
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
 
 SEED_BLOCKED_NAMES = ("compile", "eval", "exec", "globals", "input", "locals")
 """The builtins a session does not have unless its policy says otherwise."""

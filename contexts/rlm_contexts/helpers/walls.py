@@ -1,0 +1,51 @@
+"""What a helper process may do: a policy, but none of the schema's, which takes longer to import than most jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlm_sandbox.policy.layer_names import WallName
+from rlm_sandbox.policy.sizes import MIB
+
+__all__ = ["JobPolicy", "walls"]
+
+_THREADS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    metadata: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    memory_bytes: int
+    file_bytes: int
+    content_bytes: int = 100 * MIB
+    open_files: int = 256
+    threads: int = _THREADS
+    processes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Walls:
+    require: tuple[WallName, ...]
+    private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobPolicy:
+    """What `rlm_sandbox.os_wall` reads of a policy."""
+
+    limits: _Limits
+    network: bool
+    name: str = "helper-job"
+    files: _Files = field(default_factory=_Files)
+    walls: _Walls = _Walls(("no_new_privs", "rlimits", "landlock", "seccomp", "process_creation", "descriptors"))
+
+
+def walls(memory: int, file_bytes: int, *, network: bool) -> JobPolicy:
+    """What a job may do: read the files that it was given, compute, and answer."""
+    return JobPolicy(_Limits(memory, file_bytes), network)
