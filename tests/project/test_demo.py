@@ -115,8 +115,9 @@ QUESTIONS = [{"id": "q_000", "prompt": "Why?"}, {"id": "q_001", "prompt": "How?"
 async def test_canned_answers_go_to_the_queries_that_asked() -> None:
     """Each answer is keyed by the id of its query."""
     answers = await answer_all(QUESTIONS)
-    assert list(answers) == ["q_000", "q_001"]
-    assert all(text.startswith(NOTICE) for text in answers.values())
+    assert list(answers.given) == ["q_000", "q_001"]
+    assert all(text.startswith(NOTICE) for text in answers.given.values())
+    assert NOTICE in answers.told()
 
 
 @pytest.mark.anyio
@@ -125,11 +126,12 @@ async def test_a_configured_model_answers_in_their_place(endpoint: Any, isolatio
     endpoint.configure(isolation.config, retries=0)
     endpoint.reply = lambda asked: Reply("no", status=400) if asked.prompt == "How?" else Reply("Because.")
     answers = await answer_all(QUESTIONS)
-    assert answers["q_000"] == "Because."
-    assert "refuses this request" in answers["q_001"]["error"]
+    assert answers.given["q_000"] == "Because."
+    assert "refuses this request" in answers.given["q_001"]["error"]
     shown = io.StringIO()
-    show_answers(Console(file=shown, width=120), "because", 2)
-    assert "A configured model has answered." in shown.getvalue()
+    show_answers(Console(file=shown, width=120), "because", answers)
+    assert "The configured model has answered 1 of 2; the rest failed." in shown.getvalue()
+    assert (await answer_all(QUESTIONS[:1])).told() == "A configured model has answered."
 
 
 @pytest.mark.parametrize(

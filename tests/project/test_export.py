@@ -143,6 +143,21 @@ def test_a_replay_that_gives_the_same_says_so(command: Command, tmp_path: Path) 
     assert "replay-" not in command("sessions").stdout
 
 
+def test_a_folder_is_replayed_with_the_list_of_its_files(command: Command, tmp_path: Path) -> None:
+    """The list came with the folder, from no file; it comes with it again, and differs when the folder does."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a\n")
+    (folder / "b.txt").write_text("b\n")
+    command("load", "docs", str(folder), "--session", "folders")
+    command("run", "docs_files['line_count']", "--session", "folders")
+    notebook = tmp_path / "folders.ipynb"
+    command("export", "folders", str(notebook))
+    assert "2 texts, 1 cells, 0 differ" in command("replay", str(notebook)).stdout
+    (folder / "c.txt").write_text("c\n")
+    assert "text docs_files: differs" in command("replay", str(notebook), code=1).stdout
+
+
 def test_a_replay_shadows_texts_where_the_session_did(command: Command, tmp_path: Path) -> None:
     """A cell that takes the name of a text takes it again; the text is in the notebook, and in the replay."""
     (tmp_path / "app.log").write_text("one\ntwo\n")

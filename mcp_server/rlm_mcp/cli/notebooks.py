@@ -191,6 +191,8 @@ class _Replay:
 
     def load(self, context: RecordedContext) -> ReplayedText:
         """Load a text from the paths that it came from; what is not the same text is not kept."""
+        if not context.paths and self._held(context.name) == context.digest:
+            return ReplayedText(context.name, True)  # the list of a folder's files, which has come with the folder
         if not context.paths:
             return ReplayedText(context.name, False, f"it was not loaded from files ({context.origin})")
         paths = context.paths[0] if len(context.paths) == 1 else list(context.paths)
@@ -198,11 +200,14 @@ class _Replay:
             self._call("load_context", name=context.name, path=paths, content_type=context.type)
         except ToolFailed as error:
             return ReplayedText(context.name, False, str(error))
-        held = {text.name: text.digest for text in record_of(self._session, 1).contexts}
-        if held.get(context.name) == context.digest:
+        if self._held(context.name) == context.digest:
             return ReplayedText(context.name, True)
         self._call("unload", name=context.name)
         return ReplayedText(context.name, False, f"{', '.join(context.paths)} has changed since the export")
+
+    def _held(self, name: str) -> str | None:
+        """Return the digest of the text that the session has under a name."""
+        return next((text.digest for text in record_of(self._session, 1).contexts if text.name == name), None)
 
     def run(self, number: int, cell: CodeCell) -> Compared:
         """Run a cell, and give the queries that it asks the answers that they got then."""

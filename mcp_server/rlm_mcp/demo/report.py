@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlm_mcp.demo.agent import Agent
-from rlm_mcp.demo.answerer import NOTICE
+from rlm_mcp.demo.answerer import DemoAnswers
 from rlm_mcp.demo.corpus import Corpus
 from rlm_mcp.demo.memory import Footprint
 
@@ -37,6 +37,7 @@ class DemoTotals:
     connection_file: str
     root: Agent
     insights: Sequence[Insight]
+    answers: DemoAnswers
     start_seconds: float
     load_seconds: float
     work_seconds: float
@@ -59,11 +60,10 @@ def show_insight(console: Console, insight: Insight) -> None:
     console.print(Panel(body, title=insight.agent.name, title_align="left", border_style="cyan"))
 
 
-def show_answers(console: Console, printed: str, count: int) -> None:
+def show_answers(console: Console, printed: str, answers: DemoAnswers) -> None:
     """Show the root's last cell: every deferred value is its answer now."""
-    title = f"{count} deferred questions, answered through the values that asked them"
-    canned = f"The answers are canned and say so: {NOTICE}" if NOTICE in printed else "A configured model has answered."
-    note = Text(f"\n{canned}", style="dim")
+    title = f"{len(answers.given)} deferred questions, answered through the values that asked them"
+    note = Text(f"\n{answers.told()}", style="dim")
     console.print(Panel(Text(printed.strip()) + note, title=title, title_align="left", border_style="green"))
 
 
@@ -76,7 +76,8 @@ def show_outcome(console: Console, outcome: DemoTotals) -> None:
     for row in _rows(outcome):
         table.add_row(*row)
     console.print(table)
-    console.print(f"Tokens are estimated at {BYTES_A_TOKEN} bytes each. No model was called.", style="dim")
+    called = "" if outcome.answers.answered or outcome.answers.failed else " No model was called."
+    console.print(f"Tokens are estimated at {BYTES_A_TOKEN} bytes each.{called}", style="dim")
     console.print("The session lives on until it is idle for its policy's time. Open it with:")
     console.print(f"  jupyter console --existing {outcome.connection_file}", style="bold", soft_wrap=True)
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.demo.agent import Agent, DemoError, connected
-from rlm_mcp.demo.answerer import answer_all
+from rlm_mcp.demo.answerer import DemoAnswers, answer_all
 from rlm_mcp.demo.corpus import Corpus, standard_library, users_file
 from rlm_mcp.demo.memory import Footprint, footprint
 from rlm_mcp.demo.report import DemoTotals, Insight, show_answers, show_insight, show_outcome
@@ -102,7 +102,7 @@ async def _demonstrate(corpus: Corpus, console: Console) -> DemoTotals:
             work_seconds = time.perf_counter() - working
         for insight in insights:
             show_insight(console, insight)
-        await _answer(root, insights, tasks, console)
+        answers = await _answer(root, insights, tasks, console)
         status = await root.call("status")
         return DemoTotals(
             corpus=corpus,
@@ -110,6 +110,7 @@ async def _demonstrate(corpus: Corpus, console: Console) -> DemoTotals:
             connection_file=status["kernel"]["connection_file"],
             root=root,
             insights=insights,
+            answers=answers,
             start_seconds=start_seconds,
             load_seconds=load_seconds,
             work_seconds=work_seconds,
@@ -183,9 +184,11 @@ def _matches(found: JsonObject) -> str:
     return f"scan  {found['pattern']}  finds {count}"
 
 
-async def _answer(root: Agent, insights: list[Insight], tasks: tuple[Task, ...], console: Console) -> None:
+async def _answer(root: Agent, insights: list[Insight], tasks: tuple[Task, ...], console: Console) -> DemoAnswers:
     """Answer every pending question, then let the root read the answers through the deferred values."""
     pending = [query for insight in insights for query in insight.queries]
-    await root.call("answer_queries", answers=await answer_all(pending))
+    answers = await answer_all(pending)
+    await root.call("answer_queries", answers=answers.given)
     printed = await root.call("eval_code", code=report_code(tasks))
-    show_answers(console, printed["stdout"], len(pending))
+    show_answers(console, printed["stdout"], answers)
+    return answers
