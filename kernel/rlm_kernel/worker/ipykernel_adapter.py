@@ -148,6 +148,7 @@ class SandboxedKernel(IPythonKernel):
         """
         shell = self.shell
         shell._last_traceback, shell._last_traceback_during_displayhook = None, False
+        shell.by_person = self.walled and not self.session.bare
         self._forward_input(allow_stdin)
         self.hold(False)
         self.in_cell = True
@@ -212,7 +213,10 @@ class SandboxedKernel(IPythonKernel):
     def _reply(self, result: Any, user_expressions: dict[str, str]) -> JsonObject:
         shell = self.shell
         reply: JsonObject = {"execution_count": shell.execution_count - 1, "user_expressions": {}}
-        if result.success and not shell._last_traceback_during_displayhook:
+        if shell.leaves(result.error_in_exec):
+            reply["status"] = "ok"
+            shell.payload_manager.write_payload({"source": "ask_exit", "keepkernel": False})
+        elif result.success and not shell._last_traceback_during_displayhook:
             reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
         else:
             error = result.error_before_exec or result.error_in_exec

@@ -22,6 +22,7 @@ from rlm_contexts.view.variable import ContextVariable
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers
 from rlm_ipc.worker_protocol import Resolved, Start
 from rlm_ipc.worker_requests import HandedOut, Resolve
+from rlm_kernel.worker import displays
 from rlm_kernel.worker.queries import ANSWERS_NAME, REFUSED_NAME, CellQueries, Suspend, said_of
 from rlm_kernel.worker.self_answers import GivenWatch
 from rlm_kernel.worker.shell import GuardedShell
@@ -169,7 +170,8 @@ class WorkerSession:
 
     def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
         """Compile every cell under the policy from now on, in place of the one before."""
-        helpers = {**self.queries.helpers(), "display": self._display, "cite": self._cite}
+        helpers: dict[str, Any] = {**self.queries.helpers(), "display": displays.display, "cite": self._cite}
+        magics = shell.magics.table()
         planted: Namespace = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
             planted |= helpers
@@ -180,7 +182,9 @@ class WorkerSession:
                 sys.path.append(str(self.workspace))
             self.streams = streams
         else:
-            self.wall = LanguageWall(self.policy, helpers=helpers, overlay=self._overlay())
+            self.wall = LanguageWall(self.policy, helpers=helpers | magics, overlay=self._overlay())
+            if self.wall.modules is not None:
+                displays.plant(self.wall.modules)
             shell.raise_wall(self.wall, self.rebind)
             self.streams = (self.wall.safe_stream(streams[0]), self.wall.safe_stream(streams[1]))
         shell.user_ns.update(planted)
@@ -190,12 +194,6 @@ class WorkerSession:
         """Let the audit hook watch everything from now on, and only our own code change the wall."""
         if self.wall is not None:
             self.wall.close("rlm_kernel.worker")
-
-    def _display(self, *objects: Any, display_id: str | None = None) -> None:
-        """Show objects in their richest form, as in any notebook."""
-        from IPython.display import display
-
-        display(*objects, display_id=display_id)  # not `trusted`: it runs methods of the objects
 
     def _cite(self, name: str, lines: str | int) -> dict[str, str]:
         """Return some lines of a loaded context, as 12 or "12-15" from 0, with the hash of its text."""

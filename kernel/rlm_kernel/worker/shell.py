@@ -20,6 +20,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.compiler import XCachingCompiler
@@ -32,6 +33,9 @@ from rlm_ipc import processes
 from rlm_ipc.messages import JsonObject
 from rlm_kernel.worker.displayhook import QuickDisplayHook, QuickFormatter
 from rlm_kernel.worker.introspection.surroundings import SessionSurroundings
+from rlm_kernel.worker.magics.actions import Actions
+from rlm_kernel.worker.magics.rewriting import OFFERED, MagicRefused, rewritten
+from rlm_kernel.worker.magics.syntax import translated
 from rlm_kernel.worker.traceback import CELL_PREFIX, UNSAID, name_of, render, text_of
 from rlm_sandbox.namespaces import Namespace
 
@@ -84,11 +88,17 @@ class GuardedCompiler(XCachingCompiler):
         self.wall: LanguageWall | None = None
         self.prepared: dict[int, types.CodeType] = {}
         self.cell_name = f"{CELL_PREFIX}0>"
+        self.written = ""
+        """The text of the cell, if it has magics."""
 
     def get_code_name(self, raw_code: str, code: str, number: int) -> str:
         """The file name of a cell: its number, as the user sees it."""
         self.cell_name = f"{CELL_PREFIX}{number}>"
         return self.cell_name
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        """Keep the cell's lines for tracebacks, as they were written and not as its magics were translated."""
+        return str(super().cache(self.written or transformed_code, number, raw_code))
 
     def __call__(self, source: Any, filename: str, symbol: str, *args: Any, **options: Any) -> types.CodeType:
         """Compile as ``compile`` does; under a wall, return only code that the wall has checked."""
@@ -110,6 +120,8 @@ class GuardedShell(ZMQInteractiveShell):
 
     wall: LanguageWall | None = None
     _rebind: Callable[[Namespace], None] = staticmethod(_nothing_to_bind)
+    by_person = False
+    """Whether the cell that runs came from a front end."""
     refused_cells = 0
     """How many cells the compiler has refused under the policy."""
     displayhook_class = Type(QuickDisplayHook)
@@ -154,12 +166,14 @@ class GuardedShell(ZMQInteractiveShell):
     # -- text → syntax tree → code object → run
 
     def transform_cell(self, raw_cell: str) -> str:
-        """Return the cell's text, dedented, without translating magics, ``!`` or ``?``."""
+        """Return the cell's text, dedented, its magics, ``!`` and ``?`` as calls that `transform_ast` replaces."""
         if self.wall is None:
             return str(super().transform_cell(raw_cell))
-        # IPython's own pass would turn ``!ls`` into a call of `get_ipython`, and import what its hooks need.
         text = inspect.cleandoc("\n" + raw_cell) if raw_cell[:1].isspace() else raw_cell
-        return text if text.endswith("\n") else text + "\n"
+        text = text if text.endswith("\n") else text + "\n"
+        python = translated(text)
+        self.compile.written = text if python != text else ""
+        return python
 
     def transform_ast(self, node: ast.Module) -> ast.Module:
         """Compile the whole cell before any of it runs; `CellRefused` if the policy refuses a part of it."""
@@ -169,8 +183,10 @@ class GuardedShell(ZMQInteractiveShell):
             os._exit(processes.EXIT_TAMPERED)  # a wall that stands in name only is worse than none
         self.wall.begin_cell()
         self.compile.prepared.clear()
+        self.magics.forget()
         name = self.compile.cell_name
         try:
+            node = rewritten(node)
             for statement, mode in _units(node):
                 wrapped = ast.Interactive([statement]) if mode == "single" else ast.Module([statement], [])
                 self.compile.prepared[id(statement)] = self.wall.compile(
@@ -179,8 +195,8 @@ class GuardedShell(ZMQInteractiveShell):
         except RecursionError:
             raise CellRefused("the cell is nested too deeply; split it into smaller statements") from None
         except SyntaxError as error:
-            refused = _refused(error)
-            self.refused_cells += isinstance(refused, CellRefused)
+            refused = _refused(error, name)
+            self.refused_cells += isinstance(refused, CellRefused) and not isinstance(error, MagicRefused)
             raise refused from None
         return node
 
@@ -232,7 +248,12 @@ class GuardedShell(ZMQInteractiveShell):
         """What completion and inspection may look at."""
         assert self.wall is not None
         hidden = (*HIDDEN_NAMES, *(name for name in self.user_ns_hidden if name.startswith("_")))
-        return SessionSurroundings(self.wall, self.user_ns, hidden, ())
+        return SessionSurroundings(self.wall, self.user_ns, hidden, OFFERED)
+
+    @cached_property
+    def magics(self) -> Actions:
+        """What magics do when their cell runs."""
+        return Actions(self.user_ns, self.user_ns_hidden, lambda: self.surroundings.scope)
 
     # -- errors
 
@@ -243,8 +264,14 @@ class GuardedShell(ZMQInteractiveShell):
             return
         _, error, _ = exc_tuple or sys.exc_info()
         assert error is not None
+        if self.leaves(error):
+            return
         shown = showable(error)
         self._showtraceback(type(shown), shown, render(error))
+
+    def leaves(self, error: BaseException | None) -> bool:
+        """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""
+        return self.by_person and type(error) is SystemExit and error.code is None
 
     def _format_exception_for_storage(self, exception: BaseException, *args: Any, **options: Any) -> JsonObject:
         """What IPython keeps of an error for ``%tb``. Under the wall the error is not evaluated a second time."""
@@ -281,6 +308,6 @@ def _units(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:
         yield last, "single" if isinstance(last, ast.Expr) else "exec"
 
 
-def _refused(error: SyntaxError) -> SyntaxError:
+def _refused(error: SyntaxError, cell: str) -> SyntaxError:
     kind = CellSyntaxError if type(error) is SyntaxError else CellRefused
-    return kind(error.msg, (error.filename, error.lineno, error.offset, error.text))
+    return kind(error.msg, (cell, error.lineno, error.offset, error.text))

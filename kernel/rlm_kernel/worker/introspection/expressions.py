@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rlm_kernel.worker import parsing
 from rlm_kernel.worker.introspection import known
 from rlm_kernel.worker.introspection.known import Known
 from rlm_kernel.worker.introspection.static import MISSING, entry, is_module, module_names
@@ -137,8 +138,8 @@ class Scope:
 def _parsed(expression: str) -> ast.AST:
     """The tree of an expression; an empty one for what is none."""
     try:
-        return ast.parse(expression.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return parsing.expression(expression)
+    except parsing.NOT_PYTHON:
         return ast.Pass()
 
 
@@ -147,7 +148,7 @@ def _constant(key: ast.AST) -> Any:
         return slice(None)
     try:
         return ast.literal_eval(key)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+    except (*parsing.NOT_PYTHON, TypeError):
         return MISSING
 
 
@@ -174,8 +175,8 @@ def _tree(code: str, position: int) -> tuple[ast.Module | None, int]:
     lines[line - 1] = current[: len(current) - len(current.lstrip())] + "pass"
     for text in ("\n".join(lines), "\n".join(lines[:line])):
         try:
-            return ast.parse(text), line
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return parsing.module(text), line
+        except parsing.NOT_PYTHON:
             continue
     return None, line
 

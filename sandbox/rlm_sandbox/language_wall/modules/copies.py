@@ -55,6 +55,8 @@ class ModuleSet:
         self.imports = frozenset(imports) | _ALWAYS
         self._star = "*" in self.imports
         self._copies: dict[str, types.ModuleType] = {}
+        self.planted: set[str] = set()
+        """Modules that are admitted whatever the allow-list says."""
         self._sources: dict[str, types.ModuleType] = {}
         self._never_given: set[int] = set()
         self._recompiled = {id(original): made for original, made in _originals(recompiled)}
@@ -64,7 +66,7 @@ class ModuleSet:
 
     def admits(self, name: str) -> bool:
         """Whether the allow-list admits a module: named itself, or a public submodule of a named package."""
-        if name in self.imports:
+        if name in self.imports or name in self.planted:
             return True
         parts = name.split(".")
         if any(part.startswith("_") for part in parts):
@@ -78,7 +80,17 @@ class ModuleSet:
 
     def leads_to(self, name: str) -> bool:
         """Whether a package is importable only as the way to an admitted submodule."""
-        return any(module.startswith(f"{name}.") for module in self.imports)
+        return any(module.startswith(f"{name}.") for module in (*self.imports, *self.planted))
+
+    def plant(self, name: str, values: Mapping[str, Any]) -> None:
+        """Admit a module that is made of ``values`` alone, in a package that has nothing else to give."""
+        package, _, leaf = name.rpartition(".")
+        for full, held in ((package, {}), (name, values)):
+            module = self._copies[full] = types.ModuleType(full)
+            module.__dict__.update(held, __all__=list(held))
+            add_module(module)
+        self.planted.add(name)
+        self._copies[package].__dict__.update({leaf: self._copies[name]}, __all__=[leaf])
 
     def give_builtins(self, builtins: Namespace) -> None:
         """Fill the copy of ``builtins``, when admitted, with those of the wall in force."""
