@@ -8,6 +8,7 @@ from typing import Any
 from rlm_ipc.kernel_reports import GivenAnswers
 from rlm_ipc.worker_protocol import CellDone, CellStatus, RefusedAttempts
 from rlm_kernel.worker.cell_runner import CellRunner
+from rlm_sandbox.language_wall.audit_hook import refusals
 
 
 class FakeProcess:
@@ -51,13 +52,16 @@ async def _cell(process: FakeProcess) -> dict[str, Any]:
 
 
 def test_the_report_tells_what_a_cell_has_changed() -> None:
-    """It leaves in one write with what came before it, and an interrupt that came too late is forgotten."""
+    """It leaves in one write with what came before it, and an interrupt that came too late is forgotten.
+
+    What was refused counts from the start of the process, which other tests may have used before.
+    """
     process: Any = FakeProcess()
     CellRunner(process).run(_cell(process))
     [done] = process.sent
     assert (done.reply.status, done.reply.execution_count) == (CellStatus.OK, 7)
     assert (done.defined, done.shadowed, done.returned) == (("made",), (), ("log",))
-    assert (done.refused, done.given) == (RefusedAttempts(0, 1), GivenAnswers(["yes"]))
+    assert (done.refused, done.given) == (RefusedAttempts(refusals(), 1), GivenAnswers(["yes"]))
     assert (process.held, process.kernel.interrupted) == ([True, False], False)
 
 
@@ -68,4 +72,4 @@ def test_a_rehearsal_takes_nothing_from_the_next_report() -> None:
     runner.run(_cell(process), rehearsed=True)
     runner.run(_cell(process))
     _, done = process.sent
-    assert (done.returned, done.refused, done.given) == (("log",), RefusedAttempts(0, 2), GivenAnswers(["yes"]))
+    assert (done.returned, done.refused, done.given) == (("log",), RefusedAttempts(refusals(), 2), GivenAnswers(["yes"]))
