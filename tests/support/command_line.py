@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
+import importlib
 import json
 import os
 import signal
@@ -26,6 +28,16 @@ import preloaded
 
 if __name__ == "__main__":
     del sys.path[0]
+
+_IMPORTED_LATE = (
+    "pydantic.types",
+    "rich._emoji_codes",
+    "rich.markdown",
+    "rlm_mcp.formats.notebook",
+    "rlm_sandbox.policy.files",
+    "typer._adapters",
+)
+"""What many commands import when they need it."""
 
 SECONDS = 120.0
 """How long a command may take, in which processes may have to start."""
@@ -155,12 +167,17 @@ def main(control: socket.socket, folder: str, owner: str) -> int:
 
     program()
     TypeAdapter(str)  # typer makes one of each argument
+    for name in _IMPORTED_LATE:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a command would have the system copy every page of this process
     arguments = _forked(control)
     if arguments is None:
         return 0
     sys.argv = arguments
     preloaded.install(folder, int(owner))
-    return command()
+    preloaded.run(command)
+    raise AssertionError("a command does not come back")
 
 
 if __name__ == "__main__":

@@ -204,8 +204,11 @@ def _show(argv: list[str], env: dict[str, str]) -> None:
         libc.prctl(_PR_SET_MM, option, ctypes.c_ulong(start + len(text)), 0, 0)
 
 
-def _run(main: Callable[[], Any]) -> None:
-    """Run a program in a fork, and end as the interpreter would."""
+def run(main: Callable[[], Any]) -> None:
+    """Run a program in a fork, and end as the interpreter would, except that it takes nothing apart.
+
+    That would have the system copy the pages of all modules, in a process that is about to leave them.
+    """
     code: Any = 1
     try:
         code = main() or 0
@@ -215,7 +218,9 @@ def _run(main: Callable[[], Any]) -> None:
         sys.excepthook(*sys.exc_info())
     finally:
         import atexit
+        import threading
 
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
         atexit._run_exitfuncs()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -239,7 +244,7 @@ def _daemon(order: dict[str, Any], descriptors: list[int], folder: str, owner: i
 
     _become(order, descriptors)
     install(folder, owner)
-    _run(main)
+    run(main)
 
 
 # --- the supervisor and its zygote ------------------------------------------------------------------
@@ -277,7 +282,7 @@ def _supervisor(order: dict[str, Any], descriptors: list[int], folder: str, owne
 
     supervisor._launch = launch
     discovery.detach = lambda: None  # it is
-    _run(main)
+    run(main)
 
 
 def _template(descriptors: list[int]) -> socket.socket:
@@ -302,7 +307,7 @@ def _template(descriptors: list[int]) -> socket.socket:
     _become(order, wanted)
     zygote = importlib.import_module("rlm_kernel.worker.zygote")
     sys.modules["__main__"] = zygote
-    _run(zygote.main)
+    run(zygote.main)
     raise AssertionError("a zygote does not come back")
 
 

@@ -72,4 +72,8 @@ def test_a_rehearsal_takes_nothing_from_the_next_report() -> None:
     runner.run(_cell(process), rehearsed=True)
     runner.run(_cell(process))
     _, done = process.sent
-    assert (done.returned, done.refused, done.given) == (("log",), RefusedAttempts(refusals(), 2), GivenAnswers(["yes"]))
+    assert (done.returned, done.refused, done.given) == (
+        ("log",),
+        RefusedAttempts(refusals(), 2),
+        GivenAnswers(["yes"]),
+    )
