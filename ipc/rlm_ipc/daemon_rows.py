@@ -165,6 +165,7 @@ class AnswerUse:
     model: str
     input_tokens: int
     output_tokens: int
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from rlm_ipc.messages import JsonObject
@@ -13,6 +14,8 @@ PICTURES = ("image/png", "image/jpeg", "image/gif")
 RICH = ("text/html", *PICTURES)
 MOST_KEPT_CHARS = 512 << 10
 """Characters of a cell's pictures and HTML that the journal keeps."""
+_STYLE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
+"""What would move a terminal's cursor or colour its text."""
 
 
 def kept(displays: Iterable[JsonObject]) -> list[dict[str, str]]:
@@ -33,3 +36,9 @@ def kept(displays: Iterable[JsonObject]) -> list[dict[str, str]]:
 def printable(text: str, keep: str = "\n\t") -> str:
     """Escape what a terminal would obey, but for the characters ``keep``: what code and models write is hostile."""
     return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
+
+
+def unstyled(text: str) -> str:
+    """Return a text as a terminal would leave it: no colours, and of a line that was written over its last state."""
+    lines = _STYLE.sub("", text).split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -15,6 +15,7 @@ __all__ = [
     "RecordedContext",
     "RecordedQuery",
     "RecordedTurn",
+    "RecordedVariable",
     "SessionRecord",
 ]
 
@@ -32,6 +33,8 @@ class RecordedQuery:
     seconds: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: float = 0.0
+    recursive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,20 @@ class RecordedCell:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedVariable:
+    """A variable as its kernel described it."""
+
+    name: str
+    type: str
+    preview: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """A turn of a model that works in the session by itself; ``said`` are the messages since its turn before."""
+    """A turn of a model that works in the session by itself; ``said`` are the messages since its turn before.
+
+    ``variables`` are those of the session after it; no other turn of any session has its ``number``.
+    """
 
     model: str
     said: tuple[SaidMessage, ...]
@@ -73,6 +88,11 @@ class RecordedTurn:
     final: str | None
     started_at: float
     ended_at: float
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    variables: tuple[RecordedVariable, ...] = ()
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class QueryList:
 
 @dataclass(frozen=True, slots=True)
 class KeepTurn(Request["TurnKept"]):
-    """Write down a turn of the model that works in a session; times in epoch seconds."""
+    """Write down a turn of the model that works in a session; times in epoch seconds, ``cost`` in US dollars."""
 
     session: str
     model: str
@@ -132,6 +132,7 @@ class KeepTurn(Request["TurnKept"]):
     started_at: float
     ended_at: float
     answers: tuple[AnswerUse, ...] = ()
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

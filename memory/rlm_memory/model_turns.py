@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
 from rlm_memory import limits
 from rlm_memory.schema import turns as table
 from rlm_memory.store import Store
 
-__all__ = ["LONGEST_TEXT", "MOST_BYTES", "MOST_BYTES_IN_ALL", "MOST_ROWS", "TurnRow", "append", "of_session"]
+__all__ = ["LONGEST_TEXT", "MOST_BYTES", "MOST_BYTES_IN_ALL", "MOST_ROWS", "TurnRow", "append", "latest", "of_session"]
 
 LONGEST_TEXT = 65_536
 """Characters kept of each text."""
@@ -26,7 +27,10 @@ MOST_BYTES_IN_ALL = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """One turn. ``said`` are the messages since the turn before, times are epoch seconds."""
+    """One turn. ``said`` are the messages since the turn before, times are epoch seconds, ``cost`` is in US dollars.
+
+    ``variables`` are those of the session after it. ``number`` is 0 until the turn has a row.
+    """
 
     session: int
     model: str
@@ -37,6 +41,9 @@ class TurnRow:
     output_tokens: int
     started_at: float
     ended_at: float
+    cost: float = 0.0
+    variables: tuple[Mapping[str, str], ...] = ()
+    number: int = 0
 
 
 def append(store: Store, row: TurnRow) -> None:
@@ -44,9 +51,10 @@ def append(store: Store, row: TurnRow) -> None:
     said = [{key: limits.storable(text, LONGEST_TEXT) for key, text in message.items()} for message in row.said]
     reply = limits.storable(row.reply, LONGEST_TEXT)
     final = None if row.final is None else limits.storable(row.final, LONGEST_TEXT)
-    size = len(json.dumps(said)) + len(reply.encode()) + len((final or "").encode())
+    size = len(json.dumps([said, list(row.variables)])) + len(reply.encode()) + len((final or "").encode())
     with store.transaction() as connection:
         values = {**asdict(row), "said": said, "reply": reply, "final": final, "size": size}
+        del values["number"]
         connection.execute(insert(table).values(**values))
         limits.trim(store, table, size=MOST_BYTES, rows=MOST_ROWS, session=row.session)
         limits.trim_all(store, table, size=MOST_BYTES_IN_ALL)
@@ -54,8 +62,20 @@ def append(store: Store, row: TurnRow) -> None:
 
 def of_session(store: Store, session: int) -> list[TurnRow]:
     """List the session's turns, the oldest first."""
-    columns = [column for column in table.columns if column.name not in {"number", "size"}]
+    columns = [column for column in table.columns if column.name != "size"]
     statement = select(*columns).where(table.c.session == session).order_by(table.c.number)
     with store.transaction() as connection:
         rows = [dict(row) for row in connection.execute(statement).mappings()]
-    return [TurnRow(**{**row, "said": tuple(row["said"])}) for row in rows]
+    return [_row(row) for row in rows]
+
+
+def latest(store: Store) -> dict[int, int]:
+    """Map each session in which a model has worked to the number of its latest turn."""
+    statement = select(table.c.session, func.max(table.c.number).label("latest")).group_by(table.c.session)
+    with store.transaction() as connection:
+        return {row.session: row.latest for row in connection.execute(statement)}
+
+
+def _row(values: Mapping[str, Any]) -> TurnRow:
+    lists = {"said": tuple(values["said"]), "variables": tuple(values["variables"] or ())}
+    return TurnRow(**{**values, **lists, "cost": values["cost"] or 0.0})

@@ -4,6 +4,8 @@
             ──▶ failed       the answerer said that it cannot; a later answer is still taken
             ──▶ cancelled    the cell that asked was lost
 
+A query belongs to the session that asked it; `inherited_queries` says which rows of a fork are another session's.
+
 Ids are never given out twice under one name of a session. The kernel numbers the queries of its code itself (``q_000``,
 ``q_001`` …) from a base that it is given at its start; `next_in_code` is that base. Queries that are asked
 without code are numbered here (``q_t000`` …), so that the two never meet while a cell runs.
@@ -17,9 +19,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, exists, func, insert, select, update
 
 from rlm_memory.errors import InvalidTransition, UnknownQuery
+from rlm_memory.schema import inherited_queries as inherited
 from rlm_memory.schema import queries as table
 from rlm_memory.schema import query_details as details
 from rlm_memory.sessions import name_of
@@ -35,7 +38,6 @@ __all__ = [
     "Resolved",
     "ask",
     "cancel_pending",
-    "continue_from",
     "forget",
     "get",
     "next_in_code",
@@ -106,19 +108,22 @@ class QueryRow:
     recursive: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: float = 0.0
 
 
 _IN_ROW = tuple(table.c.keys())
-_IN_DETAILS = ("mode", "form", "answered_by", "recursive", "input_tokens", "output_tokens", "asked_by", "number")
+_USED = ("input_tokens", "output_tokens", "cost")
+_IN_DETAILS = ("mode", "form", "answered_by", "recursive", *_USED, "asked_by", "number")
 _WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
     details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
 )
 # Statements of every question and answer stand here: to build one takes longer than to execute it.
 _OF_SESSION = _WHOLE.where(table.c.session == bindparam("of")).order_by(table.c.ordinal, table.c.id)
-_PENDING = _OF_SESSION.where(table.c.state == QueryState.PENDING.value)
+_OWN = ~exists().where(inherited.c.session == table.c.session, inherited.c.query == table.c.id)
+_PENDING = _OF_SESSION.where(table.c.state == QueryState.PENDING.value, _OWN)
 _PENDING_IDS = (
     select(table.c.id)
-    .where(table.c.session == bindparam("of"), table.c.state == QueryState.PENDING.value)
+    .where(table.c.session == bindparam("of"), table.c.state == QueryState.PENDING.value, _OWN)
     .order_by(table.c.ordinal, table.c.id)
 )
 _ONE = _WHOLE.where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
@@ -151,11 +156,6 @@ _SPEND = (
 def next_in_code(store: Store, name: str) -> int:
     """Return the number of the next query that code of a session of that name may ask."""
     return store.peek_count(f"query {name}")
-
-
-def continue_from(store: Store, session: int, parent: int) -> None:
-    """Never number a query of the session's code as one that ``parent`` has asked: a fork holds its placeholders."""
-    store.raise_count(f"query {name_of(store, session)}", next_in_code(store, name_of(store, parent)))
 
 
 def ask(
@@ -237,7 +237,8 @@ def forget(store: Store, session: int, ids: Iterable[str]) -> None:
     if gone := list(ids):
         with store.transaction() as connection:
             connection.execute(delete(table).where(table.c.session == session, table.c.id.in_(gone)))
-            connection.execute(delete(details).where(details.c.session == session, details.c.query.in_(gone)))
+            for more in (details, inherited):
+                connection.execute(delete(more).where(more.c.session == session, more.c.query.in_(gone)))
 
 
 def unknown(store: Store, session: int, asked: Iterable[NewQuery]) -> list[str]:
@@ -318,12 +319,12 @@ def of_session(store: Store, session: int, *states: QueryState) -> list[QueryRow
 
 
 def pending(store: Store, session: int) -> list[QueryRow]:
-    """List the session's pending queries, in the order they were asked."""
+    """List the pending queries that the session has asked itself, in the order they were asked."""
     return _rows(store, session, _PENDING)
 
 
 def pending_ids(store: Store, session: int) -> list[str]:
-    """List the ids of the session's pending queries, in the order they were asked."""
+    """List the ids of the pending queries that the session has asked itself, in the order they were asked."""
     with store.transaction() as connection:
         return list(connection.execute(_PENDING_IDS, {"of": session}).scalars())
 
@@ -394,6 +395,6 @@ def _row(values: dict[str, object]) -> QueryRow:
     values["mode"] = values["mode"] or "deferred"
     values["recursive"] = bool(values["recursive"])
     values["asked_by"] = Asker(str(values["asked_by"]))
-    for name in ("input_tokens", "output_tokens"):
+    for name in _USED:
         values[name] = values[name] or 0
     return QueryRow(**values)  # type: ignore[arg-type]  # the columns are the fields

@@ -22,6 +22,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -181,6 +182,17 @@ query_details = Table(
     Column("number", Integer),
 )
 
+inherited_queries = Table(
+    "inherited_queries",
+    metadata,
+    # A query that a forked session holds and another one has asked, whose key is ``asked_in``. It is the other's to
+    # have answered while that lives, so it is not a foreign key: at its end a fork takes the query over.
+    _session_key(primary=True),
+    Column("query", Text, primary_key=True),
+    Column("asked_in", Integer, nullable=False),
+    Index("inherited_queries_by_asker", "asked_in", "query"),
+)
+
 budgets = Table(
     "budgets",
     metadata,
@@ -273,7 +285,28 @@ turns = Table(
     Column("ended_at", Float, nullable=False),
     # What the row counts against the bounds: bytes of what was said on both sides.
     Column("size", Integer, nullable=False),
+    # In US dollars; empty in rows of earlier versions, as are the variables of the session after the turn.
+    Column("cost", Float),
+    Column("variables", JSON),
     Index("turns_by_session", "session", "number", "size"),
+    sqlite_autoincrement=True,
+)
+
+ended_runs = Table(
+    "ended_runs",
+    metadata,
+    # A session that has ended and in which a model worked: its record outlives it. No foreign keys, therefore.
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("session", Integer, nullable=False, unique=True),
+    # The key of the session that it was forked from.
+    Column("parent", Integer),
+    Column("ended_at", Float, nullable=False),
+    # The runs in one line each, as JSON; and the whole record, as compressed JSON.
+    Column("lines", JSON, nullable=False),
+    Column("record", LargeBinary, nullable=False),
+    # What the row counts against the bound: bytes of the record.
+    Column("size", Integer, nullable=False),
+    Index("ended_runs_by_parent", "parent"),
     sqlite_autoincrement=True,
 )
 
@@ -293,9 +326,11 @@ __all__ = [
     "budgets",
     "contexts",
     "counters",
+    "ended_runs",
     "endings",
     "grants",
     "handles",
+    "inherited_queries",
     "journal",
     "known_answers",
     "metadata",

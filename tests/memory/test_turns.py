@@ -1,5 +1,7 @@
 """Turns of models that work in sessions: kept as they were told, in bounds."""
 
+from dataclasses import replace
+
 from rlm_memory import model_turns as turns
 from rlm_memory import sessions
 from rlm_memory.model_turns import LONGEST_TEXT, MOST_BYTES, TurnRow
@@ -27,7 +29,7 @@ def test_turns_come_back_in_their_order_by_session(store: Store) -> None:
     rows = [_turn(A, "one"), _turn(B, "other"), _turn(A, "two", 2.0)]
     for row in rows:
         turns.append(store, row)
-    assert turns.of_session(store, A) == [rows[0], rows[2]]
+    assert turns.of_session(store, A) == [replace(rows[0], number=1), replace(rows[2], number=3)]
     assert turns.of_session(store, NOBODY) == []
 
 

@@ -254,7 +254,8 @@ class Loop:
             text = await until_fitting(ask, query.prompt, query.schema, SCHEMA_ATTEMPTS)
         given = sum(reply.usage.input_tokens for reply in replies)
         made = sum(reply.usage.output_tokens for reply in replies)
-        return ModelAnswer(query, text, None, given, made, model=replies[-1].model)
+        paid = sum(reply.usage.cost for reply in replies)
+        return ModelAnswer(query, text, None, given, made, model=replies[-1].model, cost=paid)
 
     async def _child(self, query: WaitingQuery) -> ModelAnswer:
         """Have a child answer, in a fork of the session."""
@@ -272,7 +273,9 @@ class Loop:
         self.children.append(solution)
         given = sum(turn.reply.usage.input_tokens for turn in solution.turns)
         made = sum(turn.reply.usage.output_tokens for turn in solution.turns)
-        return ModelAnswer(query, solution.answer, None, given, made, model=solution.model)
+        answers = [answer for turn in solution.turns for outcome in turn.outcomes for answer in outcome.answers]
+        paid = sum(turn.reply.usage.cost for turn in solution.turns) + sum(answer.cost for answer in answers)
+        return ModelAnswer(query, solution.answer, None, given, made, model=solution.model, cost=paid)
 
     def _solution(self, question: str, answer: str, status: Status) -> Solution:
         model = self.turns[-1].reply.model if self.turns else self._names[0] or ""

@@ -12,6 +12,7 @@ __all__ = [
     "first_message",
     "output_of",
     "outputs",
+    "question_in",
     "system_prompt",
     "task_of_child",
 ]
@@ -58,6 +59,7 @@ _RECURSION = """\
 - rlm_query(prompt) gives a part of the task to a model with a session of its own, a copy of this one, which works in \
 turns as you do; returns its answer. rlm_query_batched(prompts) does several at once. For parts that need several steps.
 """
+_NOTHING_YET = ". Nothing has been run yet: look at the data first."
 _SHOWN_TASK = 4000
 TASK = "task, a loaded text: task['content'] is your whole task"
 COPIES = "copies of all variables of the session that asks"
@@ -75,7 +77,13 @@ def system_prompt(variables: list[str], *, recursion: bool, chars: int) -> str:
 
 def first_message(question: str, turns: int) -> str:
     """Return the question, as the message that opens the first turn."""
-    return f"{question}\n\nTurn 1 of {turns}. Nothing has been run yet: look at the data first."
+    return f"{question}\n\nTurn 1 of {turns}{_NOTHING_YET}"
+
+
+def question_in(message: str) -> str:
+    """Return the question that `first_message` has put into a message."""
+    question, turn, rest = message.rpartition("\n\nTurn 1 of ")
+    return question if turn and rest.endswith(_NOTHING_YET) else message
 
 
 def task_of_child(prompt: str) -> str:

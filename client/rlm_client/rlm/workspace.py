@@ -35,6 +35,7 @@ class ModelAnswer:
     output_tokens: int = 0
     seconds: float = 0.0
     model: str = ""
+    cost: float = 0.0
 
 
 Answering = Callable[[Sequence[WaitingQuery]], Awaitable[list[ModelAnswer]]]
@@ -67,9 +68,10 @@ class ModelTurn:
             started_at=self.began,
             ended_at=self.began + self.seconds,
             answers=tuple(
-                AnswerUse(answer.query.id, answer.model, answer.input_tokens, answer.output_tokens)
+                AnswerUse(answer.query.id, answer.model, answer.input_tokens, answer.output_tokens, answer.cost)
                 for answer in answers
             ),
+            cost=self.reply.usage.cost,
         )
 
 

@@ -55,7 +55,7 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
         case ListQueries():
             caller.accept(request, QueryList(service.queries.list_pending(request.session)))
         case KeepTurn():
-            caller.accept(request, service.note_turn(request))
+            caller.accept(request, await service.note_turn(request))
         case SaveSession():
             path = Path(request.file) if request.file else None
             caller.accept(request, await service.save_session(request.session, path, embed=request.embed))

@@ -119,6 +119,7 @@ class SavedQuery(_Part):
     recursive: bool = False
     input_tokens: int = Field(0, ge=0)
     output_tokens: int = Field(0, ge=0)
+    cost: float = Field(0.0, ge=0.0)
 
 
 class SavedCell(_Part):
@@ -152,6 +153,7 @@ class SavedTurn(_Part):
     output_tokens: int
     started_at: float
     ended_at: float
+    cost: float = Field(0.0, ge=0.0)
 
 
 class Missing(_Part):

@@ -13,7 +13,7 @@ from rlm_mcp.service.sessions.expiry import rests_until
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer, moment
-from rlm_memory import contexts, queries, sessions
+from rlm_memory import contexts, inherited_queries, queries, sessions
 from rlm_memory.frames import rows
 from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
@@ -130,6 +130,7 @@ class SessionControl:
             rows.note(self._store, row.key, "rollback", "client", self._clock(), undone=len(done.undone))
         among = done.queries
         cancelled = queries.cancel_pending(self._store, session.key, self._clock(), among=among) if among else []
+        inherited_queries.pass_on(self._store, session.key, cancelled)
         fields: JsonObject = {
             "session": session.id,
             "undone": done.undone,

@@ -7,13 +7,12 @@ says is bounded here before it goes further.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, SessionLine
-from rlm_ipc.displays import MOST_KEPT_CHARS
+from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
@@ -49,8 +48,6 @@ _LONGEST_TEXT = 4000
 _LONGEST_LIVE = 20_000
 """Characters shown of what a running cell has printed: the last ones."""
 _LONGEST_WORD = 200
-_TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
-"""What would move a terminal's cursor or colour its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ class Overview:
             past=tuple(PastLine(end.id, end.how.value, end.at) for end in endings),
             asked=tuple(_asked(*one) for one in itertools.islice(asked, _MOST_QUERIES)),
             frames=tuple(
-                FrameLine(row.id, row.parent, _plain(row.goal), row.status, row.session, row.started) for row in goals
+                FrameLine(row.id, row.parent, unstyled(row.goal), row.status, row.session, row.started) for row in goals
             ),
         )
 
@@ -299,7 +296,7 @@ def _about(session: Session, kernel: KernelInfo | None) -> JsonObject:
         "cell_seconds": limits.cell_seconds,
         "idle_seconds": limits.idle_seconds,
         "can_undo": kernel.undoable if kernel is not None else [],
-        "latest": [_plain(code) for code in kernel.latest] if kernel is not None else [],
+        "latest": [unstyled(code) for code in kernel.latest] if kernel is not None else [],
         "attachments": len(kernel.attachments) if kernel is not None else 0,
         "connection_file": kernel.connection_file if kernel is not None else None,
         "refused": plain(kernel.refused) if kernel is not None else None,
@@ -342,24 +339,18 @@ def _text(row: contexts.ContextRow, shadowed: bool) -> VariableLine:
 
 def _variable(found: VariableRow) -> VariableLine:
     name, kind = found.name[:_LONGEST_WORD], found.type[:_LONGEST_WORD]
-    preview = _plain(found.preview)[:_LONGEST_WORD]
+    preview = unstyled(found.preview)[:_LONGEST_WORD]
     return VariableLine(name, kind, found.size, found.line_count, preview, text=False)
 
 
 def _cut(text: str) -> str:
     """The beginning of a text, without what a terminal would obey."""
-    plain = _plain(text[: 2 * _LONGEST_TEXT])
-    if len(plain) <= _LONGEST_TEXT:
-        return plain
-    return f"{plain[:_LONGEST_TEXT]}\n…[cut here; the export has more]"
+    whole = unstyled(text[: 2 * _LONGEST_TEXT])
+    if len(whole) <= _LONGEST_TEXT:
+        return whole
+    return f"{whole[:_LONGEST_TEXT]}\n…[cut here; the export has more]"
 
 
 def _tail(text: str) -> str:
-    plain = _plain(text[-2 * _LONGEST_LIVE :])
-    return plain if len(plain) <= _LONGEST_LIVE else f"…[earlier output]\n{plain[-_LONGEST_LIVE:]}"
-
-
-def _plain(text: str) -> str:
-    """A text as a terminal would leave it: no colours, and of a line that was written over its last state."""
-    lines = _TERMINAL.sub("", text).split("\n")
-    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+    whole = unstyled(text[-2 * _LONGEST_LIVE :])
+    return whole if len(whole) <= _LONGEST_LIVE else f"…[earlier output]\n{whole[-_LONGEST_LIVE:]}"

@@ -19,6 +19,7 @@ from rlm_client.rlm.budget import Budget, RunLimits
 from rlm_client.rlm.loop import Loop
 from rlm_client.rlm.workspace import Answering, CodeOutcome, ModelTurn
 from rlm_ipc.errors import KernelError, UnknownVariable
+from rlm_ipc.session_requests import KeepTurn, TurnKept
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.contexts.contexts import Contexts
@@ -29,7 +30,6 @@ from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.queries.answering import GivenAnswer, QueryService, waiting
 from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.sessions.budgets import Budgets, Payer
-from rlm_mcp.service.sessions.record import keep_turn
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import queries
@@ -75,6 +75,9 @@ class Service(Protocol):
 
     async def fork(self, parent: Session, name: str | None, policy: str | None) -> ToolAnswer:
         """Make a session that begins with every variable of ``parent``."""
+
+    async def note_turn(self, turn: KeepTurn) -> TurnKept:
+        """Write a turn down."""
 
     async def render(self, session: Session, answer: ToolAnswer) -> str:
         """Write an answer as a client gets it."""
@@ -219,7 +222,7 @@ class _ServiceWorkspace:
 
     async def note(self, turn: ModelTurn) -> None:
         """Write a turn down."""
-        keep_turn(self._recursion.store, self._session.key, turn.kept_in(self._session.id))
+        await self._service.note_turn(turn.kept_in(self._session.id))
 
     async def end(self) -> None:
         """End the session."""

@@ -48,6 +48,7 @@ from rlm_mcp.service.frames.turns import FrameTurns
 from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.hooks.hooks import Hooks
 from rlm_mcp.service.lock.lock import Lock
+from rlm_mcp.service.model_runs import ModelRuns
 from rlm_mcp.service.overview import Overview
 from rlm_mcp.service.queries.answering import GivenAnswer, QueryService
 from rlm_mcp.service.queries.providers import Providers
@@ -59,7 +60,7 @@ from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal, entry_row
 from rlm_mcp.service.sessions.kernel_start import runs_under
 from rlm_mcp.service.sessions.policies import Policies
-from rlm_mcp.service.sessions.record import known_session, note_turn, record_of
+from rlm_mcp.service.sessions.record import keep_turn, known_session, record_of
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.sessions.supervisor_gateway import Connect, KernelGateway, connect_host
@@ -109,7 +110,7 @@ class Service:
         self.tables = Tables(self._texts, self.contexts)
         self.handles = Handles(store, self.contexts, clock)
         self.budgets = Budgets(store)
-        self.queries = QueryService(store, self.budgets, clock)
+        self.queries = QueryService(store, self.sessions, self.budgets, clock)
         self.providers = Providers(store, self.queries, self.budgets, Recursion(self, store, self.budgets), clock)
         self.journal = Journal(store, clock)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal, self.queries)
@@ -120,6 +121,7 @@ class Service:
         )
         self.control = SessionControl(store, self.sessions, self.runs, self.gateway, clock)
         self.attachments = Attachments(store, self.sessions, self.gateway, self.journal, clock)
+        self.model_runs = ModelRuns(store, self.journal, variables, clock)
         self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables)
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
         summaries = FrameSummaries(store, self.sessions, self.queries, self.providers)
@@ -253,9 +255,11 @@ class Service:
         """What ran in a session, the oldest cell first; raises ToolFault if there is none."""
         return tuple(map(entry_row, self.journal.of_session(known_session(self._store, session).key, last)))
 
-    def note_turn(self, turn: KeepTurn) -> TurnKept:
+    async def note_turn(self, turn: KeepTurn) -> TurnKept:
         """Keep a turn of a model that works in a session; raises ToolFault when there is no such session."""
-        return note_turn(self._store, turn)
+        row = known_session(self._store, turn.session)
+        keep_turn(self._store, row.key, turn, await self.model_runs.held(self.sessions.get(row.id)))
+        return TurnKept(turn.session)
 
     async def record(self, session: str, last: int | None = None) -> SessionRecord:
         """What ran in a session with its policy, contexts and answers; raises ToolFault if there is none."""

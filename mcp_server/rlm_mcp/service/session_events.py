@@ -19,6 +19,7 @@ from rlm_ipc.supervisor_protocol import AttachmentChanged
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.frames.frames import Frames
+from rlm_mcp.service.model_runs import ModelRuns
 from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.sessions.attachments import Attachments
@@ -28,6 +29,7 @@ from rlm_mcp.service.sessions.making_room import make_room
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.text_access import Texts
+from rlm_memory import inherited_queries
 from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
@@ -77,6 +79,10 @@ class Parts(Protocol):
     def frames(self) -> Frames:
         """The goals that they work for."""
 
+    @property
+    def model_runs(self) -> ModelRuns:
+        """The models that work in them."""
+
 
 class Events:
     """Takes what happens to sessions; see `sessions.sessions.SessionEvents`."""
@@ -90,8 +96,12 @@ class Events:
         """Removes what of sessions that have ended could not be removed at once, because it was being read."""
 
     async def ending(self, session: SessionRow) -> None:
-        """Write down what came of the goals that run in a session, before its rows go."""
+        """Write down what came of the goals and of the models that work in a session, before its rows go."""
+        live = self._parts.sessions.get(session.id)
+        if live is None or live.policy.reopen:
+            self._parts.model_runs.keep(session)  # first: its frame tells what it was forked from
         await self._parts.frames.end_session(session)
+        inherited_queries.pass_on(self._store, session.key)
 
     def ended(self, session: Session) -> None:
         """Let go of a session whose rows have gone, and remove its small files."""

@@ -23,7 +23,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
-from rlm_mcp.web import frame_calls, lock_calls, work_calls
+from rlm_mcp.web import frame_calls, lock_calls, run_calls, work_calls
 from rlm_mcp.web.answers import PREFIX, Nothing, as_download, deed, encode, refused
 
 __all__ = ["BODIES", "PREFIX", "routes"]
@@ -52,6 +52,7 @@ def routes(service: Service) -> list[Route]:
             methods=["GET"],
         ),
         *frame_calls.routes(service),
+        *run_calls.routes(service),
         *work_calls.routes(service),
         *lock_calls.routes(service),
         *(
@@ -75,7 +76,7 @@ async def _news(service: Service, chosen: str | None, *, work: bool) -> AsyncIte
     """One line of JSON whenever something has changed: the parts of the page that did; ``work``: the board, too."""
     viewer = service.watch.viewer(chosen) if chosen else None
     board = service.work.by_hand.viewer() if work else None
-    frames = service.frames_by_hand.viewer()
+    frames, runs = service.frames_by_hand.viewer(), service.model_runs.viewer()
     sent: dict[str, bytes] = {}
     quiet = 0
     while True:
@@ -87,6 +88,8 @@ async def _news(service: Service, chosen: str | None, *, work: bool) -> AsyncIte
         news = {name: text for name, text in written.items() if sent.get(name) != text}
         if (changed := frames.look()) is not None:
             news["tree"] = encode(changed)
+        if (lines := runs.look()) is not None:
+            news["runs"] = encode([plain(line) for line in lines])
         if board is not None and (changed := board.look()) is not None:
             news["work"] = encode(changed)
         quiet = 0 if news or not sent else quiet + 1

@@ -68,4 +68,4 @@ async def test_a_query_asked_by_a_tool_is_not_taken_for_one_of_code(connect_own)
         await agent.run("asked = llm_query('by code')")
         assert (await agent("llm_query", prompt="by a tool"))["id"] == "q_t000"
         assert (await agent("status"))["pending_llm_queries"] == ["q_000", "q_t000"]
-        assert (await agent("fork_session", name="fork"))["pending_llm_queries"] == ["q_000"]
+        assert (await agent("fork_session", name="fork"))["inherited_llm_queries"] == ["q_000"]

@@ -45,18 +45,71 @@ async def test_a_fork_ends_alone_and_outlives_its_parent(connect_own) -> None:
         assert not scratch.exists()
 
 
-async def test_a_query_that_was_open_is_answered_in_each(connect_own) -> None:
-    """Numbers are not used twice, and one session's answer is not the other's."""
+async def pending(agent, *names: str) -> list[list[str]]:
+    """The pending queries of sessions, by their ids."""
+    return [(await agent("status", session=name))["pending_llm_queries"] for name in names]
+
+
+async def test_an_open_query_is_asked_once_and_its_answer_reaches_every_fork(connect_own) -> None:
+    """It belongs to the session that asked it; forks, and theirs, find the answer in their placeholders."""
     async with connect_own("asks") as agent:
         await agent.run("a = llm_query('why?')")
         told = await agent("fork_session", name="fork")
-        assert told["pending_llm_queries"] == ["q_000"]
+        assert (told["pending_llm_queries"], told["inherited_llm_queries"]) == ([], ["q_000"])
+        await agent("fork_session", name="below", session="fork")
+        assert await pending(agent, "asks", "fork", "below") == [["q_000"], [], []]
+        await agent("answer_queries", answers=["because"])
+        for name in ("asks", "fork", "below"):
+            assert (await agent.run("print(a)", session=name))["stdout"] == "because\n"
+        assert "inherited_llm_queries" not in await agent("fork_session", name="later")
+
+
+async def test_a_fork_may_answer_for_itself(connect_own) -> None:
+    """Numbers are not used twice, its answer is not its parent's, and its parent's does not take its place."""
+    async with connect_own("asks") as agent:
+        await agent.run("a = llm_query('why?')")
+        await agent("fork_session", name="fork")
         assert (await agent("answer_queries", answers={"q_000": "because"}, session="fork"))["answered"] == ["q_000"]
         code = "b = llm_query('and?'); print(a)"
         answer = await agent.run(code, session="fork")
         assert answer["stdout"] == "because\n"
         assert [query["id"] for query in answer["pending_llm_queries"]] == ["q_001"]
-        assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
+        assert await pending(agent, "asks", "fork") == [["q_000"], ["q_001"]]
+        await agent("answer_queries", answers={"q_000": "since"})
+        assert (await agent.run("print(a)"))["stdout"] == "since\n"
+        assert (await agent.run("print(a)", session="fork"))["stdout"] == "because\n"
+
+
+async def test_a_query_whose_session_ends_goes_to_its_oldest_fork(connect_own) -> None:
+    """Somebody can still answer it, once, and the other fork finds the answer, too."""
+    async with connect_own("asks") as agent:
+        await agent.run("a = llm_query('why?')")
+        for name in ("older", "younger"):
+            await agent("fork_session", name=name)
+        await agent("end_session")
+        assert await pending(agent, "older", "younger") == [["q_000"], []]
+        await agent("answer_queries", answers=["because"], session="older")
+        assert (await agent.run("print(a)", session="younger"))["stdout"] == "because\n"
+
+
+async def test_a_query_that_is_rolled_back_stays_with_the_fork_that_holds_it(connect_own) -> None:
+    """The fork still has the placeholder that its parent has no more."""
+    async with connect_own("asks") as agent:
+        await agent.run("n = 1")
+        await until(lambda: agent("status"), lambda told: told["kernel"]["checkpoint"])
+        await agent.run("a = llm_query('why?')")
+        await agent("fork_session", name="fork")
+        assert (await agent("rollback"))["cancelled_llm_queries"] == ["q_000"]
+        assert await pending(agent, "asks", "fork") == [[], ["q_000"]]
+
+
+async def test_a_restarted_daemon_knows_which_queries_are_inherited(connect_own, reopen) -> None:
+    """The kernel of a fork tells it again of all that are pending: none is asked a second time."""
+    async with connect_own("asks") as agent:
+        await agent.run("a = llm_query('why?')")
+        await agent("fork_session", name="fork")
+        async with reopen() as connect, connect("asks") as later:
+            assert await pending(later, "asks", "fork") == [["q_000"], []]
 
 
 async def test_policies_of_forks(connect_own) -> None:

@@ -24,7 +24,6 @@ from rlm_mcp.formats.snapshot import IMAGE, Archive, SnapshotRefused
 from rlm_mcp.formats.trajectory import as_json_lines
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions import saved_variables
-from rlm_mcp.service.sessions.record import note_turn
 from rlm_memory import queries
 
 pytestmark = pytest.mark.anyio
@@ -519,7 +518,7 @@ async def test_what_a_model_did_comes_back(connect_own, own, elsewhere, tmp_path
         for number, final in enumerate((None, "because")):
             answers = [] if final else [used]
             told = {**TURN, "final": final, "started_at": now + number, "ended_at": now + number, "answers": answers}
-            note_turn(own._store, read(KeepTurn, {**told, "session": "first"}))
+            await own.note_turn(read(KeepTurn, {**told, "session": "first"}))
         before = await trajectory(own, "first")
         await own.save_session("first", file, embed=True)
         await agent("end_session")

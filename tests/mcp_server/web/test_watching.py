@@ -39,7 +39,6 @@ def test_a_script_gets_the_sessions_as_json(sessions: None) -> None:
     assert rows["branch"]["parent"] == "trunk"
     assert rows["trunk"]["memory_bytes"] > 4_000_000
     assert [(query["session"], query["id"], query["prompt"]) for query in seen["asked"]] == [
-        ("branch", "q_000", "what\nnow?"),
         ("trunk", "q_000", "what\nnow?"),
     ]
 

@@ -26,6 +26,10 @@ CALLS = [
     ("POST", "/api/sessions/s/rollback"),
     ("POST", "/api/sessions/s/fork"),
     ("POST", "/api/sessions/s/answer"),
+    ("GET", "/api/sessions/s/cells/1/pictures/0"),
+    ("GET", "/api/runs/1/1"),
+    ("GET", "/api/runs/1/cells/1/pictures/0"),
+    ("POST", "/api/runs/1/forget"),
     ("GET", "/api/nothing"),
 ]
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"

@@ -65,7 +65,7 @@ class PictureStore:
         return ToolAnswer({"run": wanted, "images": rows}, ("images",), images=images)
 
 
-async def picture_of(displays: Sequence[JsonObject], number: int) -> bytes:
+async def picture_of(displays: Sequence[dict[str, str]], number: int) -> bytes:
     """Return one of the pictures that a cell showed, made anew; the first is 0.
 
     Raises:

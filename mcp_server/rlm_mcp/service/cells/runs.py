@@ -31,7 +31,7 @@ from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
-from rlm_memory import queries
+from rlm_memory import inherited_queries, queries
 from rlm_memory.queries import Asker, QueryRow, QueryState
 from rlm_memory.store import Store
 
@@ -234,7 +234,8 @@ class Runs:
     def _listed(self, session: Session) -> list[QueryRow]:
         """The queries that the session's cell waits for; an answer without an id is for one of them."""
         waiting = session.kernel.queries.of_agent
-        asked = [row for row in queries.pending(self._store, session.key) if row.id in waiting]
+        held = queries.of_session(self._store, session.key, QueryState.PENDING) if waiting else []
+        asked = [row for row in held if row.id in waiting]
         session.listed = tuple(row.id for row in asked)
         return asked
 
@@ -300,6 +301,7 @@ class Runs:
             self._journal.died(run.session.key, run.code, began, str(error), [row.id for row in asked], run.frame)
             cancelled = [row.id for row in asked if row.state in {QueryState.PENDING, QueryState.CANCELLED}]
             queries.cancel_pending(self._store, run.session.key, self._clock(), among=cancelled)
+            inherited_queries.pass_on(self._store, run.session.key, cancelled)
             fault = fault_from(error)
             fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
             raise fault from error

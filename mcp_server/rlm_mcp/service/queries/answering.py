@@ -18,12 +18,12 @@ from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.kernel_queries import outcome_of
-from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text
-from rlm_memory import known_answers, queries, sessions
+from rlm_memory import inherited_queries, known_answers, queries, sessions
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames import summaries
-from rlm_memory.queries import Asker, NewQuery, QueryRow, Resolved
+from rlm_memory.queries import Asker, NewQuery, QueryRow, QueryState, Resolved
 from rlm_memory.store import Store
 
 __all__ = ["GivenAnswer", "QueryService", "TakenAnswers", "shown", "waiting"]
@@ -69,8 +69,9 @@ class TakenAnswers:
 class QueryService:
     """The deferred queries of every session."""
 
-    def __init__(self, store: Store, budgets: Budgets, clock: Clock) -> None:
+    def __init__(self, store: Store, live: Sessions, budgets: Budgets, clock: Clock) -> None:
         self._store = store
+        self._live = live
         self._budgets = budgets
         self._clock = clock
 
@@ -192,6 +193,7 @@ class QueryService:
             outcomes = {name: replace(outcome, by_code=True) for name, outcome in outcomes.items()}
         if session.kernel.alive:
             await session.kernel.hand_over(outcomes, refused=refused)
+        await self._share(session, outcomes)
         kept = "; what was assigned is in refused_llm_answers, llm_answers shows the answers" if refused else ""
         return f"llm_answers: {problem}; answered: {', '.join(outcomes) or 'none'}{kept}" if problem else ""
 
@@ -210,7 +212,7 @@ class QueryService:
         self, session: Session, given: list[GivenAnswer]
     ) -> tuple[dict[str, QueryOutcome], list[tuple[str, ToolFault]]]:
         """Write answers down; returns what the kernel is told of those that were taken, and what is wrong."""
-        waiting = {row.id: row for row in queries.pending(self._store, session.key)}
+        waiting = {row.id: row for row in queries.of_session(self._store, session.key, QueryState.PENDING)}
         failed: list[tuple[str, ToolFault]] = []
         outcomes: dict[str, QueryOutcome] = {}
         for item in given:
@@ -264,6 +266,7 @@ class QueryService:
 
         One that is not there gets them when it starts, from the rows.
         """
+        await self._share(session, outcomes)
         if not outcomes or not session.kernel.alive:
             return ""
         try:
@@ -271,6 +274,17 @@ class QueryService:
         except KernelError as error:
             return f"the answers are kept; the kernel takes them when it is back: {error}"
         return ""
+
+    async def _share(self, session: Session, outcomes: Mapping[str, QueryOutcome]) -> None:
+        """Hand answers to the forks that hold the same queries; one whose kernel is gone finds them in its rows."""
+        resolved = [Resolved(query, outcome.answer, outcome.error) for query, outcome in outcomes.items()]
+        if not resolved:
+            return
+        for key, rows in inherited_queries.share(self._store, session.key, resolved, self._clock()).items():
+            fork = self._live.of_key(key)
+            if fork is not None and fork.kernel.alive:
+                with suppress(KernelError):
+                    await fork.kernel.hand_over({query: outcome_of(row) for query, row in rows.items()})
 
 
 def _asked(query: AskedQuery) -> NewQuery:

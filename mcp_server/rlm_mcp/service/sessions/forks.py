@@ -1,4 +1,4 @@
-"""Forked sessions: a new session that begins with every variable, text and open query of another.
+"""Forked sessions: a new session that begins with every variable and text of another, and waits for its queries too.
 
 What lies in memory is the kernel's to copy; here are the rows. Texts are charged to the session that loaded them.
 """
@@ -16,7 +16,7 @@ from rlm_mcp.service.sessions.policies import Policies, as_row
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer
-from rlm_memory import contexts, queries, sessions
+from rlm_memory import contexts, inherited_queries, queries, sessions
 from rlm_memory.contexts import ContextOrigin, ContextRow
 from rlm_memory.frames import tree as frames
 from rlm_memory.store import Store
@@ -55,7 +55,7 @@ class Forks:
         # A supervisor that came after a crash does not know the queries from before it.
         asked = [
             row
-            for row in queries.pending(self._store, parent.key)
+            for row in queries.of_session(self._store, parent.key, queries.QueryState.PENDING)
             if row.mode == "deferred" and row.asked_by is queries.Asker.CODE
         ]
         key = sessions.new_key(self._store)
@@ -65,7 +65,7 @@ class Forks:
         except BaseException:
             await self._gateway.discard(forked.kernel)
             raise
-        return child, self._answer(parent, child, forked)
+        return child, self._answer(parent, child, forked, [row.id for row in asked])
 
     def _free_name(self, parent: str, name: str | None) -> str:
         if name is not None:
@@ -113,12 +113,7 @@ class Forks:
                 noted(key)
             for text in contexts.of_session(self._store, parent.key):
                 self._share(text, key, now)
-            queries.continue_from(self._store, key, parent.key)
-            open_ones = [
-                queries.NewQuery(row.id, row.number, row.prompt, row.model, row.mode, row.form, row.recursive)
-                for row in asked
-            ]
-            queries.record(self._store, key, open_ones, now)
+            inherited_queries.inherit(self._store, key, parent.key, asked, now)
             self._policies.admit(opened, parent.policy)
         return self._live.admit_fork(opened, parent, forked.kernel)
 
@@ -135,7 +130,7 @@ class Forks:
             revision=text.revision,
         )
 
-    def _answer(self, parent: Session, child: Session, forked: ForkInfo) -> ToolAnswer:
+    def _answer(self, parent: Session, child: Session, forked: ForkInfo, held: list[str]) -> ToolAnswer:
         fields: JsonObject = {
             "session": child.id,
             "forked_from": parent.id,
@@ -145,6 +140,7 @@ class Forks:
             "connection_file": forked.kernel.connection_file,
             "contexts": contexts.names(self._store, child.key),
             "pending_llm_queries": queries.pending_ids(self._store, child.key),
+            **({"inherited_llm_queries": held} if held else {}),
             "shared": "loaded texts and the scratch folder; variables are its own from now on",
             "use": f"pass session={child.id!r} to any tool, or open connection_file; end_session ends it alone",
         }

@@ -12,9 +12,10 @@ from rlm_ipc.session_record import (
     RecordedContext,
     RecordedQuery,
     RecordedTurn,
+    RecordedVariable,
     SessionRecord,
 )
-from rlm_ipc.session_requests import KeepTurn, TurnKept
+from rlm_ipc.session_requests import KeepTurn
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.tool_answers import moment
@@ -27,7 +28,7 @@ from rlm_memory.queries import Bill, QueryRow, QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["cell_of", "context_of", "keep_turn", "known_session", "note_turn", "query_of", "record_of"]
+__all__ = ["cell_of", "context_of", "keep_turn", "known_session", "query_of", "record_of"]
 
 
 def known_session(store: Store, session: str) -> SessionRow:
@@ -71,18 +72,8 @@ def record_of(
     )
 
 
-def note_turn(store: Store, turn: KeepTurn) -> TurnKept:
-    """Keep a turn of a model that works in a session.
-
-    Raises:
-        ToolFault: there is no such session.
-    """
-    keep_turn(store, known_session(store, turn.session).key, turn)
-    return TurnKept(turn.session)
-
-
-def keep_turn(store: Store, session: int, turn: KeepTurn) -> None:
-    """Write a turn down, and what the answers to its code have used."""
+def keep_turn(store: Store, session: int, turn: KeepTurn, variables: Sequence[RecordedVariable]) -> None:
+    """Write a turn down, what the answers to its code have used, and the variables that there are after it."""
     row = turns.TurnRow(
         session,
         model=turn.model,
@@ -93,8 +84,10 @@ def keep_turn(store: Store, session: int, turn: KeepTurn) -> None:
         output_tokens=turn.output_tokens,
         started_at=turn.started_at,
         ended_at=turn.ended_at,
+        cost=turn.cost,
+        variables=tuple(map(plain, variables)),
     )
-    used = [Bill(use.query, use.model, use.input_tokens, use.output_tokens, cost=0.0) for use in turn.answers]
+    used = [Bill(use.query, use.model, use.input_tokens, use.output_tokens, use.cost) for use in turn.answers]
     with store.transaction():
         turns.append(store, row)
         queries.spend(store, session, used)
@@ -142,12 +135,27 @@ def query_of(row: QueryRow) -> RecordedQuery:
         seconds=0.0 if came is None else came - row.created_at,
         input_tokens=row.input_tokens,
         output_tokens=row.output_tokens,
+        cost=row.cost,
+        recursive=row.recursive,
     )
 
 
 def _turn(row: turns.TurnRow) -> RecordedTurn:
     said = tuple(SaidMessage(message["role"], message["content"]) for message in row.said)
-    return RecordedTurn(row.model, said, row.reply, row.final, row.started_at, row.ended_at)
+    held = tuple(RecordedVariable(**variable) for variable in row.variables)
+    return RecordedTurn(
+        model=row.model,
+        said=said,
+        reply=row.reply,
+        final=row.final,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens,
+        cost=row.cost,
+        variables=held,
+        number=row.number,
+    )
 
 
 def context_of(row: ContextRow) -> RecordedContext:

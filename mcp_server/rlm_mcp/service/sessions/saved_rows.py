@@ -40,7 +40,8 @@ def entry_of(session: int, cell: SavedCell) -> JournalEntry:
 def saved_turn(row: TurnRow) -> SavedTurn:
     """Return a turn of a model as it is saved."""
     values = asdict(row)
-    del values["session"]
+    for name in ("session", "number", "variables"):
+        del values[name]
     return SavedTurn.model_validate(values)
 
 

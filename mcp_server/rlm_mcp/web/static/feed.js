@@ -108,6 +108,15 @@ export const picture = async (url) => URL.createObjectURL(await (await read(awai
 /** Where a cell of a session is. */
 export const cellOf = (session, number) => address(session, `cells/${number}`);
 
+/** Get the whole of a run. */
+export const wholeRun = (session, number) => got(`/api/runs/${session}/${number}`);
+
+/** Where a cell of a run is. */
+export const cellOfRun = (session, number) => `/api/runs/${session}/cells/${number}`;
+
+/** Delete the runs of a session, and those below them. */
+export const forgetRuns = (session) => post(`/api/runs/${session}/forget`, {});
+
 async function got(url) {
   return (await read(await reach(url, { headers: headers() }))).json();
 }

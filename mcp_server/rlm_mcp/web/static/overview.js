@@ -2,6 +2,7 @@
 
 import { byId, h, keep, show, theirs, write } from "./dom.js";
 import { makeQuery } from "./queries.js";
+import { runLink, runsOf } from "./runs.js";
 import { bytes, moment, several } from "./words.js";
 
 export const STATES = {
@@ -26,7 +27,7 @@ export function renderOverview({ sessions, resting, past, asked, frames }, chose
   keep(byId("resting"), resting, (row) => row.session, makeResting);
   for (const node of byId("resting").children) mark(node, chosen);
   show(byId("resting-part"), resting.length > 0);
-  keep(byId("past"), past, (row) => `${row.session} ${row.ended}`, makePast);
+  keep(byId("past"), past, (row) => `${row.session} ${row.ended} ${runsOf(row.session).length}`, makePast);
   write(byId("past-count"), String(past.length));
   show(byId("past-part"), past.length > 0);
   renderHome(sessions, asked);
@@ -82,11 +83,13 @@ function makeResting(row) {
   return h("li", {}, h("a", { href: link(row.session), title: until }, name, state));
 }
 
-/** Of a session that has ended nothing is kept that could be looked at. */
+/** Of a session that has ended nothing is kept that could be looked at, but the runs of a model in it. */
 function makePast(row) {
+  const [run] = runsOf(row.session);
   const state = h("span", { class: "state", "data-state": row.state }, STATES[row.state]);
   const name = theirs(row.session, "span", { class: "their name" });
-  return h("li", {}, h("span", { class: "past", title: moment(row.ended) }, name, state));
+  const about = { class: "past", title: moment(row.ended) };
+  return h("li", {}, run ? h("a", { ...about, href: runLink(run) }, name, state) : h("span", about, name, state));
 }
 
 function renderHome(sessions, asked) {

@@ -4,13 +4,18 @@ import { byId, h, show, write } from "./dom.js";
 import { Feed, takeToken } from "./feed.js";
 import { choose, learnFrames } from "./frames.js";
 import { showLock } from "./lock.js";
+import { learnRuns, showRuns } from "./runs.js";
 import { renderOverview } from "./overview.js";
 import { clearSession, renderSession } from "./session.js";
 import { learnWork, showWork } from "./work.js";
 import { moment } from "./words.js";
 
+const TITLES = { home: "", session: "", frames: "Frames", runs: "Runs", work: "Work", lock: "Projects" };
+const PLACES = Object.keys(TITLES);
+
 let chosen = null;
-let place = "home"; // or session, frames, work, lock
+let place = "home"; // or session, frames, runs, work, lock
+let at = ""; // which run is read
 let parts = {};
 let lastHeard = null;
 
@@ -21,6 +26,7 @@ function learn(news) {
   Object.assign(parts, news);
   document.body.dataset.known = "";
   if ("tree" in news) learnFrames(news.tree);
+  if ("runs" in news) learnRuns(news.runs);
   if ("work" in news) learnWork(news.work);
   renderOverview(parts, chosen);
   const there = chosen !== null && parts.missing === false;
@@ -63,7 +69,7 @@ const unreachable = () => [
 function lock() {
   parts = {};
   delete document.body.dataset.known;
-  for (const id of ["home", "session", "frames", "work", "lock"]) show(byId(id), false);
+  for (const id of [...PLACES, "run"]) show(byId(id), false);
   document.body.classList.add("locked");
   message([
     h("h1", {}, "This page needs its key"),
@@ -77,26 +83,33 @@ function route() {
   if (!renewed && location.hash && !location.hash.startsWith("#/")) return; // a jump inside the page
   const session = /^#\/s\/(.+)$/.exec(location.hash);
   const frame = /^#\/f(?:\/(f\d+))?$/.exec(location.hash);
+  const run = /^#\/r(?:\/(\d+)\/(\d+))?$/.exec(location.hash);
   const work = /^#\/w(?:\/(graph|conflicts))?$/.exec(location.hash);
   const project = /^#\/p(?:\/(map|changes))?$/.exec(location.hash);
   const before = chosen;
   const wasIn = place;
   chosen = session === null ? null : decodeURIComponent(session[1]);
-  place = session !== null ? "session" : frame !== null ? "frames" : work !== null ? "work" : project !== null ? "lock" : "home";
+  const places = { session, frames: frame, runs: run, work, lock: project };
+  place = Object.keys(places).find((name) => places[name] !== null) ?? "home";
+  const wasAt = at;
+  at = run?.[1] ? `${run[1]}/${run[2]}` : "";
   choose(frame?.[1] ?? null, place === "frames");
   showWork(work?.[1] ?? "board", place === "work");
   showLock(project?.[1] ?? "structure", place === "lock");
-  if (before === chosen && wasIn === place && lastHeard !== null && !renewed) return;
+  const moved = before !== chosen || wasIn !== place || wasAt !== at;
+  if (!moved && lastHeard !== null && !renewed) return;
   document.body.classList.remove("locked");
   document.body.classList.toggle("chosen", place !== "home");
-  document.title = { home: "rlm-kernel", session: `${chosen} · rlm-kernel`, frames: "Frames · rlm-kernel", work: "Work · rlm-kernel", lock: "Projects · rlm-kernel" }[place];
+  document.title = [chosen ?? TITLES[place], "rlm-kernel"].filter(Boolean).join(" · ");
   const { sessions, resting, past, asked, frames } = parts;
   parts = { sessions, resting, past, asked, frames };
   clearSession(chosen);
   message(null);
-  for (const id of ["home", "session", "frames", "work", "lock"]) show(byId(id), place === id);
+  for (const id of PLACES) show(byId(id), place === id);
+  showRuns(at ? { key: Number(run[1]), number: Number(run[2]) } : null, place === "runs");
+  if (place !== "runs") show(byId("run"), false);
   if (parts.sessions !== undefined) renderOverview(parts, chosen);
-  if ((before !== chosen || wasIn !== place) && lastHeard !== null) {
+  if (moved && lastHeard !== null) {
     byId("main").focus({ preventScroll: true });
     window.scrollTo(0, 0);
   }

@@ -8,6 +8,7 @@ import { frameLink, framesIn } from "./frames.js";
 import { STATES, link } from "./overview.js";
 import { inline } from "./python.js";
 import { makeQuery } from "./queries.js";
+import { runLink, runsOf } from "./runs.js";
 import { bytes, duration, firstLine, moment, several } from "./words.js";
 
 let known = {};
@@ -45,7 +46,7 @@ const RENDER = {
 export function renderSession(parts, news) {
   known = parts;
   for (const [name, render] of Object.entries(RENDER)) if (name in news) render(parts[name], parts);
-  if (("sessions" in news || "tree" in news) && !("about" in news)) renderAbout(parts.about, parts);
+  if (("sessions" in news || "tree" in news || "runs" in news) && !("about" in news)) renderAbout(parts.about, parts);
   if ("about" in news || "running" in news) renderButtons(parts);
   byId("session").setAttribute("aria-busy", "false");
 }
@@ -69,6 +70,8 @@ function renderAbout(about, { sessions }) {
   for (const frame of framesIn(about.session)) {
     facts.push(h("span", { class: "works" }, "works for ", h("a", { href: frameLink(frame.id) }, frame.id), " ", theirs(frame.goal)));
   }
+  const [run] = runsOf(about.session);
+  if (run) facts.push(h("span", { class: "works" }, "a model worked on ", h("a", { href: runLink(run) }, theirs(firstLine(run.question)))));
   if (about.workspace) facts.push(theirs(about.workspace, "span", { class: "their path" }));
   if (about.created) facts.push(h("span", {}, `since ${moment(about.created)}`));
   if (about.pid) facts.push(h("span", {}, `process ${about.pid}`));

@@ -28,6 +28,10 @@ export function duration(seconds) {
   return `${(seconds / 3600).toFixed(1)} h`;
 }
 
+export const tokens = (count) => count.toLocaleString("en");
+
+export const dollars = (amount) => (amount === 0 ? "$0" : `$${amount < 0.1 ? amount.toPrecision(2) : amount.toFixed(2)}`);
+
 export const several = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
 export const firstLine = (text) => text.split("\n").find((line) => line.trim()) ?? "";

@@ -1,0 +1,136 @@
+"""Runs of models that work by themselves, for a person who reads them, also after their sessions have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from rlm_ipc.errors import KernelError
+from rlm_ipc.messages import plain, read
+from rlm_ipc.session_record import RecordedVariable, SessionRecord
+from rlm_ipc.worker_requests import VariableRow
+from rlm_mcp.formats.model_runs import RunLine, RunShown, lines_of, shown
+from rlm_mcp.service.cells.pictures import picture_of
+from rlm_mcp.service.contexts.variables import KernelVariables
+from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.record import record_of
+from rlm_mcp.service.sessions.sessions import Clock, Session
+from rlm_memory import ended_runs, model_turns, sessions
+from rlm_memory.ended_runs import EndedRuns
+from rlm_memory.frames import tree
+from rlm_memory.sessions import SessionRow
+from rlm_memory.store import Store
+
+__all__ = ["ModelRuns", "RunViewer"]
+
+_MOST_SESSIONS = 100
+"""Sessions whose runs are listed, of those that have ended."""
+_MOST_VARIABLES = 50
+_LONGEST_WORD = 100
+_OURS = frozenset(("answer", "final_variable", "FINAL", "FINAL_VAR"))
+"""Names that a run gives its session before the first turn."""
+
+
+class ModelRuns:
+    """The runs of all sessions."""
+
+    def __init__(self, store: Store, journal: Journal, variables: KernelVariables, clock: Clock) -> None:
+        self._store, self._journal, self._variables, self._clock = store, journal, variables, clock
+        self._known: dict[int, tuple[int, list[RunLine]]] = {}
+        """The runs of the sessions that live, with the number of the latest turn that was seen."""
+
+    async def held(self, session: Session | None) -> list[RecordedVariable]:
+        """Return the variables of a session as the record of a turn has them; none while its kernel is busy."""
+        rows: list[VariableRow] | None = None
+        if session is not None:
+            with suppress(KernelError, OSError):
+                rows = await self._variables.rows(session)
+        named = [row for row in rows or () if row.name not in _OURS][:_MOST_VARIABLES]
+        return [
+            RecordedVariable(*(text[:_LONGEST_WORD] for text in (row.name, row.type, row.preview))) for row in named
+        ]
+
+    def keep(self, row: SessionRow) -> None:
+        """Keep the runs of a session that is about to end."""
+        if row.key in model_turns.latest(self._store):
+            record, parent = self._record(row), self._parent(row.key)
+            lines = [plain(line) for line in lines_of(record, row.key, parent, lives=False)]
+            ended_runs.keep(self._store, EndedRuns(row.key, parent, self._clock(), lines, plain(record)))
+
+    def lines(self) -> list[RunLine]:
+        """List the runs, the latest first."""
+        with self._store.transaction():
+            latest = model_turns.latest(self._store)
+            self._known = {key: self._of_live(key, turn) for key, turn in latest.items()}
+            ended = [read(RunLine, line) for line in ended_runs.lines(self._store, _MOST_SESSIONS)]
+        live = [line for _, lines in self._known.values() for line in lines]
+        return sorted([*live, *ended], key=lambda line: -line.started)
+
+    async def show(self, session: int, number: int) -> RunShown:
+        """Return the run of a session that begins with the turn of that number; raises ToolFault if there is none."""
+        known = self.lines()
+        line = next((one for one in known if (one.key, one.number) == (session, number)), None)
+        found = None if line is None else await asyncio.to_thread(shown, self._kept(session), line, known)
+        if found is None:
+            raise ToolFault("run_not_found", "this run is not kept any more", "see the list of runs")
+        return found
+
+    async def picture(self, session: int, cell: int, number: int) -> bytes:
+        """Return a picture that a cell of a run showed, as PNG; raises ToolFault if there is none."""
+        cells = self._kept(session).cells
+        displays: Sequence[dict[str, str]] = next((one.displays for one in cells if one.number == cell), ())
+        return await picture_of(displays, number)
+
+    def forget(self, session: int) -> int:
+        """Delete the runs of a session that has ended, with those below them; returns of how many sessions."""
+        gone = ended_runs.forget(self._store, session)
+        if not gone:
+            raise ToolFault(
+                "run_not_found", "the session of this run lives, or the run is gone", "end its session first"
+            )
+        self._store.purge()
+        return gone
+
+    def viewer(self) -> RunViewer:
+        """Return what follows the runs for somebody who watches them."""
+        return RunViewer(self._store, self)
+
+    def _of_live(self, key: int, turn: int) -> tuple[int, list[RunLine]]:
+        seen = self._known.get(key)
+        if seen is not None and seen[0] == turn:
+            return seen
+        row = sessions.get(self._store, sessions.name_of(self._store, key))
+        return turn, lines_of(self._record(row), key, self._parent(key), lives=True)
+
+    def _parent(self, key: int) -> int | None:
+        """Return the key of the session that this one was forked from, while that lives."""
+        name = tree.parents(self._store, [key]).get(key)
+        row = None if name is None else sessions.find(self._store, name)
+        return None if row is None else row.key
+
+    def _kept(self, session: int) -> SessionRecord:
+        ended = ended_runs.find(self._store, session)
+        if ended is not None:
+            return read(SessionRecord, ended.record)
+        return self._record(sessions.get(self._store, sessions.name_of(self._store, session)))
+
+    def _record(self, row: SessionRow) -> SessionRecord:
+        return record_of(self._store, self._journal, row, None, None, ())
+
+
+class RunViewer:
+    """Tells what there is of runs whenever that has changed."""
+
+    def __init__(self, store: Store, runs: ModelRuns) -> None:
+        self._store, self._runs = store, runs
+        self._seen: object = None
+
+    def look(self) -> list[RunLine] | None:
+        """Return the runs, the latest first; None: they are as they were when somebody last looked."""
+        now = (model_turns.latest(self._store), ended_runs.latest(self._store))
+        if now == self._seen:
+            return None
+        self._seen = now
+        return self._runs.lines()

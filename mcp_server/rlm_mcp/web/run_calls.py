@@ -1,0 +1,51 @@
+"""What the page asks of the runs of models: the whole of one, its pictures, and to forget it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rlm_ipc.messages import JsonObject, plain
+from rlm_mcp.service.model_runs import ModelRuns
+from rlm_mcp.service.service import Service
+from rlm_mcp.web.answers import PREFIX, Nothing, deed, encode, refused
+
+__all__ = ["routes"]
+
+
+def routes(service: Service) -> list[Route]:
+    """Return what the page may call about runs."""
+    runs = service.model_runs
+    session = f"{PREFIX}runs/{{session:int}}"
+    picture = f"{session}/cells/{{cell:int}}/pictures/{{number:int}}"
+
+    async def forget(request: Request, _: Any) -> JsonObject:
+        return {"forgotten": runs.forget(request.path_params["session"])}
+
+    return [
+        Route(f"{session}/{{number:int}}", functools.partial(_show, runs), methods=["GET"]),
+        Route(picture, functools.partial(_picture, runs), methods=["GET"]),
+        Route(f"{session}/forget", deed(Nothing, forget), methods=["POST"]),
+    ]
+
+
+async def _show(runs: ModelRuns, request: Request) -> Response:
+    given = request.path_params
+    try:
+        found = await runs.show(given["session"], given["number"])
+    except Exception as error:
+        return refused(error)
+    return Response(encode(plain(found)), media_type="application/json")
+
+
+async def _picture(runs: ModelRuns, request: Request) -> Response:
+    given = request.path_params
+    try:
+        content = await runs.picture(given["session"], given["cell"], given["number"])
+    except Exception as error:
+        return refused(error)
+    return Response(content, media_type="image/png")

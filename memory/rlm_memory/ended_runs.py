@@ -1,0 +1,83 @@
+"""Records of sessions that have ended and in which a model worked by itself. Bounded in number, bytes and age.
+
+A run is read after its end: `rlm-kernel ask` ends its session with the answer. So the record outlives the session,
+until somebody forgets it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select
+
+from rlm_memory import limits
+from rlm_memory.schema import ended_runs as table
+from rlm_memory.store import Store
+
+__all__ = ["MOST_BYTES", "MOST_ROWS", "SECONDS_KEPT", "EndedRuns", "find", "forget", "keep", "latest", "lines"]
+
+MOST_ROWS = 500
+"""Sessions kept."""
+MOST_BYTES = 64 << 20
+"""Bytes of all records together, compressed."""
+SECONDS_KEPT = 30 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRuns:
+    """The runs of a session: one line for each, and the record of the whole. ``parent`` is what it was forked from."""
+
+    session: int
+    parent: int | None
+    ended_at: float
+    lines: Sequence[Mapping[str, Any]]
+    record: Mapping[str, Any]
+
+
+def keep(store: Store, runs: EndedRuns) -> None:
+    """Keep the runs of a session that ends; the oldest go when there are too many."""
+    packed = zlib.compress(json.dumps(runs.record).encode())
+    values = {**asdict(runs), "lines": list(runs.lines), "record": packed, "size": len(packed)}
+    with store.transaction() as connection:
+        connection.execute(delete(table).where(table.c.ended_at < runs.ended_at - SECONDS_KEPT))
+        connection.execute(insert(table).values(**values))
+        over = limits.numbers_beyond(table, size=MOST_BYTES, rows=MOST_ROWS)
+        connection.execute(delete(table).where(table.c.number.in_(over)))
+
+
+def find(store: Store, session: int) -> EndedRuns | None:
+    """Return the runs of a session that has ended."""
+    statement = select(table.c.session, table.c.parent, table.c.ended_at, table.c.lines, table.c.record)
+    with store.transaction() as connection:
+        row = connection.execute(statement.where(table.c.session == session)).one_or_none()
+    return None if row is None else EndedRuns(*row[:-1], json.loads(zlib.decompress(row.record)))
+
+
+def lines(store: Store, most: int) -> list[Mapping[str, Any]]:
+    """List the lines of the sessions that ended last, ``most`` sessions, the latest first."""
+    statement = select(table.c.lines).order_by(table.c.number.desc()).limit(most)
+    with store.transaction() as connection:
+        return [line for row in connection.execute(statement).scalars() for line in row]
+
+
+def latest(store: Store) -> tuple[int, int]:
+    """Return how many sessions are kept, and the number of the latest: together they change when anything does."""
+    statement = select(func.count().label("kept"), func.coalesce(func.max(table.c.number), 0).label("latest"))
+    with store.transaction() as connection:
+        row = connection.execute(statement).one()
+    return row.kept, row.latest
+
+
+def forget(store: Store, session: int) -> int:
+    """Delete the runs of a session, and those of all that were forked from it; returns how many sessions these are."""
+    with store.transaction() as connection:
+        gone: list[int] = []
+        among = [session]
+        while among:
+            gone += among
+            among = list(connection.execute(select(table.c.session).where(table.c.parent.in_(among))).scalars())
+        return connection.execute(delete(table).where(table.c.session.in_(gone))).rowcount
