@@ -236,7 +236,9 @@ def _preload_daemon() -> None:
 
     importlib.import_module("rlm_mcp.daemon.__main__")
     import_sdk()
-    importlib.import_module("rlm_mcp.daemon.mcp_server")
+    # The last two at the first connection.
+    for name in ("rlm_mcp.daemon.mcp_server", "rlm_mcp.daemon.mcp_stream", "anyio._backends._asyncio"):
+        importlib.import_module(name)
 
 
 def _daemon(order: dict[str, Any], descriptors: list[int], folder: str, owner: int) -> None:
