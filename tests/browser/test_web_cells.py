@@ -123,3 +123,19 @@ def test_times_have_one_format(show: Any) -> None:
     assert not re.search(r"\d+/\d+/\d{4}|[AP]M", page.locator("#session").inner_text())
     yesterday = page.evaluate("import('/words.js').then(({ moment }) => moment(Date.now() / 1000 - 86_400))")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", yesterday)
+
+
+def test_forks_do_not_multiply_open_queries(show: Any) -> None:
+    """Three queries and two forks are three boxes, and an answer on the page reaches the forks, too."""
+    run("asks", "one, two, three = (llm_query(f'Question {n}?') for n in (1, 2, 3))")
+    for name in ("asks-f1", "asks-f2"):
+        call_tool("fork_session", {"name": name}, session="asks")
+    page = show("asks-f1")
+    expect(page.locator("#asked")).to_be_hidden()
+    page.locator(".brand").click()
+    boxes = page.locator("#home-queries li").filter(has_text="Question")
+    expect(boxes).to_have_count(3)
+    boxes.first.get_by_role("textbox").fill("the first")
+    boxes.first.get_by_role("button", name="Answer", exact=True).click()
+    expect(boxes).to_have_count(2)
+    assert run("asks-f2", "print(one)")["stdout"].strip() == "the first"

@@ -154,7 +154,7 @@ def test_the_overview_shows_all_sessions(page: Page, audited: str, picture: Pict
     expect(page.locator("#tree li")).to_have_count(5)
     expect(page.locator("#past li")).to_have_count(1)
     expect(page.locator("#totals")).to_contain_text("Running1")
-    expect(page.locator("#home-queries li")).to_have_count(3)
+    expect(page.locator("#home-queries li")).to_have_count(1)
     picture(page, "web-overview")
 
 

@@ -75,6 +75,7 @@ def _ask(model: ModelEndpoint, question: str) -> None:
     assert complete(RLM(), question, "hay\n" * 5000 + "the needle is 7\n") == "THE SEVENTH"
 
 
+@pytest.mark.screenshot
 def test_a_run_can_be_read_after_its_session_has_ended(model: ModelEndpoint, runs: Any, picture: Any) -> None:
     """Question, turns, replies, code, output, error, queries, variables, tokens, cost, time and answer."""
     _ask(model, "Which key opens the box?")
@@ -117,6 +118,7 @@ def test_a_run_can_be_read_after_its_session_has_ended(model: ModelEndpoint, run
     expect(plain.get_by_label("Answer")).to_have_text("the seventh")
     expect(recursive.locator("summary")).to_contain_text("rlm_query")
     expect(recursive.get_by_label("Answer")).to_have_text("5000 of hay")
+    third.evaluate("turn => turn.scrollIntoView({ block: 'start' })")
     picture(page, "web-run")
     recursive.get_by_role("link").click()
     expect(page.locator("#run-question")).to_have_text("Count the hay.")
