@@ -123,7 +123,7 @@ async def texts(corpus: Path, folder: Path) -> None:
             rows.append((count, tokens(pasted), tokens(used), ratio, f"{seconds * 1000:.0f} ms"))
     table(
         f"One text, {AGENTS} agents: tokens of all prompts, calls and answers",
-        ("bytes of text", "pasted", "by name", "times less", "one agent's four calls"),
+        ("bytes of text", "pasted, tokens", "by name, tokens", "times less", "one agent's four calls"),
         rows,
     )
     table(
@@ -196,12 +196,12 @@ async def results(corpus: Path) -> None:
             rows.append((length, tokens(18 * length), tokens(read), times(18 * length, read), _ms(seconds)))
             for fields in ("minimal", "standard", "full") if not listed else ():
                 answer = await root.call("work", do="list", fields=fields)
-                listed.append((fields, size(answer), tokens(size(answer))))
+                listed.append((f"`{fields}`", size(answer), tokens(size(answer))))
     table(
         "18 results of sub-agents: tokens in the coordinator's conversation",
         (
             "bytes of one result",
-            "returned whole",
+            "returned whole, tokens",
             "add, claim, end, read",
             "times less",
             "write a hand-off",
@@ -227,7 +227,8 @@ def _ms(seconds: Sequence[float]) -> str:
 
 def goals(folder: Path) -> None:
     """Compare one conversation with frames, as bench/frames.py does with a scripted agent."""
-    for number, work in enumerate((repository_task(), log_investigation())):
+    works = {"goals in a repository": repository_task(), "questions to a log": log_investigation()}
+    for number, (what, work) in enumerate(works.items()):
         ways = frames_bench.measured(work, folder / f"frames-{number}")
         flat = max(ways[0].usage.active)
         rows = [
@@ -241,8 +242,15 @@ def goals(folder: Path) -> None:
             )
             for way in ways
         ]
-        head = ("way", "peak", "of flat", "all prompts", "charged with a cache", "facts in reach")
-        table(f"{work.title}: {len(work.steps)} goals, tokens", head, rows)
+        head = (
+            f"{len(work.steps)} {what}",
+            "peak, tokens",
+            "of flat",
+            "all prompts",
+            "charged with a cache",
+            "facts in reach",
+        )
+        table(work.title, head, rows)
 
 
 # --- the lock -------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from pathlib import Path
 
 SLOW_SOURCE = "not \n" * 150_000
 """A Python file that its parser does not get to the end of in minutes, and that looks harmless."""
+HONEST_SOURCE = "def honest(value):\n    return value + 1\n" * 100
+"""A Python file as projects have them."""
 
 
 def plant_hostile_tree(root: Path, scale: float) -> None:

@@ -1,4 +1,4 @@
-"""Which tools a client is shown, and the news that these are others now: a queue brings its own with the first task."""
+"""Which tools a client is shown, and the news that these are others now: a queue and a lock bring their own."""
 
 from __future__ import annotations
 
@@ -41,30 +41,44 @@ class ToolLists:
         tools = TOOLS.tools(tier)
         if tier == _SMALL:
             named = self._service.work.tree_for(client, None)
-            if self._service.lock.is_known(named):
+            has_lock, has_queue = self._service.lock.is_known(named), self._service.work.has_queue(named)
+            if has_lock:
                 tools += [tool for tool in TOOLS.tools("all") if tool.name == "lock"]
-            if self._service.work.has_queue(named):
+            if has_queue:
                 tools += [tool for tool in TOOLS.tools("all") if tool.name in _OF_QUEUES]
-            elif context.protocol_version not in MODERN_PROTOCOL_VERSIONS:  # those of 2026 listen if they care
+            # Clients of 2026 listen if they care.
+            if not (has_lock and has_queue) and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 self._await(context, named)
         return ListToolsResult(tools=[tool.listed for tool in tools])
 
     def follow(self, client: ClientInfo, told: Callable[[], None]) -> Callable[[], None]:
         """Call ``told`` when the client's list becomes another; returns what ends that."""
-        return self._service.work.when_queue(self._service.work.tree_for(client, None), told)
+        return self._when_others(self._service.work.tree_for(client, None), told)
+
+    def _when_others(self, named: str, told: Callable[[], None]) -> Callable[[], None]:
+        begins = (self._service.work.beginnings, self._service.lock.projects.beginnings)
+        leaves = [each.when(named, told) for each in begins]
+
+        def leave() -> None:
+            for each in leaves:
+                each()
+
+        return leave
 
     def _await(self, context: ServerRequestContext[Any], named: str) -> None:
-        """Notify a client of 2025 once, on its connection, when its queue begins."""
+        """Notify a client of 2025 on its connection when its queue or its lock begins."""
         connection = context.session._connection  # as `rlm_mcp.daemon.subscriptions` does
         if _KEY in connection.state:
             return
-        began = asyncio.Event()
-        leave = self._service.work.when_queue(named, began.set)
+        begun = asyncio.Event()
+        leave = self._when_others(named, begun.set)
 
         async def notify() -> None:
-            await began.wait()
-            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                await context.session.send_tool_list_changed()
+            while True:
+                await begun.wait()
+                begun.clear()
+                with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await context.session.send_tool_list_changed()
 
         task = connection.state[_KEY] = asyncio.create_task(notify())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hostile_tree import SLOW_SOURCE, plant_hostile_tree, remove_tree
+from hostile_tree import HONEST_SOURCE, SLOW_SOURCE, plant_hostile_tree, remove_tree
 from lock_scanner import RunningScanner
 from project_folders import git, write
 
@@ -51,12 +51,16 @@ def test_a_hostile_tree_is_scanned(tmp_path: Path, is_git: bool) -> None:
 @pytest.mark.skipif(not BAD_SOURCES, reason="takes a minute of processor time: make lock-hostile")
 def test_sources_that_hold_their_parser_cost_a_minute_in_all(tmp_path: Path) -> None:
     """L-8: after that files are hashed only, and the lock says how many."""
-    root = tmp_path / "project"
-    write(root, {f"slow{number}.py": f"x{number} = 1\n{SLOW_SOURCE}" for number in range(BAD_SOURCES)})
-    write(root, {f"good{number}.py": f"def good{number}(): ...\n" for number in range(60)})
-    with RunningScanner(root, tmp_path / "store") as scanner:
-        began = time.monotonic()
-        found = scanner.refresh(3600.0)
-        print(f"{BAD_SOURCES} bad sources in {time.monotonic() - began:.1f} s: {found.missing}")
-        assert "good59" in scanner.ask(ShowMap(500, about="good59")).text
-        assert "others have used up the time" in " ".join(found.missing)
+    good = {f"good{number}.py": f"def good{number}(): ...\n" for number in range(60)}
+    sources = {
+        "honest": {f"honest{number}.py": f"x{number} = 1\n{HONEST_SOURCE}" for number in range(BAD_SOURCES)},
+        "bad": {f"slow{number}.py": f"x{number} = 1\n{SLOW_SOURCE}" for number in range(BAD_SOURCES)},
+    }
+    for kind, files in sources.items():
+        write(tmp_path / kind, files | good)
+        with RunningScanner(tmp_path / kind, tmp_path / f"{kind} store") as scanner:
+            began = time.monotonic()
+            found = scanner.refresh(3600.0)
+            print(f"{BAD_SOURCES} {kind} sources in {time.monotonic() - began:.1f} s: {found.missing}")
+            assert "good59" in scanner.ask(ShowMap(500, about="good59")).text
+    assert "others have used up the time" in " ".join(found.missing)

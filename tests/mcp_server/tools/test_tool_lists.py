@@ -1,4 +1,4 @@
-"""Tools that come with a queue: listed where there is one, and clients that were told otherwise are notified."""
+"""Tools that come with a queue or a lock: listed where there is one, and who was told otherwise is notified."""
 
 import asyncio
 import os
@@ -39,8 +39,8 @@ def front() -> Any:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_tools_of_a_queue_come_with_its_first_task(project: Path, mode: Any) -> None:
-    """Nobody pays for them before; a plan of an agent's own is no queue. Clients of both eras are told once."""
+async def test_tools_come_with_the_first_task_and_the_first_lock(project: Path, mode: Any) -> None:
+    """L-6: nobody pays for them before; a plan of an agent's own is no queue. Clients of both eras are told once."""
     told: asyncio.Queue[None] = asyncio.Queue()
 
     async def on_message(message: Any) -> None:
@@ -58,9 +58,9 @@ async def test_the_tools_of_a_queue_come_with_its_first_task(project: Path, mode
                             told.put_nowait(None)
 
             await tasks.start(listen)
-        assert {"work", "handoff"}.isdisjoint(await names(client))
+        assert {"lock", "work", "handoff"}.isdisjoint(await names(client))
         await asyncio.to_thread(call_tool, "plan", {"goal": "my own"})
-        assert {"work", "handoff"}.isdisjoint(await names(client))
+        assert {"lock", "work", "handoff"}.isdisjoint(await names(client))
         assert told.empty()
         await asyncio.to_thread(call_tool, "work", {"do": "add", "data": {"goal": "first"}})
         with anyio.fail_after(PATIENCE):
@@ -69,4 +69,8 @@ async def test_the_tools_of_a_queue_come_with_its_first_task(project: Path, mode
         await asyncio.to_thread(call_tool, "work", {"do": "add", "data": {"goal": "second"}})
         assert (await names(client))[-2:] == ["work", "handoff"]
         assert told.empty()
+        await asyncio.to_thread(call_tool, "lock", {})
+        with anyio.fail_after(PATIENCE):
+            await told.get()
+        assert {"lock", "work", "handoff"} <= set(await names(client))
         tasks.cancel_scope.cancel()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rlm_lock.protocol import Phase, Progress, Question, Refresh, Refreshed, ScannerSpec
+from rlm_mcp.service.beginnings import Beginnings
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock.scanner_process import (
     Command,
@@ -61,8 +62,16 @@ class Checked:
 class Project:
     """One project: the top of a working tree, or a folder without git."""
 
-    def __init__(self, store: Store, spec: ScannerSpec, tree: str, make_room: Callable[[], None]) -> None:
-        self._store, self._spec, self._tree, self._make_room = store, spec, tree, make_room
+    def __init__(
+        self,
+        store: Store,
+        spec: ScannerSpec,
+        tree: str,
+        make_room: Callable[[], None],
+        begun: Callable[[str], None],
+    ) -> None:
+        self._store, self._spec, self._tree = store, spec, tree
+        self._make_room, self._begun = make_room, begun
         self._command: Command = scanner_command
         self._process: ScannerProcess | None = None
         self._starting = asyncio.Lock()
@@ -179,6 +188,7 @@ class Project:
         row = ProjectRow(self.root, self._tree, found.version, found.tree, found.files, found.created)
         if found.version and locks.project(self._store, self.root) != row:
             locks.note_version(self._store, row)
+            self._begun(self._tree)
 
     async def _ask(self, question: Question[Answer], seconds: float) -> Answer:
         try:
@@ -202,10 +212,15 @@ class Project:
 
 
 class Projects:
-    """All of them, by their folders. ``folder`` has their stores."""
+    """All of them, by their folders. ``folder`` has their stores.
+
+    Attributes:
+        beginnings: of locks, by their first version.
+    """
 
     def __init__(self, store: Store, folder: Path) -> None:
         self._store, self._folder = store, folder
+        self.beginnings = Beginnings()
         self._known: dict[str, Project] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
@@ -219,7 +234,8 @@ class Projects:
             tree = tree_of(root, "")
             store = self._folder / hashlib.sha256(tree.encode("utf-8", "surrogateescape")).hexdigest()[:32]
             store.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self._known[root] = Project(self._store, ScannerSpec(root, str(store)), tree, self._make_room)
+            spec, begun = ScannerSpec(root, str(store)), self.beginnings.begun
+            found = self._known[root] = Project(self._store, spec, tree, self._make_room, begun)
         return found
 
     def get(self, root: str) -> Project | None:

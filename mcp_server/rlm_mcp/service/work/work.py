@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rlm_contexts.errors import SourceError
 from rlm_ipc.messages import JsonObject, read
 from rlm_ipc.work_requests import MeasuredLine, MeasuresShown, WorkImported
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.beginnings import Beginnings
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.boundaries import told_of
 from rlm_mcp.service.frames.frames import Frames
@@ -70,12 +70,16 @@ class Asked:
 
 
 class Work:
-    """The queue of every tree."""
+    """The queue of every tree.
+
+    Attributes:
+        beginnings: of queues, by their first task.
+    """
 
     def __init__(self, store: Store, frames: Frames, live: Holders, clock: Callable[[], float]) -> None:
         self._store, self._frames, self._holders, self._clock = store, frames, live, clock
         self.by_hand = WorkByHand(store, live, clock)
-        self._awaited: dict[str, list[Callable[[], None]]] = {}
+        self.beginnings = Beginnings()
 
     def begin(self) -> None:
         """Look who still lives of those that claimed, and let go of what the last daemon had no time to."""
@@ -98,7 +102,7 @@ class Work:
                 fields = await self._done(session, client, at, asked)
             case "add":
                 fields = add(self._store, at, asked.id, asked.data or {}, session.row.workspace, now=self._clock())
-                self._begun(at.tree)
+                self.beginnings.begun(at.tree)
             case _:
                 fields = self._list(at, asked)
         return ToolAnswer(fields, ("frames", "progress"))
@@ -108,20 +112,6 @@ class Work:
     def has_queue(self, named: str) -> bool:
         """Whether somebody has put a task into the queue of a tree; what agents plan for themselves is none."""
         return has_queue(self._store, named)
-
-    def when_queue(self, named: str, told: Callable[[], None]) -> Callable[[], None]:
-        """Call ``told`` when the first task is put into the queue of a tree; returns what ends that."""
-        self._awaited.setdefault(named, []).append(told)
-
-        def leave() -> None:
-            with suppress(KeyError, ValueError):
-                self._awaited[named].remove(told)
-
-        return leave
-
-    def _begun(self, named: str) -> None:
-        for told in self._awaited.pop(named, []):
-            told()
 
     # --- other trackers ---------------------------------------------------------------------------
 
@@ -141,7 +131,7 @@ class Work:
             raise ToolFault("invalid_arguments", f"{file} cannot be read ({error})", "name a file of UTF-8") from error
         done = import_tasks(self._store, named, tracker, text, now=self._clock(), skip_missing=skip_missing)
         if done.added:
-            self._begun(named)
+            self.beginnings.begun(named)
         return done
 
     def export_file(self, named: str, tracker: str) -> str:

@@ -113,7 +113,7 @@ function changes({ difference, version }) {
 }
 
 const list = (items) => (items.length ? h("ul", { class: "clashes" }, ...items.map((item) => h("li", {}, item))) : h("p", { class: "quiet" }, "None."));
-const pairs = (rows) => h("dl", { class: "pairs" }, ...rows.flatMap(([name, value]) => [h("dt", {}, theirs(name)), h("dd", {}, String(value))]));
+const pairs = (rows) => h("dl", { class: "pairs" }, ...rows.map(([name, value]) => h("div", {}, h("dt", {}, theirs(name)), h("dd", {}, String(value)))));
 
 // --- above it ---------------------------------------------------------------------------------------
 
