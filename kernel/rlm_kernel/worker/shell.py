@@ -267,7 +267,7 @@ class GuardedShell(ZMQInteractiveShell):
         if self.leaves(error):
             return
         shown = showable(error)
-        self._showtraceback(type(shown), shown, render(error))
+        self._showtraceback(type(shown), shown, render(error, for_people=self.by_person))
 
     def leaves(self, error: BaseException | None) -> bool:
         """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
+import re
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -49,19 +52,125 @@ def text_of(error: BaseException) -> str:
         return UNSAID
 
 
-def _frames(tb: TracebackType | None) -> Iterator[tuple[str, int | None, str]]:
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A frame, and how many frames like it follow at once."""
+
+    filename: str
+    lineno: int | None
+    function: str
+    again: int = 0
+
+    @property
+    def own(self) -> bool:
+        """Whether it is in a cell."""
+        return self.filename.startswith(CELL_PREFIX)
+
+    @property
+    def library(self) -> str:
+        """The file within the library that it is in; empty if it is in none."""
+        if self.own:
+            return ""
+        # What is compiled from C or made by a library has a name that is no path.
+        path = _LIBRARY.split(self.filename)
+        return path[-1] if len(path) > 1 or not self.filename.startswith("/") else ""
+
+
+_LIBRARY = re.compile(r"(?:/lib/python3\.\d+)?/(?:site|dist)-packages/|/lib/python3\.\d+/")
+
+
+def _calls(tb: TracebackType | None) -> list[_Call]:
+    """The frames of the user's code and of libraries. A call that repeats itself is there once."""
+    found: list[_Call] = []
     while tb is not None:
         code = tb.tb_frame.f_code
-        if not code.co_filename.startswith(_HIDDEN):
-            yield code.co_filename, tb.tb_lineno, code.co_name
+        call = _Call(code.co_filename, tb.tb_lineno, code.co_name)
         tb = tb.tb_next
+        if call.filename.startswith(_HIDDEN):
+            continue
+        last = found[-1] if found else None
+        if last is not None and (last.filename, last.lineno, last.function) == (
+            call.filename,
+            call.lineno,
+            call.function,
+        ):
+            found[-1] = replace(last, again=last.again + 1)
+        else:
+            found.append(call)
+    return found
 
 
-def _line(filename: str, lineno: int | None, function: str) -> str:
-    where = f"Cell {filename[len(CELL_PREFIX) : -1]}" if filename.startswith(CELL_PREFIX) else f'File "{filename}"'
-    place = f"  {where}, line {lineno}" + ("" if function == "<module>" else f", in {function}")
-    source = linecache.getline(filename, lineno).strip() if lineno else ""
-    return f"{place}\n    {source}" if source else place
+def _told(calls: list[_Call], look: _Look) -> Iterator[str]:
+    """The lines of the frames: of libraries the last one in a row, of many the first and the last."""
+    if len(calls) > MOST_CALLS:
+        yield from _told(calls[:ENDS], look)
+        yield f"  [{sum(1 + call.again for call in calls[ENDS:-ENDS])} more calls]"
+        calls = calls[-ENDS:]
+    for library, group in itertools.groupby(calls, lambda call: bool(call.library)):
+        row = list(group)
+        if library:
+            before = sum(1 + call.again for call in row) - 1
+            more = f" (after {before} more call{'' if before == 1 else 's'} in libraries)" if before else ""
+            yield f"  {look.place(f'{row[-1].library}, line {row[-1].lineno}')}, in {row[-1].function}{more}"
+            continue
+        for call in row:
+            yield from _lines(call, look)
+
+
+def _lines(call: _Call, look: _Look) -> Iterator[str]:
+    where = f"Cell {call.filename[len(CELL_PREFIX) : -1]}" if call.own else f'File "{call.filename}"'
+    within = "" if call.function == "<module>" else f", in {call.function}"
+    yield f"  {look.place(f'{where}, line {call.lineno}')}{within}"
+    yield from look.source(call)
+    if call.again:
+        yield f"  [the same call {call.again} more time{'' if call.again == 1 else 's'}]"
+
+
+class _Look:
+    """How a traceback looks for an agent: short, and without colour."""
+
+    def place(self, text: str) -> str:
+        """Say where a frame is."""
+        return text
+
+    def source(self, call: _Call) -> Iterator[str]:
+        """Show the line of a frame."""
+        if call.lineno and (line := linecache.getline(call.filename, call.lineno).strip()):
+            yield f"    {line}"
+
+    def error(self, text: str) -> str:
+        """Show the name of an error and its message."""
+        return text
+
+
+class _ForPeople(_Look):
+    """How it looks in a front end: the line in its surroundings, marked and in colour."""
+
+    def place(self, text: str) -> str:
+        """Say where a frame is."""
+        return f"{_GREEN}{text}{_PLAIN}"
+
+    def source(self, call: _Call) -> Iterator[str]:
+        """Show the lines around a frame's line, with an arrow at that one."""
+        lines, at = linecache.getlines(call.filename), call.lineno or 0
+        for number in range(max(1, at - AROUND), min(len(lines), at + AROUND) + 1):
+            text = lines[number - 1].rstrip()
+            if number == at:
+                yield f"{_BOLD}----> {number:>3} {text}{_PLAIN}"
+            else:
+                yield f"      {_DIM}{number:>3}{_PLAIN} {text}".rstrip()
+
+    def error(self, text: str) -> str:
+        """Show the name of an error in colour, and its message."""
+        name, colon, message = text.partition(":")
+        return f"{_RED}{name}{_PLAIN}{colon}{message}"
+
+
+_GREEN, _RED, _BOLD, _DIM, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
+AROUND = 2
+"""How many lines before and after its own a frame shows to people."""
+MOST_CALLS, ENDS = 24, 4
+"""How many frames a traceback shows; of more than that it shows so many of the first and of the last."""
 
 
 def _chain(error: BaseException) -> Iterator[tuple[str, BaseException]]:
@@ -95,27 +204,30 @@ def _message(error: BaseException) -> list[str]:
     return [line.rstrip("\n") for line in traceback.format_exception_only(error)]
 
 
-def render(error: BaseException) -> list[str]:
-    """The traceback of ``error`` as lines without colour, in the shape of Jupyter's ``traceback`` field.
+def render(error: BaseException, *, for_people: bool = False) -> list[str]:
+    """The traceback of ``error`` as lines, in the shape of Jupyter's ``traceback`` field.
 
-    An error that cannot even be rendered (a hostile ``__str__``) is named by its type.
+    It is short and has no colour, unless it is ``for_people``. An error that cannot even be rendered (a hostile
+    ``__str__``) is named by its type.
     """
     try:
-        return _rendered(error)
+        return _rendered(error, _ForPeople() if for_people else _Look())
     except BaseException:
         return [f"{name_of(type(error))}: {UNSAID}"]
 
 
-def _rendered(error: BaseException) -> list[str]:
+def _rendered(error: BaseException, look: _Look) -> list[str]:
     lines: list[str] = []
     for sentence, part in _chain(error):
         if sentence and lines:
             lines += ["", sentence, ""]
-        frames = [_line(*frame) for frame in _frames(part.__traceback__)]
-        if frames:
-            lines += ["Traceback (most recent call last):", *frames]
+        if calls := _calls(part.__traceback__):
+            lines += ["Traceback (most recent call last):", *_told(calls, look)]
         try:
-            lines += _message(part)
+            message = _message(part)
         except BaseException:
-            lines.append(f"{name_of(type(part))}: {UNSAID}")
+            message = [f"{name_of(type(part))}: {UNSAID}"]
+        at = next((at for at, line in enumerate(message) if not line.startswith(" ")), 0)
+        message[at] = look.error(message[at])
+        lines += message
     return lines

@@ -1,0 +1,100 @@
+"""Tracebacks: short for agents, and for people with the lines around and in colour."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from jupyter_client import AsyncKernelClient
+
+pytestmark = pytest.mark.anyio
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+OWN = "def outer(x):\n    # above\n    y = x\n    return inner(y)\n\ndef inner(x):\n    return 1 / x"
+
+
+@pytest.fixture
+async def front_end(kernel) -> AsyncIterator[AsyncKernelClient]:
+    """A front end of the session."""
+    client = AsyncKernelClient()
+    client.load_connection_info(kernel.connection)
+    client.start_channels()
+    async with asyncio.timeout(30):
+        await client.wait_for_ready()
+    yield client
+    client.stop_channels()
+
+
+async def seen_by(client: AsyncKernelClient, code: str) -> str:
+    """The traceback of a cell that a person runs."""
+    reply = await client.execute_interactive(code, timeout=30, output_hook=lambda _: None)
+    return "\n".join(reply["content"].get("traceback", ()))
+
+
+async def test_an_agent_gets_each_of_its_lines_and_no_colour(run) -> None:
+    """One line for where, one for what stands there."""
+    await run(OWN)
+    assert "\n".join((await run("outer(0)")).error.traceback) == (
+        "Traceback (most recent call last):\n"
+        "  Cell 2, line 1\n    outer(0)\n"
+        "  Cell 1, line 4, in outer\n    return inner(y)\n"
+        "  Cell 1, line 7, in inner\n    return 1 / x\n"
+        "ZeroDivisionError: division by zero"
+    )
+
+
+async def test_a_person_sees_the_lines_around_an_arrow_and_colour(front_end) -> None:
+    """As in other kernels."""
+    await seen_by(front_end, OWN)
+    seen = await seen_by(front_end, "outer(0)")
+    assert "\x1b[1;31mZeroDivisionError\x1b[0m: division by zero" in seen
+    plain = ANSI.sub("", seen)
+    assert (
+        "Cell 1, line 4, in outer\n        2     # above\n        3     y = x\n---->   4     return inner(y)" in plain
+    )
+    assert plain.count("---->") == 3
+
+
+@pytest.mark.parametrize(
+    ("cell", "most"),
+    [
+        ("def f(n): return f(n + 1)\nf(0)", 8),
+        ("def even(n): return odd(n + 1)\ndef odd(n): return even(n + 1)\neven(0)", 24),
+        ("class A:\n    def __repr__(self): return repr([self])\nrepr(A())", 24),
+    ],
+)
+async def test_a_recursion_is_folded(run, cell, most) -> None:
+    """A thousand calls are a few lines, which say how many they stand for."""
+    error = (await run(cell)).error
+    assert error.ename == "RecursionError"
+    assert len(error.traceback) <= most
+    assert re.search(r"\[(the same call )?\d{3} more (times|calls)\]", "\n".join(error.traceback))
+
+
+async def test_calls_within_libraries_are_one_line(run) -> None:
+    """The last of them, with its place in the library and how many came before."""
+    lines = (await run("import json\njson.loads('{')")).error.traceback
+    assert lines[1:3] == ("  Cell 1, line 2", "    json.loads('{')")
+    assert re.fullmatch(r"  json/decoder\.py, line \d+, in raw_decode \(after 2 more calls in libraries\)", lines[3])
+    assert lines[4].startswith("json.decoder.JSONDecodeError: ")
+    assert len(lines) == 5
+
+
+async def test_calls_of_a_cell_between_those_of_libraries_are_all_there(run) -> None:
+    """A library that calls the cell back does not hide it."""
+    text = "\n".join((await run("import re\nre.sub('a', lambda m: 1 / 0, 'a')")).error.traceback)
+    assert text.count("Cell 1, line 2") == 2
+    assert "re/__init__.py" in text
+
+
+async def test_leaving_a_cell_is_no_error_for_a_person(front_end, run) -> None:
+    """`exit` and `quit`, called or not, end the cell, tell a console to close, and leave the session as it is."""
+    await run("kept = 1")
+    for code in ("exit", "quit", "exit()", "after = 1\nquit()\nafter = 2"):
+        reply = await front_end.execute_interactive(code, timeout=30, output_hook=lambda _: None)
+        assert reply["content"]["status"] == "ok"
+        assert [item["source"] for item in reply["content"]["payload"]] == ["ask_exit"]
+    assert (await run("kept, after")).result == "(1, 1)"
+    assert "SystemExit" in await seen_by(front_end, "exit(3)")
