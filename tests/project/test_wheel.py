@@ -122,6 +122,7 @@ def test_the_kernelspec_names_the_provisioner(contents: set[str], wheel: Path) -
         spec = json.loads(archive.read(name))
     assert spec["metadata"]["kernel_provisioner"]["provisioner_name"] == "rlm-provisioner"
     assert "{connection_file}" in spec["argv"]
+    assert any(name.endswith("share/jupyter/kernels/rlm/logo-svg.svg") for name in contents)
 
 
 def test_the_installed_kernelspec_is_found_by_jupyter(installed: Path, tmp_path: Path) -> None:

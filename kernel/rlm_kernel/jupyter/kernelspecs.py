@@ -19,6 +19,8 @@ from rlm_ipc import discovery
 
 __all__ = ["kernels_folder", "key_file", "publish", "published", "spec_folder", "spec_name", "sweep", "withdraw"]
 
+LOGO = Path(__file__).with_name("logo-svg.svg")
+"""What launchers show beside a kernel's name, a session's and that of the kernel ``rlm``."""
 _ID = re.compile(r"[0-9a-f]{8,64}")
 _PREFIX = "rlm-session-"
 
@@ -77,6 +79,7 @@ def publish(attachment: str, session: str, mode: str, key: str) -> None:
     }
     folder = spec_folder(session, mode)
     folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / LOGO.name, LOGO.read_text(encoding="utf-8"))
     _write(folder / "kernel.json", json.dumps(spec, indent=1))
 
 

@@ -7,8 +7,9 @@ and writes it anew from a short list of tags and attributes.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import nh3
@@ -29,7 +30,16 @@ DROPPED = frozenset(("script", "style", "iframe", "object", "template", "noscrip
 ATTRIBUTES = frozenset(
     ("colspan", "rowspan", "span", "align", "valign", "border", "open", "start", "value", "max", "min")
 )
-_ALIGN = re.compile(r"\s*text-align\s*:\s*(left|right|center)\s*;?\s*")
+_OF_ONE = re.compile(r"#([A-Za-z][\w-]*)")
+_ID = re.compile(r'\bid="([A-Za-z][\w-]*)"')
+STYLES = frozenset(
+    "color background-color background text-align font-weight font-style text-decoration border border-top "
+    "border-bottom border-left border-right padding white-space".split()
+)
+"""Properties that colour and align a cell of a table; none places it elsewhere on the page."""
+LONGEST_VALUE, LONGEST_STYLE = 200, 600
+"""Characters of the value of such a property, and of all that one element has."""
+_VALUE = re.compile(r"(?:[\w#%.,\s+-]|\b(?:rgba?|hsla?|linear-gradient)\(|\))*")
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif);base64,[A-Za-z0-9+/=\s]*")
 _PLAIN_VALUE = re.compile(r"[\w.%-]{0,20}")
 
@@ -60,7 +70,7 @@ def sanitized_html(text: str) -> str:
     if len(text) > MOST_KEPT_CHARS or _more(_TAG, text, MOST_TAGS) or _more(_FORMATTED, text, MOST_FORMATTED):
         return ""
     return nh3.clean(
-        text,
+        _inlined(text),
         tags=set(TAGS),
         clean_content_tags=set(DROPPED),
         attributes={"*": {*ATTRIBUTES, "class", "style"}, "img": {"src", "alt"}},
@@ -68,6 +78,42 @@ def sanitized_html(text: str) -> str:
         url_schemes={"data"},
         link_rel=None,
     )
+
+
+def _inlined(text: str) -> str:
+    """HTML with the rules for single elements in their ``style`` attributes, as pandas styles the cells of a table.
+
+    The result is as hostile as the text was: it is sanitised next.
+    """
+    wanted: dict[str, str] = {}
+    for selector, declarations in itertools.islice(_rules(text), MOST_TAGS):
+        if (one := _OF_ONE.fullmatch(selector.strip())) is not None:
+            wanted[one[1]] = f"{wanted[one[1]]}; {declarations}" if one[1] in wanted else declarations
+            if len(wanted[one[1]]) > LONGEST_STYLE:
+                return text
+    styled = _ID.sub(lambda found: f'style="{wanted.get(found[1], "")}"', text) if wanted else text
+    return styled if len(styled) <= 2 * MOST_KEPT_CHARS else text
+
+
+def _rules(text: str) -> Iterator[tuple[str, str]]:
+    """The selectors of the style sheets, each with its declarations; one pass, as a hostile text repeats itself."""
+    begin = text.find("<style")
+    while begin >= 0 and (end := text.find("</style>", begin)) >= 0:
+        for rule in text[text.find(">", begin, end) + 1 : end].split("}"):
+            selectors, _, declarations = rule.partition("{")
+            if kept := _styled(declarations):
+                yield from ((selector, kept) for selector in selectors.split(","))
+        begin = text.find("<style", end)
+
+
+def _styled(value: str) -> str | None:
+    """The declarations of the list whose values only colour, draw lines and align."""
+    kept = []
+    for declaration in value[: 10 * LONGEST_STYLE].split(";"):
+        name, _, said = (part.strip().lower() for part in declaration.partition(":"))
+        if name in STYLES and said and len(said) <= LONGEST_VALUE and _VALUE.fullmatch(said):
+            kept.append(f"{name}: {said}")
+    return "; ".join(kept) or None
 
 
 def _more(pattern: re.Pattern[str], text: str, most: int) -> bool:
@@ -86,7 +132,7 @@ def _attribute(tag: str, name: str, value: str) -> str | None:
     if tag == "img" and name in {"src", "alt"}:
         return value if name == "alt" or _PICTURE.fullmatch(value) else None
     if name == "style":
-        return f"text-align: {align[1]}" if (align := _ALIGN.fullmatch(value)) else None
+        return _styled(value)
     if name == "class":  # as pandas and JupyterLab call a table with stripes
         return value if value == "dataframe" else None
     return value if _PLAIN_VALUE.fullmatch(value) else None

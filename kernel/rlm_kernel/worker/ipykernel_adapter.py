@@ -16,6 +16,7 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.jsonutil import json_clean
 from traitlets import Any as AnyTrait
+from traitlets import List
 
 from rlm_ipc.framing import Message
 from rlm_ipc.messages import JsonObject
@@ -62,6 +63,7 @@ class SandboxedKernel(IPythonKernel):
     _execute_sleep = 0.0
     _supports_kernel_subshells = False  # each would be a thread, and a process with threads cannot be forked safely
     implementation = "rlm-kernel"
+    help_links = List([{"text": "Python Reference", "url": f"https://docs.python.org/3.{sys.version_info[1]}"}])
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -74,6 +76,16 @@ class SandboxedKernel(IPythonKernel):
         for handlers in (self.shell_handlers, self.control_handlers):
             for name in CLOSED_REQUESTS:
                 handlers.pop(name, None)
+
+    @property
+    def banner(self) -> str:
+        """What a console says first. The kernel tells it before it knows its policy."""
+        python = ".".join(map(str, sys.version_info[:3]))
+        return (
+            f"rlm-kernel, Python {python}\n"
+            "Code runs under the policy of its session. `name?` tells what a name is, %lsmagic lists the magics,\n"
+            "`rlm-kernel policy show NAME` in a terminal says what a policy allows.\n"
+        )
 
     @property
     def walled(self) -> bool:

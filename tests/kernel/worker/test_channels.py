@@ -109,6 +109,14 @@ async def test_user_expressions_are_under_the_wall(client) -> None:
     assert {reply["user_expressions"][name]["status"] for name in ("bad", "worse")} == {"error"}
 
 
+async def test_a_console_is_told_of_this_product(client) -> None:
+    """The banner and the links do not send people to help that is not there."""
+    info = await reply_of(client, "kernel_info_request", {})
+    assert info["banner"].startswith("rlm-kernel, Python 3.")
+    assert "%colors" not in info["banner"]
+    assert all("ipython" not in link["url"] for link in info["help_links"])
+
+
 async def test_silent_cells_are_under_the_wall(client) -> None:
     """Silence changes nothing about what may run."""
     content = {
