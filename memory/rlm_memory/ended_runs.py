@@ -31,7 +31,7 @@ SECONDS_KEPT = 30 * 86_400.0
 class EndedRuns:
     """The runs of a session: one line for each, and the record of the whole. ``parent`` is what it was forked from."""
 
-    session: int
+    key: int
     parent: int | None
     ended_at: float
     lines: Sequence[Mapping[str, Any]]
@@ -51,9 +51,9 @@ def keep(store: Store, runs: EndedRuns) -> None:
 
 def find(store: Store, session: int) -> EndedRuns | None:
     """Return the runs of a session that has ended."""
-    statement = select(table.c.session, table.c.parent, table.c.ended_at, table.c.lines, table.c.record)
+    statement = select(table.c.key, table.c.parent, table.c.ended_at, table.c.lines, table.c.record)
     with store.transaction() as connection:
-        row = connection.execute(statement.where(table.c.session == session)).one_or_none()
+        row = connection.execute(statement.where(table.c.key == session)).one_or_none()
     return None if row is None else EndedRuns(*row[:-1], json.loads(zlib.decompress(row.record)))
 
 
@@ -79,5 +79,5 @@ def forget(store: Store, session: int) -> int:
         among = [session]
         while among:
             gone += among
-            among = list(connection.execute(select(table.c.session).where(table.c.parent.in_(among))).scalars())
-        return connection.execute(delete(table).where(table.c.session.in_(gone))).rowcount
+            among = list(connection.execute(select(table.c.key).where(table.c.parent.in_(among))).scalars())
+        return connection.execute(delete(table).where(table.c.key.in_(gone))).rowcount

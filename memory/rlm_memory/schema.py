@@ -293,11 +293,11 @@ turns = Table(
 )
 
 ended_runs = Table(
-    "ended_runs",
+    "run_records",
     metadata,
-    # A session that has ended and in which a model worked: its record outlives it. No foreign keys, therefore.
+    # Of a session that has ended and in which a model worked: this outlives it. So its key is no foreign key.
     Column("number", Integer, primary_key=True, autoincrement=True),
-    Column("session", Integer, nullable=False, unique=True),
+    Column("key", Integer, nullable=False, unique=True),
     # The key of the session that it was forked from.
     Column("parent", Integer),
     Column("ended_at", Float, nullable=False),
@@ -306,7 +306,7 @@ ended_runs = Table(
     Column("record", LargeBinary, nullable=False),
     # What the row counts against the bound: bytes of the record.
     Column("size", Integer, nullable=False),
-    Index("ended_runs_by_parent", "parent"),
+    Index("run_records_by_parent", "parent"),
     sqlite_autoincrement=True,
 )
 

@@ -178,7 +178,7 @@ class Chaos(RuleBasedStateMachine):
         self.sessions[name] = Model(policy)
 
     def fork(self, pick: int) -> None:
-        """A session with everything of another, of which only the variables can be lost."""
+        """A session with everything of another but its queries, of which only the variables can be lost."""
         if len(self.sessions) >= 4:
             return
         done["fork"] += 1
@@ -188,9 +188,7 @@ class Chaos(RuleBasedStateMachine):
         done["session"] += 1
         answer = _again("fork_session", name, name=child)
         assert answer.get("session") == child, answer
-        self.sessions[child] = Model(
-            model.policy, [model.states[-1]], dict(model.contexts), pending=dict(model.pending), harmed=model.harmed
-        )
+        self.sessions[child] = Model(model.policy, [model.states[-1]], dict(model.contexts), harmed=model.harmed)
 
     def cell(self, pick: int, variable: str, number: int) -> None:
         """Bind a variable, once every loss has been told, by one of two kinds of cells."""

@@ -10,6 +10,7 @@ from rlm_memory import (
     budgets,
     contexts,
     handles,
+    inherited_queries,
     journal,
     queries,
     sessions,
@@ -150,6 +151,8 @@ def test_ending_deletes_every_row_of_the_session_and_none_of_another(store: Stor
     gone, stays = session("gone"), session("stays")
     fill(store, gone, text), fill(store, stays, text)
     frames.note_fork(store, gone, stays, now=1.0)
+    for one, other in ((gone, stays), (stays, gone)):
+        inherited_queries.inherit(store, one.key, other.key, queries.of_session(store, other.key)[-1:], 1.0)
     for one in (gone, stays):
         above = frames.of_session(store, one, author="t", now=1.0)
         task = frames.plan(store, frames.Plan("task"), above.key, author="t", now=1.0)
