@@ -182,6 +182,7 @@ class WorkerSession:
                 sys.path.append(str(self.workspace))
             self.streams = streams
         else:
+            sys.argv[:] = [""]  # what argparse reads is not how this process was started
             self.wall = LanguageWall(self.policy, helpers=helpers | magics, overlay=self._overlay())
             if self.wall.modules is not None:
                 displays.plant(self.wall.modules)

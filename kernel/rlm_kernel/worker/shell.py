@@ -10,6 +10,7 @@ With ``wall = None`` (policy ``language.wall: off``) this is plain IPython.
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
@@ -192,6 +193,7 @@ class GuardedShell(ZMQInteractiveShell):
                 self.compile.prepared[id(statement)] = self.wall.compile(
                     wrapped, name, mode, self.compile.flags | AWAIT
                 )
+                self.compile.flags |= _future_flags(statement)
         except RecursionError:
             raise CellRefused("the cell is nested too deeply; split it into smaller statements") from None
         except SyntaxError as error:
@@ -298,6 +300,16 @@ def showable(error: BaseException) -> BaseException:
         return error
     stand_in: BaseException = type(name_of(type(error)), (Exception,), {})(said)
     return stand_in.with_traceback(error.__traceback__)
+
+
+def _future_flags(statement: ast.stmt) -> int:
+    """The compiler flags that a statement asks for, for all that comes after it: ``from __future__ import ...``."""
+    if not isinstance(statement, ast.ImportFrom) or statement.module != "__future__" or statement.level:
+        return 0
+    flags = 0
+    for name in statement.names:
+        flags |= getattr(__future__, name.name).compiler_flag
+    return flags
 
 
 def _units(tree: ast.Module) -> Iterator[tuple[ast.stmt, str]]:

@@ -15,6 +15,7 @@ from typing import Final
 from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.frozen_functions import freeze_all
 from rlm_sandbox.language_wall.function_origins import functions_of
+from rlm_sandbox.language_wall.modules.late_imports import LATE
 from rlm_sandbox.language_wall.modules.system import MADE_AGAIN
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 
@@ -34,7 +35,7 @@ def seal(*packages: str) -> None:
     """Take note of what stands now. Only our code and that of ``packages`` may change the wall later."""
     mark_ours(*packages)
     watched = [*_modules(_PACKAGES), *(sys.modules[name] for name in _LIBRARIES if name in sys.modules)]
-    parts: list[object] = [vars(IN_FORCE)]
+    parts: list[object] = [vars(IN_FORCE), vars(LATE)]
     for module in watched:
         parts += [vars(module), *_classes(module), *functions_of(module)]
     _core.seal(parts)

@@ -31,8 +31,9 @@ from rlm_sandbox.language_wall.guards import attributes as guards
 from rlm_sandbox.language_wall.guards import dynamic
 from rlm_sandbox.language_wall.guards import reads as guards_read
 from rlm_sandbox.language_wall.guards.classes import SafeType, build_class, stand_in, type_of
-from rlm_sandbox.language_wall.modules.copies import ModuleSet
+from rlm_sandbox.language_wall.modules.copies import ModuleSet, harden_imported
 from rlm_sandbox.language_wall.modules.imports import GuardedImport
+from rlm_sandbox.language_wall.modules.late_imports import LATE
 from rlm_sandbox.language_wall.modules.recompiled import Recompiled
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.registry import CLEAN, FORMATS, HIDDEN, Cache, hide_metaclasses
@@ -98,6 +99,12 @@ def _guarded_builtins() -> Namespace:
     return table | _REPLACED | {"__name__": "builtins", "__build_class__": build_class}
 
 
+def _harden_late() -> None:
+    """Harden what a library has imported while a cell runs."""
+    harden_imported()
+    hide_metaclasses()
+
+
 class LanguageWall:
     """The language wall in force. One per kernel process: a second one takes the place of the first.
 
@@ -148,6 +155,7 @@ class LanguageWall:
         )
         audit_hook.lay_over(overlay)
         modules.give_builtins(self.builtins)
+        LATE.enforce(modules.leads_in, _harden_late)
 
     @classmethod
     def preload(cls, policy: Policy) -> None:

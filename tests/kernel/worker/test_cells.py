@@ -129,3 +129,25 @@ async def test_leaving_by_exit_prints_no_advice_of_ipythons(run) -> None:
     """An agent that calls sys.exit gets the exception and nothing about quitting IPython."""
     result = await run("import sys\nsys.exit(3)")
     assert (result.error.ename, result.stderr) == ("SystemExit", "")
+
+
+async def test_a_future_import_holds_for_what_comes_after_it(run) -> None:
+    """In its cell, of which the statements are compiled one by one, and in later cells, as in any notebook."""
+    cell = "from __future__ import annotations\ndef f(x: Undefined) -> Nothing: pass\nf.__annotations__"
+    assert (await run(cell)).result == "{'x': 'Undefined', 'return': 'Nothing'}"
+    assert (await run("class A:\n    x: Later\nA.__annotations__")).result == "{'x': 'Later'}"
+
+
+async def test_a_program_without_arguments_reads_none(run) -> None:
+    """What argparse reads is not the command line of the process that the session was forked from."""
+    parsed = await run(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--x', default=5)\np.parse_args().x"
+    )
+    assert parsed.result == "5"
+
+
+async def test_asyncio_run_says_to_await(run) -> None:
+    """A cell runs in an event loop; the coroutine is closed, not reported as forgotten."""
+    refused = await run("import asyncio\nasync def main(): return 5\nasyncio.run(main())")
+    assert "write `await main()`" in refused.error.evalue
+    assert ("never awaited" in refused.stderr, (await run("await main()")).result) == (False, "5")

@@ -53,3 +53,21 @@ async def test_a_parquet_file_has_a_shape_is_read_and_queried(connect, tables: P
         (tables / "table.parquet").write_bytes(b"PAR1PAR1")
         assert (await agent("refresh", name="kept"))["error"] == "cannot_read"
         assert (await agent("list_vars"))["total_size"] == size
+
+
+async def test_pandas_plots_though_nobody_has_imported_matplotlib(attach, tables: Path) -> None:
+    """Its late import is complete: plots, histograms and matplotlib itself work afterwards, and pictures are seen."""
+    async with attach("plots", cwd=str(tables), RLM_KERNEL_POLICY="data") as agent:
+        await agent.run("import pandas as pd\ndf = pd.DataFrame({'a': [1, 2], 'a b': [3, 4], '_merge': ['x', 'y']})")
+        assert (await agent.run("type(df.plot()).__name__"))["result"] == "'Axes'"
+        assert (await agent.run("type(df.hist()).__name__"))["result"] == "'ndarray'"
+        drawn = await agent.run(
+            "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()"
+        )
+        assert drawn["images"].startswith("1, shown by")
+        assert "leave this call out" in (await agent.run("plt.switch_backend('module://os')"))["error"]
+        assert (await agent.run("df._merge.tolist(), [row._2 for row in df.itertuples()]"))[
+            "result"
+        ] == "(['x', 'y'], [3, 4])"
+        assert (await agent.run("pd.Series([[1, 2], [3, 4]]).apply(pd.Series).shape"))["result"] == "(2, 2)"
+        assert "private" in (await agent.run("df._mgr"))["error"]

@@ -84,3 +84,21 @@ def test_a_field_name_never_becomes_source_text(session):
             Evil.__annotations__ = {"x=__import__('os').system('true'),y": int}
             dataclasses.dataclass(Evil)
         """)
+
+
+def test_type_hints_are_read_with_the_variables_of_the_session(session):
+    """Text or not, `Annotated` or not, of functions and classes; with others where they are given."""
+    session.run("""
+from typing import Annotated, Optional, get_type_hints
+class Node: pass
+def f(x: 'Annotated[int, "m"]', y: "Optional[Node]" = None, z: Annotated[str, 1] = '') -> 'None': pass
+class Pair:
+    left: "Node"
+    right: 'list[Node]'
+plain, extras, pair = get_type_hints(f), get_type_hints(f, include_extras=True), get_type_hints(Pair)
+given = get_type_hints(f, {'Annotated': Annotated, 'Optional': Optional, 'Node': int})['y']
+result = (plain['x'] is int, plain['y'] == Optional[Node], plain['z'] is str, plain['return'] is type(None),
+          extras['x'] == Annotated[int, 'm'], extras['z'] == Annotated[str, 1],
+          pair == {'left': Node, 'right': list[Node]}, given == Optional[int])
+""")
+    assert session.namespace["result"] == (True,) * 8

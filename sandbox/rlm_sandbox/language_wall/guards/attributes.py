@@ -9,6 +9,7 @@ reason. Compiled code itself decides the fast case (an object of a clean class),
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextvars
 import sys
 import types
@@ -64,6 +65,9 @@ class AttributeRefused(CellError, AttributeError):
 
 
 _RULES: Final = {AttributeAccess.PRIVATE: "private", AttributeAccess.DENIED: "interpreter"}
+
+_TUPLE_ITEM: Final = type(vars(collections.namedtuple("_", "a"))["a"])  # noqa: PYI024 - its descriptor is wanted
+"""What stands in the class of a named tuple for an item."""
 
 
 def refuse(name: str, why: str = "is not available in this session", rule: str = "") -> NoReturn:
@@ -124,7 +128,23 @@ def read_private(obj: Any, name: str) -> Any:
     if cls is types.SimpleNamespace:
         wash(obj.__dict__.get(name))
         return obj
+    if _is_field(cls, name) or _is_column(obj, name):
+        return obj
     refuse(name, _whose(obj))
+
+
+def _is_field(cls: type, name: str) -> bool:
+    """Whether a name is that of an item of named tuples: ``row._1``, which pandas makes of a column ``a b``."""
+    found = next((dict_of(base)[name] for base in mro_of(cls) if name in dict_of(base)), None)
+    return type(found) is _TUPLE_ITEM
+
+
+def _is_column(obj: Any, name: str) -> bool:
+    """Whether a name is that of a column of a DataFrame, and of nothing else: ``merged._merge``."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or type(obj) is not pandas.DataFrame or any(name in dict_of(base) for base in mro_of(type(obj))):
+        return False
+    return name not in object.__getattribute__(obj, "__dict__") and name in obj.columns
 
 
 def _whose(obj: Any) -> str:

@@ -56,7 +56,7 @@ def _function_names(value: Any) -> Any:
         if access(name) is not AttributeAccess.NATIVE or name.startswith("__"):
             refuse(name, "may not be named as a function in this session: pass the function itself")
         return name
-    if hasattr(value, "keys"):
+    if hasattr(value, "keys") and not isinstance(value, type):
         return {key: _function_names(value[key]) for key in list(value.keys())}
     if type(value) is tuple or (isinstance(value, tuple) and type(value) not in USER):
         for part in tuple.__iter__(value):

@@ -19,6 +19,7 @@ from rlm_sandbox.language_wall.audit_hook import mark_generators, trusted
 from rlm_sandbox.language_wall.frozen_functions import freeze_imported
 from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.guards.classes import SafeType
+from rlm_sandbox.language_wall.modules.late_imports import LATE
 from rlm_sandbox.language_wall.modules.libraries import harden_libraries, library_shims
 from rlm_sandbox.language_wall.modules.standard import standard_shims
 from rlm_sandbox.language_wall.modules.system import SystemModule, private_logging, system_shims
@@ -45,6 +46,13 @@ _OF_THE_INTERPRETER: Final = frozenset(
 )
 """Classes that nobody can make an object of by, but which tell what an object is."""
 _ALWAYS: Final = frozenset({"__future__"})
+
+
+def harden_imported() -> None:
+    """Harden what has been imported since this was called last."""
+    harden_libraries()
+    mark_generators()
+    freeze_imported()
 
 
 class ModuleSet:
@@ -92,6 +100,10 @@ class ModuleSet:
         self.planted.add(name)
         self._copies[package].__dict__.update({leaf: self._copies[name]}, __all__=[leaf])
 
+    def leads_in(self, package: str) -> bool:
+        """Whether the allow-list admits a package or something in it."""
+        return self.admits(package) or self.leads_to(package)
+
     def give_builtins(self, builtins: Namespace) -> None:
         """Fill the copy of ``builtins``, when admitted, with those of the wall in force."""
         if self.admits("builtins"):
@@ -130,10 +142,9 @@ class ModuleSet:
             if name not in self._sources:
                 self._sources[name] = private_logging()
             return self._sources[name]
-        real = importlib.import_module(name)
-        harden_libraries()
-        mark_generators()
-        freeze_imported()
+        with LATE.importing(name):
+            real = importlib.import_module(name)
+        harden_imported()
         return real
 
     def _sanitise(self, name: str, real: types.ModuleType) -> types.ModuleType:

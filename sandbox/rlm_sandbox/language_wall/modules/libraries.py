@@ -122,6 +122,20 @@ def _lambdify(args: Any, expr: Any, *rest: Any, **kwargs: Any) -> Any:
     return _call("sympy", "lambdify", args, expr, *rest, **kwargs)
 
 
+_BACKENDS = frozenset({"agg", "inline", "module://matplotlib_inline.backend_inline"})
+
+
+def _use(backend: Any, *, force: bool = True) -> None:
+    """``matplotlib.use``: figures are pictures already, and other backends open windows or load modules by name."""
+    if not isinstance(backend, str) or str.__str__(backend).lower() not in _BACKENDS:
+        raise ValueError("this session shows figures as pictures and has no other backend: leave this call out")
+
+
+def _switch_backend(newbackend: Any) -> None:
+    """``matplotlib.pyplot.switch_backend``, as `_use`."""
+    _use(newbackend)
+
+
 def _call(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
     return getattr(importlib.import_module(module), name)(*args, **kwargs)
 
@@ -181,6 +195,8 @@ def library_shims() -> dict[str, Callable[..., Any]]:
         "pandas.pivot_table": _pivot,
         "pandas.crosstab": _cross,
         "pyarrow.py_buffer": _arrow_buffer,
+        "matplotlib.use": _use,
+        "matplotlib.pyplot.switch_backend": _switch_backend,
         "yaml.load": _load_yaml,
         "sympy.sympify": _sympify,
         "sympy.lambdify": _lambdify,

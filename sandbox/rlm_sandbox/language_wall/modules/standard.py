@@ -14,6 +14,7 @@ import enum
 import functools
 import inspect
 import keyword
+import sys
 import time
 import types
 import typing
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
+from rlm_sandbox.language_wall.evaluation import NamespaceView
 from rlm_sandbox.language_wall.guards.attributes import protect, refuse, wash
 from rlm_sandbox.language_wall.guards.classes import (
     MetaSafe,
@@ -38,7 +40,7 @@ from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
 from rlm_sandbox.language_wall.names import AttributeAccess, access
-from rlm_sandbox.language_wall.registry import USER, dict_of, mro_of
+from rlm_sandbox.language_wall.registry import USER, dict_of, is_user_frame, mro_of
 from rlm_sandbox.namespaces import Namespace
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
@@ -59,20 +61,27 @@ def _named(replacement: Any, original: Any) -> Any:
 
 
 def get_type_hints(obj: Any, globalns: Any = None, localns: Any = None, include_extras: bool = False) -> dict[str, Any]:
-    """``typing.get_type_hints``; text is evaluated under the policy."""
+    """``typing.get_type_hints``; text is evaluated under the policy, with the caller's variables or those given."""
+    names: dict[str, Any] = {}
+    caller = sys._getframe(1)
+    for given in (NamespaceView(caller.f_globals) if globalns is None and is_user_frame(caller) else globalns, localns):
+        if type(given) in (dict, NamespaceView):
+            names |= given.items()
     hints: dict[str, Any] = {}
     if isinstance(obj, type):
         for base in reversed(mro_of(obj)):
             hints |= dict_of(base).get("__annotations__", {})
     else:
         hints |= getattr(obj, "__annotations__", None) or {}
-    return {name: _hint(value) for name, value in hints.items()}
+    return {name: _hint(value, names, extras=include_extras) for name, value in hints.items()}
 
 
-def _hint(value: Any) -> Any:
+def _hint(value: Any, names: dict[str, Any], *, extras: bool) -> Any:
     if isinstance(value, str):
-        return IN_FORCE.evaluate(str.__str__(value))
-    return type(None) if value is None else value
+        value = IN_FORCE.evaluate(str.__str__(value), names)
+    if value is None:
+        return type(None)
+    return value if extras else typing._strip_annotations(value)  # type: ignore[attr-defined]
 
 
 def runtime_checkable(cls: Any) -> Any:

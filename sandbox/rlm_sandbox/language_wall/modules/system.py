@@ -68,6 +68,10 @@ def run(main: Any, *, debug: bool | None = None, loop_factory: Callable[[], Any]
 
     Only the loop: a runner keeps the context it is made in, and that of user code must stay armed.
     """
+    if asyncio._get_running_loop() is not None:
+        if type(main) is types.CoroutineType:
+            main.close()  # else it would be reported as never awaited
+        raise RuntimeError("asyncio.run() cannot be called from a running event loop: write `await main()` in the cell")
     loop = new_loop()
     with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
         return runner.run(main)

@@ -25,7 +25,7 @@ def _table(text: str) -> dict[str, frozenset[str]]:
 KEEP: Final = _table(
     """
     sys: version version_info maxsize platform byteorder float_info int_info hash_info getsizeof
-        getrecursionlimit exit argv maxunicode implementation hexversion exc_info exception intern
+        getrecursionlimit exit flags argv maxunicode implementation hexversion exc_info exception intern
         getdefaultencoding getfilesystemencoding getrefcount thread_info float_repr_style
         set_int_max_str_digits get_int_max_str_digits warnoptions builtin_module_names stdlib_module_names
         copyright api_version
