@@ -88,7 +88,7 @@ def test_the_title_is_never_under_the_bar(show: Any) -> None:
     for name in ("tall", "other"):
         run(name, "\n".join(f"x{n} = {n}" for n in range(60)))
     page = show("tall")
-    page.set_viewport_size({"width": 1400, "height": 500})
+    page.set_viewport_size({"width": 1400, "height": 300})  # lower than the list of sessions is long
     for name in ("other", "tall"):
         page.mouse.wheel(0, 200)
         page.locator("#tree a").filter(has=page.get_by_text(name, exact=True)).click()
