@@ -263,7 +263,8 @@ class SandboxedKernel(IPythonKernel):
         if not self.walled:
             return super().do_complete(code, cursor_pos)
         end = len(code) if cursor_pos is None else cursor_pos
-        with self.shell.user_code():
+        start, matches = end, list[completions.Match]()
+        with self._answered_anyway("completion"), self.shell.user_code():
             start, matches = completions.complete(self.shell.surroundings, code, end)
         types = completions.experimental(matches, start, end)
         found = {"cursor_start": start, "cursor_end": end, "matches": [match.text for match in matches]}
@@ -275,9 +276,18 @@ class SandboxedKernel(IPythonKernel):
         """What a name or a called function is; under a wall, what can be told without running its code."""
         if not self.walled:
             return dict(super().do_inspect(code, cursor_pos, detail_level, omit_sections))
-        with self.shell.user_code():
+        text = ""
+        with self._answered_anyway("inspection"), self.shell.user_code():
             text = inspection.inspected(self.shell.surroundings.scope, code, cursor_pos, source=detail_level > 0)
         return {"status": "ok", "data": {"text/plain": text} if text else {}, "metadata": {}, "found": bool(text)}
+
+    @contextmanager
+    def _answered_anyway(self, what: str) -> Iterator[None]:
+        """Say that nothing is known if we fail: a front end waits for its reply."""
+        try:
+            yield
+        except Exception as error:
+            self.log.error("a %s failed", what, exc_info=showable(error))
 
     async def do_history(
         self,

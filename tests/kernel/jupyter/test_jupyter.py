@@ -72,6 +72,18 @@ def executed(client: BlockingKernelClient, code: str, **options) -> tuple[dict, 
     return reply["content"], published
 
 
+def test_a_front_end_may_give_the_folder_as_a_path(kernelspec, tmp_path) -> None:
+    """The command of nbclient, `jupyter execute`, does."""
+    manager, client = start_new_kernel(kernel_name=kernelspec, cwd=tmp_path)
+    try:
+        _, published = executed(client, "import os; os.getcwd()")
+        shown = [message["content"]["data"] for message in published if message["msg_type"] == "execute_result"]
+        assert shown == [{"text/plain": repr(str(tmp_path.resolve()))}]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
 def test_the_blocking_client_starts_a_session_by_its_kernelspec(kernelspec) -> None:
     """K-28: jupyter_client starts the kernel through the provisioner; messages come in the protocol's order."""
     manager, client = started(kernelspec)

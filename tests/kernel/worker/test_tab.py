@@ -268,6 +268,17 @@ async def test_files_outside_the_policys_folders_are_not_offered(session: Asked,
     assert await session.tab("open('\0") == []
 
 
+async def test_much_is_looked_at_in_parts(session: Asked) -> None:
+    """A front end asks at each key press, also in a session with many names and long dictionaries."""
+    await session.run("many = {f'key{n}': n for n in range(300_000)}")
+    await session.run("class Names(dict): pass\nheld = Names(many)")
+    assert len(await session.tab("many['key")) == 200
+    assert len(await session.tab("held['key1")) == 200
+    assert "append" in await session.tab(f"x = {'[' * 90}1{']' * 90}\nx.")
+    assert await session.tab("(" * 3000) != []
+    assert await session.tab("x" + ".y" * 5000 + ".") == []
+
+
 async def test_a_source_is_shown_of_cells_and_not_of_libraries(session: Asked) -> None:
     """The files of libraries are not the session's to read here."""
     await session.run("import textwrap\ndef own(x):\n    return x + 1\n")

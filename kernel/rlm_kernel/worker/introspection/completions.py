@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import os
 import re
@@ -28,6 +29,7 @@ from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import may_touch_private
 
 MOST: Final = 200
+MOST_GLOBALS: Final = 2_000
 _MODULE_PATH: Final = re.compile(r"^\s*(?:import|from)\s+(?:.*,\s*)?([\w.]*)$")
 _FROM_NAMES: Final = re.compile(r"^\s*from\s+([\w.]+)\s+import\s+[(]?(?:[\w\s,]*,\s*|\s*)(\w*)$", re.DOTALL)
 _RESULT_NAMES: Final = re.compile(r"_+(?:i*|i?\d+|oh|dh|ih|exit_code)")
@@ -94,9 +96,13 @@ def _names(around: Surroundings, word: str) -> list[Match]:
         if name.startswith(word) and not name.startswith("__"):
             what = scope.name(name)
             found.append(Match(name, "instance") if what is None else _match(name, what))
-    for name, value in (*entries(scope.namespace), *entries(scope.builtins)):
-        if name.startswith(word) and name not in scope.hidden and _is_for_people(name, word):
-            found.append(_match(name, known.known(value)))
+    globals_ = (*entries(scope.namespace), *entries(scope.builtins))
+    wanted = (
+        (name, value)
+        for name, value in globals_
+        if name.startswith(word) and name not in scope.hidden and _is_for_people(name, word)
+    )
+    found += [_match(name, known.known(value)) for name, value in itertools.islice(wanted, MOST_GLOBALS)]
     found += [Match(name, "keyword") for name in keyword.kwlist if word and name.startswith(word)]
     return found
 

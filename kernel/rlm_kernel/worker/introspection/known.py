@@ -171,6 +171,8 @@ def item(owner: Known, key: Any) -> Known | None:
     return None
 
 
+MOST_KEYS: Final = 10_000
+"""How many keys of a dictionary are looked at for those that begin with a word."""
 _KEYS: Final = (str, int, float, bool, bytes, type(None))
 
 
@@ -189,7 +191,7 @@ def keys(owner: Known) -> list[Any]:
     if value is MISSING:
         return []
     if issubclass(owner.kind, dict):
-        return [key for key in list(dict.keys(value)) if one_of(type(key), _KEYS)]
+        return [key for key in itertools.islice(list(dict.keys(value)), MOST_KEYS) if one_of(type(key), _KEYS)]
     return list(tables.columns(value))
 
 
