@@ -1,5 +1,6 @@
 """The notebooks that ship run from top to bottom, on the kernel that ships or as an agent's client on its sessions."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -38,7 +39,10 @@ def _outputs(notebook: nbformat.NotebookNode) -> str:
 
 def _shown(output: nbformat.NotebookNode) -> str:
     data = "\n".join(map(str, output.get("data", {}).values()))
-    return output.get("text", "") + data + "\n".join(output.get("traceback", ()))
+    return output.get("text", "") + data + _COLOUR.sub("", "\n".join(output.get("traceback", ())))
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.mark.usefixtures("daemon")

@@ -227,7 +227,7 @@ class SandboxedKernel(IPythonKernel):
         reply: JsonObject = {"execution_count": shell.execution_count - 1, "user_expressions": {}}
         if shell.leaves(result.error_in_exec):
             reply["status"] = "ok"
-            shell.payload_manager.write_payload({"source": "ask_exit", "keepkernel": False})
+            shell.payload_manager.write_payload({"source": "ask_exit", "keepkernel": True})
         elif result.success and not shell._last_traceback_during_displayhook:
             reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
         else:

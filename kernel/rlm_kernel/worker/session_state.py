@@ -170,8 +170,7 @@ class WorkerSession:
 
     def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
         """Compile every cell under the policy from now on, in place of the one before."""
-        helpers: dict[str, Any] = {**self.queries.helpers(), "display": displays.display, "cite": self._cite}
-        magics = shell.magics.table()
+        helpers: dict[str, object] = {**self.queries.helpers(), "display": displays.display, "cite": self._cite}
         planted: Namespace = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
             planted |= helpers
@@ -183,7 +182,7 @@ class WorkerSession:
             self.streams = streams
         else:
             sys.argv[:] = [""]  # what argparse reads is not how this process was started
-            self.wall = LanguageWall(self.policy, helpers=helpers | magics, overlay=self._overlay())
+            self.wall = LanguageWall(self.policy, helpers={**helpers, **shell.magics.table()}, overlay=self._overlay())
             if self.wall.modules is not None:
                 displays.plant(self.wall.modules)
             shell.raise_wall(self.wall, self.rebind)

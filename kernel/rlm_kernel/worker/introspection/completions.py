@@ -7,9 +7,9 @@ import keyword
 import os
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from rlm_kernel.worker.introspection import expressions, known, tables
 from rlm_kernel.worker.introspection.cursor import Call, Cursor, locate
@@ -275,7 +275,7 @@ def _magics(around: Surroundings, word: str) -> list[Match]:
     return [Match(name, "magic") for name in around.magics if name.startswith(word)]
 
 
-def experimental(matches: Iterable[Match], start: int, end: int) -> list[dict[str, Any]]:
+def experimental(matches: Iterable[Match], start: int, end: int) -> list[Mapping[str, str | int]]:
     """Return the matches as JupyterLab reads types and signatures."""
     return [
         {"start": start, "end": end, "text": match.text, "type": match.type, "signature": match.signature}

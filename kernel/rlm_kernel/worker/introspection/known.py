@@ -10,6 +10,7 @@ import itertools
 import re
 import sys
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -244,7 +245,7 @@ def returned(function: types.FunctionType, owner: type | None) -> Known | None:
     return annotated(entry(function.__annotations__, "return"), function.__globals__, owner)
 
 
-def annotated(annotation: Any, scope: dict[str, Any], owner: type | None = None) -> Known | None:
+def annotated(annotation: Any, scope: Mapping[Any, Any], owner: type | None = None) -> Known | None:
     """Return the class that an annotation names: a class itself, or the first one of a text such as ``X | None``."""
     if is_class(annotation):
         return None if annotation is type(None) else Known(annotation)
@@ -262,7 +263,7 @@ def annotated(annotation: Any, scope: dict[str, Any], owner: type | None = None)
     return None if cls is None or cls is type(None) else Known(cls)
 
 
-def _class_named(name: str, scope: dict[str, Any]) -> type | None:
+def _class_named(name: str, scope: Mapping[Any, Any]) -> type | None:
     first, *rest = name.split(".")
     found = entry(scope, first)
     if found is MISSING:

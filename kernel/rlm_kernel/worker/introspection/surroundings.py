@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import pkgutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlm_kernel.worker.introspection.completions import list_folder
@@ -15,13 +15,14 @@ from rlm_sandbox.language_wall.audit_hook import is_installed, trusted
 from rlm_sandbox.language_wall.files import FileAccess
 from rlm_sandbox.language_wall.modules.copies import ModuleSet
 from rlm_sandbox.language_wall.wall import LanguageWall
-from rlm_sandbox.namespaces import Namespace
 
 
 class SessionSurroundings:
     """What one session lets its code see."""
 
-    def __init__(self, wall: LanguageWall, namespace: Namespace, hidden: Iterable[str], magics: Iterable[str]) -> None:
+    def __init__(
+        self, wall: LanguageWall, namespace: Mapping[str, Any], hidden: Iterable[str], magics: Iterable[str]
+    ) -> None:
         self._modules = wall.modules
         self._files = FileAccess(wall.policy.files.read, wall.policy.files.write)
         self.magics = tuple(magics)

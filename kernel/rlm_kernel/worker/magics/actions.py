@@ -6,7 +6,7 @@ import gc
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from IPython.core.magics.execution import TimeitResult, _format_time
@@ -18,7 +18,6 @@ from rlm_kernel.worker.introspection import inspection, tables
 from rlm_kernel.worker.introspection.expressions import Scope
 from rlm_kernel.worker.magics.rewriting import OFFERED
 from rlm_kernel.worker.traceback import name_of
-from rlm_sandbox.namespaces import Namespace
 
 LONG_ENOUGH: Final = 0.2
 """Seconds that a measurement of ``%timeit`` takes at least, if it chooses the number of loops itself."""
@@ -30,7 +29,7 @@ Inner = Callable[[Iterator[None], Callable[[], float]], float]
 class Actions:
     """The functions behind a session's magics."""
 
-    def __init__(self, namespace: Namespace, hidden: Namespace, scope: Callable[[], Scope]) -> None:
+    def __init__(self, namespace: Mapping[str, Any], hidden: Mapping[str, Any], scope: Callable[[], Scope]) -> None:
         self._namespace, self._hidden, self._scope = namespace, hidden, scope
         self._begun: list[tuple[float, float]] = []
 
