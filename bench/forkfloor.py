@@ -47,7 +47,8 @@ def measure() -> None:
     from rlm_sandbox.policy import load_policy
 
     ours, _theirs = socket.socketpair()
-    worker = Worker(ours, os.getppid())
+    lifeline, _end = socket.socketpair()
+    worker = Worker(ours, lifeline, 1)
     worker.warmup.warm(load_policy("default"))
     if (session := os.fork()) != 0:
         os.waitpid(session, 0)

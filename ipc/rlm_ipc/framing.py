@@ -19,7 +19,7 @@ import signal
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -147,8 +147,7 @@ class Parser:
 def receive(sock: socket.socket, parser: Parser) -> int:
     """Read once from ``sock`` into ``parser``; 0 bytes at end of file. May raise BlockingIOError or OSError."""
     # At once, and not by fcntl(2) afterwards: a program that another thread starts in between would inherit them.
-    flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-    count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, flags)
+    count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, _CLOSE_ON_EXEC)
     parser.feed(parser.space[:count], _descriptors(ancillary))
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
@@ -159,6 +158,18 @@ def receive(sock: socket.socket, parser: Parser) -> int:
 def tell_senders(sock: socket.socket, on: bool) -> None:
     """Let the system attach the pid of the writer to everything that arrives, as this process sees it (Linux)."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, on)
+
+
+def sender_of(sock: socket.socket) -> int | None:
+    """Take a packet whose sender the system tells (`tell_senders`); returns the pid."""
+    try:
+        _, ancillary, _, _ = sock.recvmsg(1, _ANCILLARY, _CLOSE_ON_EXEC | socket.MSG_DONTWAIT)
+    except OSError:
+        return None
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
+            return int(_CREDENTIALS.unpack(data)[0])
+    return None
 
 
 def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
@@ -183,22 +194,43 @@ class SupervisorLink:
 
     SIGINT is held back while a message is written: a KeyboardInterrupt in the middle of ``sendall`` would cut a part
     in two and lose the stream. `hold` gathers messages so that a reply and the status around it leave in one write.
+
+    The stream ends with its supervisor. A process that has a ``lifeline`` goes on with the next one (`attach`): it says
+    again what it has said since its latest request began. ``report`` makes the message that comes before.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, lifeline: socket.socket | None = None, generation: int = 0) -> None:
         self.socket = sock
+        self.lifeline, self._generation = lifeline, generation
         self.parser = Parser()
+        self.request = 0
+        """The number of the latest request."""
+        self.unsaid = 0
+        """Bytes said since then that are not kept, because they are too many."""
+        self.report: Callable[[], bytes] = bytes
+        self.passing: frozenset[bytes] = frozenset()
+        """The tags of messages that no later supervisor wants to hear again."""
+        self._said: list[bytes] = []
+        self._said_bytes = 0
         self._gathered: list[bytes] = []
         self._holds = self._muted = False
 
-    def move(self, sock: socket.socket) -> None:
+    def move(self, sock: socket.socket, lifeline: socket.socket | None = None, generation: int = 0) -> None:
         """Go on over another socket, in a copy of the process: what was gathered and read is the other's business."""
         os.close(self.socket.detach())
-        self.socket = sock
+        if self.lifeline is not None:
+            os.close(self.lifeline.detach())
+        self.socket, self.lifeline, self._generation = sock, lifeline, generation
         # The memory to read into is kept: a session that has used up its own can still be copied.
         self.parser = Parser(space=self.parser.space)
         self._gathered.clear()
         self._holds = False
+
+    def begin(self, request: int) -> None:
+        """Begin a request: nobody will ask again what was said before."""
+        self.request, self.unsaid = request, 0
+        self._said.clear()
+        self._said_bytes = 0
 
     def hold(self, on: bool) -> None:
         """Start gathering outgoing messages, or send what was gathered and stop."""
@@ -236,20 +268,91 @@ class SupervisorLink:
             self._gathered.clear()
             if self._muted:
                 return
-            sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
-            self.socket.sendall(memoryview(data)[sent:])
+            self._keep(data)
+            try:
+                sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
+                self.socket.sendall(memoryview(data)[sent:])
+            except ConnectionError:
+                if not self.attach():
+                    os._exit(0)
         finally:
             signals.set_mask(signal.SIG_UNBLOCK, _INTERRUPT)
 
+    def _keep(self, data: bytes) -> None:
+        if self.lifeline is None or data[:1] in self.passing:
+            return
+        # Other messages than text are few, and the end of a cell is one of them.
+        most = MOST_SAID if data[:1] in TEXT_TAGS else 4 * MOST_SAID
+        if self._said_bytes + len(data) > most:
+            self.unsaid += len(data)
+        else:
+            self._said.append(data)
+            self._said_bytes += len(data)
+
+    def attach(self) -> bool:
+        """Wait for the next supervisor; False if there will be none, or if this process knows none but the first."""
+        while self.lifeline is not None:
+            try:
+                data, ancillary, _, _ = self.lifeline.recvmsg(64, _ANCILLARY, _CLOSE_ON_EXEC)
+            except ConnectionError:
+                return False
+            if not data:
+                return False
+            descriptors, generation = _descriptors(ancillary), int(data)
+            if generation < self._generation or not descriptors:
+                Message(b"", (), tuple(descriptors)).close()
+                continue
+            # Under the number of the old one: to make a socket needs rights that code of a session takes away.
+            if descriptors[0] != self.socket.fileno():
+                os.dup2(descriptors[0], self.socket.fileno(), inheritable=False)
+                os.close(descriptors[0])
+            self.parser.close()
+            self._generation = generation
+            try:
+                self.say_again()
+            except ConnectionError:
+                continue
+            return True
+        return False
+
+    def say_again(self) -> None:
+        """Report, and say again what was said since the latest request began."""
+        self.socket.sendall(b"".join((self.report(), *self._said)))
+
     def receive(self) -> Message | None:
-        """Wait for the next message; None when the supervisor has gone."""
+        """Wait for the next message; None when the supervisor has gone for good."""
         while (message := self.parser.next()) is None:
             try:
-                if not receive(self.socket, self.parser):
-                    return None
+                arrived = receive(self.socket, self.parser)
             except ConnectionError:
+                arrived = 0
+            if not arrived and not self.attach():
                 return None
         return message
 
 
+def first_line(lifeline: socket.socket) -> tuple[int, int]:
+    """The line of the first supervisor, as a descriptor, and its generation; a process that nobody wants ends."""
+    data, ancillary, _, _ = lifeline.recvmsg(64, _ANCILLARY, _CLOSE_ON_EXEC)
+    descriptors = _descriptors(ancillary)
+    if not data or not descriptors:
+        os._exit(0)
+    return descriptors[0], int(data)
+
+
+def lifelines() -> tuple[socket.socket, socket.socket]:
+    """The two ends of a lifeline: packets, each a generation with a line beside it."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def give_line(lifeline: socket.socket, line: socket.socket, generation: int) -> None:
+    """Give the process at the other end of a lifeline its line to the supervisor of that generation."""
+    socket.send_fds(lifeline, [b"%d" % generation], [line.fileno()], socket.MSG_DONTWAIT)
+
+
 _INTERRUPT = {signal.SIGINT}
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+MOST_SAID = 8 << 20
+"""The most bytes of text that a process keeps to say them again."""
+TEXT_TAGS = (b"o", b"e")
+"""What code writes; see `worker_protocol`."""

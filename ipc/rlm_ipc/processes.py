@@ -1,8 +1,7 @@
 """Processes: parentage, dying together, and the end of processes that are not our children (Linux).
 
-Every kernel process is a direct child of the supervisor, also one that was forked by another kernel: then the
-supervisor reaps it, learns its exit status, and takes it along when it dies (PR_SET_PDEATHSIG). See clone(2),
-prctl(2), pidfd_open(2).
+A kernel process that was forked by another one is a child of that one's parent: so its end is seen by whoever sees the
+other's end, and the death of the other does not take it along. See clone(2), prctl(2), pidfd_open(2).
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ import platform
 import select
 import signal
 import sys
-import time
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -36,18 +34,11 @@ _ppoll: Any = getattr(_libc, "ppoll", None)
 _before_fork, _after_fork, _after_fork_in_child = (
     ctypes.pythonapi[name] for name in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child")
 )
-# Made once: the sleeping child passes these before CPython has repaired itself for the new process. Making a c_ulong
-# there would write to pages that both processes are about to share for hours.
-_DIE_WITH_PARENT = tuple(map(ctypes.c_ulong, (PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)))
 
-ADOPTION_SECONDS = 2.0
 _ALLOCATIONS_BEFORE_COLLECTION = 20_000
-PARENT_OUTSIDE = 0
-"""What the system says of the parent of a process with numbers of its own, if that one has none among them."""
 EXIT_FAULT = 70
 EXIT_MEMORY = 71
 EXIT_TAMPERED = 72
-EXIT_ORPHAN = 113
 
 
 def prctl(option: int, value: int) -> None:
@@ -136,7 +127,6 @@ def fork_sibling(
     """
     if _SYS_CLONE is None:
         raise OSError(f"fork_sibling is not known on {platform.machine()}")
-    parent = os.getppid()
     sleep = None if asleep is None else wait_for(asleep, signals.ALL)
     # The system call itself: glibc's fork() cannot pass CLONE_PARENT. Stack 0 without CLONE_VM means a copy of ours.
     fork = partial(_libc.syscall, *map(ctypes.c_ulong, (_SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)))
@@ -144,13 +134,9 @@ def fork_sibling(
     pid = int(fork())
     if pid == 0:
         if sleep is not None:
-            _libc.prctl(*_DIE_WITH_PARENT)
-            # A parent that died before prctl took effect sends no signal. Then this process does not sleep, and
-            # `adopted_by` ends it.
-            if os.getppid() in (parent, PARENT_OUTSIDE):
-                if first is not None:
-                    first()
-                sleep()
+            if first is not None:
+                first()
+            sleep()
         _after_fork_in_child()
         return 0
     error = ctypes.get_errno() if pid < 0 else 0  # before anything else calls into C and changes it
@@ -195,19 +181,6 @@ def _fork_again(writing: int) -> None:
     if pid:
         os.write(writing, str(pid).encode())
         os._exit(0)  # not sys.exit: no handler or buffer of the session may run twice
-
-
-def adopted_by(parents: Collection[int]) -> None:
-    """In a fresh child: wait until one of ``parents`` is our parent, then die with it; exits if they are gone."""
-    deadline = time.monotonic() + ADOPTION_SECONDS
-    while os.getppid() not in parents:
-        if time.monotonic() > deadline:
-            os._exit(EXIT_ORPHAN)
-        os.sched_yield()
-    die_with_parent()
-    # The parent may have died between the look above and prctl.
-    if os.getppid() not in parents:
-        os._exit(EXIT_ORPHAN)
 
 
 def describe_exit(status: int | None) -> str:

@@ -123,19 +123,24 @@ class PolicyText:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Run a cell after those that wait; the reply comes when it has ended."""
+    """Run a cell after those that wait; the reply comes when it has ended.
+
+    ``run`` is a name that its caller gives it. Asked again by that name, also another supervisor, it does not begin
+    again: what comes of it is the reply.
+    """
 
     kernel_id: str
     code: str
     store_history: bool = True
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End one cell, whether it waits, is about to begin or runs; ``run`` is the id of the call that asked for it."""
+    """End one cell, whether it waits, is about to begin or runs; ``run`` is its name."""
 
     kernel_id: str
-    run: int
+    run: str
 
 
 @dataclass(frozen=True, slots=True)

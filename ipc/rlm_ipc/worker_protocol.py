@@ -5,6 +5,8 @@
     Fork (the line of the child)                 Forked; the child says Handshake
     Start, StartFork                             Started (its fork gate)
     Resume                                       Resumed
+    (a new line, after a supervisor's end)       Report, and what was said since the latest request began
+    SAY_AGAIN                                    the same
     Resolved (to a cell that waits)              nothing
     a request: Bind, Unbind, Peek, …             Answered
 
@@ -35,6 +37,8 @@ STDOUT, STDERR = b"o", b"e"
 # supervisor → worker: interrupt what comes next; make the pages of the next cell ready. worker → supervisor: the queued
 # cells of this client shall not run; a fault of our own, in words
 INTERRUPT, PREFAULT, ABORT, FATAL = b"I", b"P", b"A", b"!"
+# supervisor → worker: say again what you have said since your latest request began
+SAY_AGAIN = b"Y"
 
 # Of a query, in characters: the longest prompt, the longest name of a model, and what goes into one message at most.
 MAX_PROMPT = 4_000_000
@@ -61,7 +65,7 @@ class ForkState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Fork. The first descriptor is the child's line; of a ``private`` child the second keeps its process numbers.
+    """Fork. The first descriptor is the child's lifeline; of a ``private`` child the second keeps its process numbers.
 
     A worker with threads refuses unless ``leave_threads``. An ``asleep`` child says nothing and touches no page until
     the first message to it; nor does the worker, where it can wait so.
@@ -98,7 +102,10 @@ class Handshake:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Become a session. ``policy`` is JSON with real paths; nothing may open what is in the folders ``protect``."""
+    """Become a session. ``policy`` is JSON with real paths; nothing may open what is in the folders ``protect``.
+
+    The descriptor beside it is the leash: the system ends the session when nobody holds its other end any more.
+    """
 
     TAG: ClassVar[bytes] = b"B"
     policy: str
@@ -110,17 +117,24 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class RunCell:
-    """Run a cell. ``watched`` says that a Jupyter client sees what it shows."""
+    """Run a cell. ``watched`` says that a Jupyter client sees what it shows; ``serial`` is the request's number.
+
+    A request of Jupyter's has the number in a last part, of eight bytes.
+    """
 
     TAG: ClassVar[bytes] = b"C"
     code: str
     store_history: bool = True
     watched: bool = False
+    serial: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StartFork:
-    """Become another session, in a fork of one: under ``policy`` (JSON), inside the ``walls`` that stand."""
+    """Become another session, in a fork of one: under ``policy`` (JSON), inside the ``walls`` that stand.
+
+    The descriptor beside it is a leash of its own.
+    """
 
     TAG: ClassVar[bytes] = b"N"
     policy: str
@@ -153,6 +167,19 @@ class Resumed:
     """The worker serves."""
 
     TAG: ClassVar[bytes] = b"w"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The number of a worker's latest request; ``unsaid`` bytes of its text will not be said again.
+
+    ``kernel_info`` is told by a zygote.
+    """
+
+    TAG: ClassVar[bytes] = b"y"
+    serial: int = 0
+    unsaid: int = 0
+    kernel_info: dict[str, Json] = field(default_factory=dict)
 
 
 # -- a cell

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
+from contextlib import suppress
 from typing import Any
 
 import zmq
 
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["address", "bound"]
+__all__ = ["address", "bound", "listening"]
+
+_BACKLOG = 100
 
 
 def address(connection: JsonObject, channel: str) -> str:
@@ -18,8 +23,33 @@ def address(connection: JsonObject, channel: str) -> str:
     return f"{connection['transport']}://{connection['ip']}{separator}{connection[channel + '_port']}"
 
 
-def bound(context: zmq.Context[Any], connection: JsonObject, channel: str) -> zmq.Socket[bytes]:
-    """A socket that listens for front ends on that channel.  Raises: zmq.ZMQError if its address is taken."""
+def listening(connection: JsonObject, channel: str) -> int:
+    """A descriptor that listens at the address of a channel.  Raises: OSError if it is taken."""
+    whole = address(connection, channel)
+    with socket.socket(socket.AF_UNIX if connection["transport"] == "ipc" else socket.AF_INET) as sock:
+        if connection["transport"] == "ipc":
+            path = whole.removeprefix("ipc://")
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            sock.bind(path)
+            # The file has the umask of the process. The folder is 0700 for our own addresses only: a front end may have
+            # chosen another one.
+            os.chmod(path, 0o600)
+        else:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((connection["ip"], connection[channel + "_port"]))
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+        return sock.detach()
+
+
+def bound(
+    context: zmq.Context[Any], connection: JsonObject, channel: str, listener: int | None = None
+) -> zmq.Socket[bytes]:
+    """A socket for front ends on that channel, which listens itself, or by a copy of ``listener``.
+
+    Raises: zmq.ZMQError if its address is taken.
+    """
     sock: zmq.Socket[bytes] = context.socket(zmq.XPUB if channel == "iopub" else zmq.ROUTER)
     try:
         if channel == "iopub":
@@ -28,8 +58,10 @@ def bound(context: zmq.Context[Any], connection: JsonObject, channel: str) -> zm
         else:
             # A client that reconnects under its old identity takes over. Else ROUTER would ignore it as a duplicate.
             sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        if listener is not None:
+            sock.setsockopt(zmq.USE_FD, fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, 0))
         sock.bind(address(connection, channel))
-        if connection["transport"] == "ipc":
+        if connection["transport"] == "ipc" and listener is None:
             # zmq makes the file under the process's umask. The folder is 0700 for our own addresses only: a front end
             # may have chosen another one.
             os.chmod(address(connection, channel).removeprefix("ipc://"), 0o600)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +49,7 @@ class Execution:
     """A cell under way."""
 
     def __init__(
-        self, client: SupervisorClient, kernel_id: str, run: int, future: asyncio.Future[tuple[CellResult, Blobs]]
+        self, client: SupervisorClient, kernel_id: str, run: str, future: asyncio.Future[tuple[CellResult, Blobs]]
     ) -> None:
         self._client, self._kernel_id, self._run, self._future = client, kernel_id, run, future
 
@@ -145,8 +146,9 @@ class SupervisorClient(SupervisorConnection):
 
     def execute(self, kernel_id: str, code: str, *, store_history: bool = True) -> Execution:
         """Queue a cell and return at once."""
-        future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, store_history))
-        return Execution(self, kernel_id, self.last_call, future)
+        run = secrets.token_hex(8)
+        future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, store_history, run))
+        return Execution(self, kernel_id, run, future)
 
     async def running(self, kernel_id: str) -> OutputSoFar:
         """The cell that runs now, whoever has asked for it, and what it has written."""

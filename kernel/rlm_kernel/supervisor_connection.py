@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -14,7 +16,7 @@ from rlm_ipc import discovery, framing
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.environment import SUPERVISOR, chosen
-from rlm_ipc.errors import ProtocolError, SupervisorGone
+from rlm_ipc.errors import KernelError, ProcessError, ProtocolError, SupervisorGone
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.messages import read
 from rlm_ipc.supervisor_protocol import Event, Operation
@@ -22,23 +24,50 @@ from rlm_kernel.failures import from_wire
 
 EventCallback = Callable[[str, Event], None]
 Blobs = tuple[bytes, ...]
+_ONCE = (protocol.FORK, protocol.ROLLBACK, protocol.ATTACH, protocol.SIGNAL)
+"""Calls that another supervisor is not asked again: they may have been carried out, and to do so twice is another thing.
+"""
+_REPLACED = (
+    "the supervisor ended while it worked on this call, and another one has taken over; variables are kept, but whether "
+    "the call was carried out is not known: look, then call again if it was not"
+)
+_PAUSES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""In seconds: who takes over may die as well."""
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call without an answer. Its descriptors are copies, for a call that has to be made again."""
+
+    operation: Operation[Any, Any]
+    part: bytes
+    descriptors: tuple[int, ...]
+    future: asyncio.Future[tuple[Any, Blobs]]
+
+    def close(self) -> None:
+        framing.Message(b"", (), self.descriptors).close()
 
 
 class SupervisorConnection:
     """A connection to the supervisor, made by `connect`.
 
-    Every call raises `SupervisorGone` once the supervisor has ended. ``last_call`` is the number of the latest one.
+    A supervisor that dies is replaced by another one, which has the same kernels. Then the connection is made anew, and
+    calls that wait are made again (see `_ONCE` for those that are not). Every call raises `SupervisorGone` once there
+    is none in its place.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
         self._ids = itertools.count(1)
-        self.last_call = 0
-        self._calls: dict[int, tuple[Operation[Any, Any], asyncio.Future[tuple[Any, Blobs]]]] = {}
+        self._path = path
+        self._calls: dict[int, _Call] = {}
         self._listeners: list[EventCallback] = []
+        self._on_replaced: list[Callable[[], object]] = []
         self._gone = asyncio.get_running_loop().create_future()
         self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
+        self._again: asyncio.Task[None] | None = None
+        self._hung_up = False
         self.pid: int | None = None
 
     @classmethod
@@ -52,22 +81,21 @@ class SupervisorConnection:
             sock = await asyncio.to_thread(connect_socket, path, start)
             if sock is None:
                 break
-            client = cls(sock)
+            client = cls(sock, path)
             try:
-                welcome = await client.call(protocol.HANDSHAKE, protocol.Handshake(wire.PROTOCOL, events=True))
+                await client._greet()
             except SupervisorGone:
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)
             else:
-                client.pid = welcome.pid
                 return client
         raise SupervisorGone("no supervisor is running")
 
     @property
     def alive(self) -> bool:
-        """False once the supervisor has gone."""
-        return not self._stream.closed
+        """False once the supervisor has gone, and there is none in its place."""
+        return not self._gone.done()
 
     async def wait_gone(self) -> None:
         """Return when the supervisor has ended or hung up."""
@@ -77,9 +105,22 @@ class SupervisorConnection:
         """Call ``callback(kernel_id, event)`` for every event (`rlm_ipc.supervisor_protocol.EVENTS`)."""
         self._listeners.append(callback)
 
+    def on_replaced(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` when another supervisor has taken over: events may have been missed."""
+        self._on_replaced.append(callback)
+
     def close(self) -> None:
         """Hang up; kernels go on."""
+        self._hung_up = True
+        if self._again is not None:
+            self._again.cancel()
+            self._end()
         self._stream.close()
+
+    async def _greet(self) -> None:
+        handshake = protocol.Handshake(wire.PROTOCOL, events=True)
+        welcome, _ = await self._send_call(protocol.HANDSHAKE, handshake, ())
+        self.pid = welcome.pid
 
     # -- calls
 
@@ -87,14 +128,20 @@ class SupervisorConnection:
         self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int] = ()
     ) -> asyncio.Future[tuple[_Reply, Blobs]]:
         """Send a call; the future gets its reply and blobs."""
-        future: asyncio.Future[tuple[_Reply, Blobs]] = asyncio.get_running_loop().create_future()
-        if self._stream.closed:
-            future.set_exception(SupervisorGone())
+        if self._gone.done():
             framing.Message(b"", (), tuple(descriptors)).close()
-            return future
-        number = self.last_call = next(self._ids)
-        self._calls[number] = operation, future
-        self._stream.send(wire.CALL, (wire.call_part(number, operation, request),), descriptors)
+            return _failed(SupervisorGone())
+        return self._send_call(operation, request, descriptors)
+
+    def _send_call(
+        self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int]
+    ) -> asyncio.Future[tuple[_Reply, Blobs]]:
+        future: asyncio.Future[tuple[_Reply, Blobs]] = asyncio.get_running_loop().create_future()
+        number = next(self._ids)
+        call = _Call(operation, wire.call_part(number, operation, request), tuple(descriptors), future)
+        self._calls[number] = call
+        if not self._stream.closed:
+            self._stream.send(wire.CALL, (call.part,), tuple(map(os.dup, call.descriptors)))
         return future
 
     async def call(
@@ -111,8 +158,12 @@ class SupervisorConnection:
                 listener(kernel_id, event)
             return
         answer = wire.answer_in(message.parts[0])
-        operation, future = self._calls.pop(answer.id or 0, (None, None))
-        if operation is None or future is None or future.done():
+        call = self._calls.pop(answer.id or 0, None)
+        if call is None:
+            return
+        call.close()
+        operation, future = call.operation, call.future
+        if future.done():
             return
         if answer.failure is not None:
             future.set_exception(from_wire(answer.failure))
@@ -123,13 +174,65 @@ class SupervisorConnection:
             future.set_exception(error)
 
     def _closed(self) -> None:
+        if self._hung_up or self.pid is None or self._path is None or self._stream.failure is not None:
+            self._end()
+        elif self._again is None:
+            self._again = asyncio.get_running_loop().create_task(self._connect_again(self._path, self.pid))
+        else:
+            self._fail(lambda call: call.operation is protocol.HANDSHAKE, SupervisorGone())
+
+    def _end(self) -> None:
         failure = self._stream.failure
-        calls, self._calls = self._calls, {}
-        for _, future in calls.values():
-            if not future.done():
-                future.set_exception(ProtocolError(str(failure)) if failure else SupervisorGone())
         if not self._gone.done():
             self._gone.set_result(None)
+        self._fail(lambda _: True, ProtocolError(str(failure)) if failure else SupervisorGone())
+
+    def _fail(self, which: Callable[[_Call], bool], error: KernelError) -> None:
+        for number, call in list(self._calls.items()):
+            if which(call):
+                del self._calls[number]
+                call.close()
+                if not call.future.done():
+                    call.future.set_exception(error)
+
+    # -- another supervisor
+
+    async def _connect_again(self, path: Path, before: int) -> None:
+        try:
+            for pause in _PAUSES:
+                sock = await asyncio.to_thread(connect_socket, path, False)
+                if sock is None:
+                    break
+                self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
+                try:
+                    await self._greet()
+                except SupervisorGone:
+                    await asyncio.sleep(pause)
+                    continue
+                if self.pid != before:  # one that hangs up and lives has its reason
+                    self._go_on()
+                    return
+                break
+        except (OSError, KernelError, discovery.DiscoveryError):
+            pass
+        finally:
+            self._again = None
+        self._hung_up = True
+        self._end()
+        self._stream.close()
+
+    def _go_on(self) -> None:
+        self._fail(lambda call: call.operation in _ONCE, ProcessError(_REPLACED))
+        for call in self._calls.values():
+            self._stream.send(wire.CALL, (call.part,), tuple(map(os.dup, call.descriptors)))
+        for callback in self._on_replaced:
+            callback()
+
+
+def _failed(error: KernelError) -> asyncio.Future[Any]:
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
 
 
 def connect_socket(path: Path, start: bool) -> socket.socket | None:

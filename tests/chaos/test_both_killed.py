@@ -11,7 +11,7 @@ import threading
 
 import psutil
 import pytest
-from session_processes import descendants, runs
+from session_processes import descendants, is_supervisor, runs
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -58,7 +58,7 @@ def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:
     assert supervisor is not None
     with supervisor:
         serving = discovery.peer(supervisor).pid
-    supervisors = [p for p in descendants() if "rlm_kernel.supervisor" in _command(p) and runs(p)]
+    supervisors = [p for p in descendants() if is_supervisor(p) and runs(p)]
     assert [process.pid for process in supervisors] == [serving]
     assert os.getpgid(serving) != os.getpgid(0)
 
@@ -66,9 +66,3 @@ def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:
 def _call_and_lose() -> None:
     with contextlib.suppress(DaemonUnavailable, ToolFailed, discovery.DiscoveryError, OSError):
         call_tool("eval_code", {"code": "1"}, session="s")
-
-
-def _command(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.Error):
-        return process.cmdline()
-    return []

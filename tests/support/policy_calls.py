@@ -12,7 +12,7 @@ from typing import Any
 
 import command_line
 import psutil
-from session_processes import runs, zygote_of
+from session_processes import kill_with_keeper, runs, zygote_of
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -75,7 +75,10 @@ def kill_zygote() -> None:
 def kill_everything() -> None:
     """End the daemon, and the supervisor with all its kernels."""
     kill(the_socket())
-    kill(str(discovery.runtime_dir() / "supervisor.sock"))
+    supervisor = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert supervisor is not None
+    with supervisor:
+        kill_with_keeper(discovery.peer(supervisor).pid)
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:

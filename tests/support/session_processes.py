@@ -102,9 +102,54 @@ def end_process(pid: int) -> None:
             psutil.wait_procs([process], timeout=0.01)
 
 
+def keeper_of(supervisor: int) -> psutil.Process:
+    """The keeper of a supervisor: its parent, or a child if another keeper has died."""
+    process = psutil.Process(supervisor)
+    near = [process.parent(), *process.children()]
+    found = [one for one in near if one is not None and runs(one) and "keeper.py" in " ".join(_words(one))]
+    if not found:
+        raise LookupError(f"supervisor {supervisor} has no keeper now")
+    return found[0]
+
+
+def standby_of(supervisor: int) -> psutil.Process | None:
+    """The process that is the next supervisor."""
+    children = psutil.Process(supervisor).children()
+    return next((child for child in children if "rlm_kernel.supervisor" in _words(child)), None)
+
+
+def is_supervisor(process: psutil.Process) -> bool:
+    """Whether it is a supervisor, and not the one that stands by."""
+    with suppress(psutil.Error):
+        above = process.parent()
+        return "rlm_kernel.supervisor" in _words(process) and not (
+            above is not None and "rlm_kernel.supervisor" in _words(above)
+        )
+    return False
+
+
+def kill_with_keeper(supervisor: int) -> None:
+    """Kill a supervisor and its keeper at once: every kernel ends with them."""
+    processes = [psutil.Process(supervisor), keeper_of(supervisor)]
+    for process in processes:
+        process.suspend()
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes, timeout=60)
+
+
+def _words(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
 def zygote_of(supervisor: int) -> psutil.Process | None:
     """The zygote of a supervisor, the one that came first."""
-    found = [child for child in psutil.Process(supervisor).children() if _is_zygote(child, supervisor)]
+    process = psutil.Process(supervisor)
+    keeper = process.parent()
+    children = [*process.children(), *(keeper.children() if keeper is not None else [])]
+    found = [child for child in children if _is_zygote(child, supervisor)]
     return min(found, key=psutil.Process.create_time, default=None)
 
 

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
+import socket
+import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from rlm_ipc import discovery, processes, stale_files
+from rlm_kernel.supervisor.keeping import Keeping, end_keeper, stand_by, start_under_keeper
 from rlm_kernel.supervisor.server import ControlServer
 from rlm_kernel.supervisor.supervisor import Supervisor
 
 IDLE_SECONDS = 60.0
 
 
-async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float, claim: discovery.InstanceLock) -> None:
+async def _serve(
+    path: str, log: Path, ready: int | None, idle_seconds: float, claim: discovery.InstanceLock, keeping: Keeping
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     runtime = Path(path).parent
-    cleaning = asyncio.create_task(asyncio.to_thread(stale_files.remove, stale_files.find(runtime)))
-    supervisor = Supervisor(runtime, log)
-    control = ControlServer(supervisor, path)
+    # Another supervisor's kernels need what lies there.
+    stale = stale_files.find(runtime) if keeping.generation == 1 else []
+    cleaning = asyncio.create_task(asyncio.to_thread(stale_files.remove, stale))
+    supervisor = Supervisor(runtime, log, keeping)
     await supervisor.start()
+    control = ControlServer(supervisor, path)
+    keeping.serves()
     discovery.announce_ready(ready)
     processes.finish_startup()
     used = loop.time()
@@ -36,8 +46,8 @@ async def _serve(path: str, log: Path, ready: int | None, idle_seconds: float, c
         except TimeoutError:
             if not _still_the_supervisor(claim, control):
                 break
-    control.close()
     supervisor.close()
+    control.close()
     await cleaning
     if claim.stands():
         stale_files.remove(stale_files.find(runtime))
@@ -67,10 +77,46 @@ def main() -> None:
     options.add_argument("--log", required=True, type=Path)
     options.add_argument("--ready-fd", type=int)
     options.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
+    options.add_argument("--keeper-fd", type=int)
+    options.add_argument("--generation", type=int, default=1)
     given = options.parse_args()
-    discovery.detach()
-    with suppress(discovery.AlreadyServed), discovery.claim_to_serve(given.socket, given.ready_fd) as claim:
-        asyncio.run(_serve(given.socket, given.log, given.ready_fd, given.idle_seconds, claim))
+    with suppress(discovery.AlreadyServed):
+        if given.keeper_fd is None:
+            discovery.detach()
+            claim = discovery.claim_to_serve(given.socket, given.ready_fd)
+            line, generation = start_under_keeper(given.ready_fd), 1
+        else:
+            os.set_inheritable(given.keeper_fd, False)
+            line, generation, claim = socket.socket(fileno=given.keeper_fd), given.generation, None
+        while isinstance(standby := stand_by(partial(_let_go, line, claim, given.ready_fd)), tuple):
+            (line, generation), claim, given.ready_fd = standby, None, None
+        with claim or _next_claim(given.socket, line) as claim:
+            keeping = Keeping(line, generation, _program(given))
+            keeping.follows(standby)
+            asyncio.run(_serve(given.socket, given.log, given.ready_fd, given.idle_seconds, claim, keeping))
+
+
+def _let_go(line: socket.socket, claim: discovery.InstanceLock | None, ready: int | None) -> None:
+    line.close()
+    if claim is not None:
+        claim.release()
+    if ready is not None:
+        os.close(ready)
+
+
+def _next_claim(path: str, line: socket.socket) -> discovery.InstanceLock:
+    """Take the place of the supervisor before."""
+    try:
+        return discovery.claim(path)
+    except discovery.DiscoveryError:  # somebody has removed the files, and another supervisor serves
+        end_keeper(line)
+        raise
+
+
+def _program(given: argparse.Namespace) -> list[str]:
+    """The command of the next supervisor."""
+    argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
+    return [*argv, "--socket", given.socket, "--log", str(given.log), "--idle-seconds", str(given.idle_seconds)]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from rlm_ipc.jupyter_wire import Received, Signer
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.worker_protocol import CellReply, CellStatus
 from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.sockets import JupyterSockets
+from rlm_kernel.supervisor.sockets import SUBSCRIBED_SECONDS, JupyterSockets
 
 
 class FrontEnd(Protocol):
@@ -47,7 +47,7 @@ class JupyterBroadcaster:
     @property
     def watched(self) -> bool:
         """True while somebody has subscribed to what the session shows."""
-        return bool(self._topics or self.attachments)
+        return bool(self._topics or self.attachments or self.sockets.holds)
 
     def send(self, channel: str, parts: Sequence[bytes]) -> None:
         """Send without waiting: to all on iopub, else to the client whose name comes first, also at an attachment."""
@@ -99,6 +99,8 @@ class JupyterBroadcaster:
         if kind != b"\x01":
             return
         self._topics.add(topic)
+        if self.sockets.holds:
+            self.sockets.loop.call_later(SUBSCRIBED_SECONDS, self.sockets.release)
         content = {"subscription": topic.decode("utf-8", "replace")}
         message = self.signer.parts("iopub_welcome", b"{}", content)
         self.sockets.send("iopub", ([topic] if topic else []) + message)

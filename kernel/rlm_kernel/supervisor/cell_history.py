@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rlm_kernel.supervisor.cell_log import content_of
@@ -29,6 +29,15 @@ class CellHistory:
 
     def __init__(self, limit: int) -> None:
         self._cells: deque[UndoneCell] = deque(maxlen=limit)
+
+    @property
+    def cells(self) -> list[UndoneCell]:
+        """The remembered cells, the oldest first."""
+        return list(self._cells)
+
+    def remember(self, cells: Iterable[UndoneCell]) -> None:
+        """Begin with these cells, the oldest first."""
+        self._cells.extend(cells)
 
     @property
     def before(self) -> int:

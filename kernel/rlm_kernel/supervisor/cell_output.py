@@ -25,6 +25,8 @@ class CellOutput:
     def __init__(self, cap: int, spool: Path | None, spool_cap: int, publish: Callable[[str, str], None]) -> None:
         self.cap, self.spool, self.spool_cap = cap, spool, spool_cap
         self.publish = publish
+        self.published = True
+        """Whether those who watch are to see what is written now; a supervisor before this one may have shown it."""
         self.total = 0
         self.truncated = False
         self.shown: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
@@ -77,6 +79,8 @@ class CellOutput:
 
     def _show(self, stream: str, data: bytes) -> None:
         self.shown[stream].append(data)
+        if not self.published:
+            return
         self._pending.append((stream, data))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self.flush)
@@ -111,6 +115,11 @@ class CellOutput:
             self._spooled = 0
         self._file = None
         return self.spool
+
+    def miss(self, count: int) -> None:
+        """So many bytes were written that nobody knows any more."""
+        self.truncated, self.total = True, self.total + count
+        self._show("stderr", f"\n[{count:,} bytes of output were lost with the supervisor]\n".encode())
 
     @property
     def spool_complete(self) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlm_ipc.framing import json_part
 from rlm_ipc.jupyter_wire import DELIMITER
 from rlm_ipc.kernel_reports import CellError, CellResult
-from rlm_ipc.messages import JsonObject
+from rlm_ipc.messages import JsonObject, plain, read
 from rlm_ipc.outcomes import Ended, Loss, Uncopied
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RunCell
 from rlm_kernel.supervisor.cell_output import CellOutput
@@ -70,6 +72,20 @@ class CellRequest:
         """A cell of a caller of the supervisor."""
         return cls(RunCell.TAG, EXECUTE, cell=RunCell(code, store_history), direct=direct, run=run)
 
+    def kept(self) -> tuple[bytes, ...]:
+        """What a later supervisor needs to answer it; `of_kept` reads it."""
+        run = self.run if isinstance(self.run, str) else ""
+        about = _About(self.tag.decode(), self.attachment, run, self.cell)
+        return json_part(plain(about)), *self.parts
+
+    @classmethod
+    def of_kept(cls, kept: Sequence[bytes], direct: asyncio.Future[CellResult]) -> CellRequest:
+        """The request that `kept` has described. ``direct`` is its future, if it is a cell of a supervisor client."""
+        about, parts = read(_About, json.loads(kept[0])), list(kept[1:])
+        if about.cell is not None:
+            return cls(RunCell.TAG, EXECUTE, cell=about.cell, direct=direct, run=about.run)
+        return cls.of_client(about.tag.encode(), parts, attachment=about.attachment)
+
     @property
     def identities(self) -> list[bytes]:
         """The routing prefix of the client that asked; empty for a direct cell."""
@@ -95,10 +111,10 @@ class CellRequest:
         # Most messages are neither: look for the kind in the bytes before parsing what may be megabytes of JSON.
         if channel == "iopub" and not any(kind.encode() in part for kind in DISPLAYS for part in parts[:4]):
             return
-        read = _content(parts)
-        if read is None:
+        found = _content(parts)
+        if found is None:
             return
-        kind, content = read
+        kind, content = found
         if channel == "shell" and kind == "execute_reply":
             self.reply = _reply_in(content)
         elif channel == "iopub" and kind in DISPLAYS:
@@ -111,6 +127,14 @@ class CellRequest:
         self.data_bytes += size
         if self.data_bytes <= MAX_DATA_BYTES and isinstance(data, dict):
             self.data.append(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    tag: str
+    attachment: str
+    run: str
+    cell: RunCell | None
 
 
 def _kind(header: bytes) -> str:

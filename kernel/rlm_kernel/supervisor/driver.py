@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from rlm_ipc.errors import KernelDied
 from rlm_ipc.outcomes import Ended
@@ -21,8 +23,17 @@ from rlm_kernel.supervisor.worker_link import PeerDied
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class GivenOut:
+    """A request that another supervisor has given out under a number, and maybe ``answered``."""
+
+    request: CellRequest
+    serial: int
+    answered: bool
+
+
 class Driver:
-    """Works through ``queue`` from `start` to `cancel`."""
+    """Works through ``queue`` from `start` to `cancel`. ``note`` is called after each item."""
 
     def __init__(
         self,
@@ -31,33 +42,46 @@ class Driver:
         processes: KernelProcesses,
         recovery: Recovery,
         relay: OutputRouter,
+        note: Callable[[], None],
     ) -> None:
+        self._note = note
         self._queue, self._runner = queue, runner
         self._processes, self._recovery, self._relay = processes, recovery, relay
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to work."""
-        self._task = asyncio.create_task(self._drive())
+    def start(self, going_on: GivenOut | None = None) -> None:
+        """Begin to work, maybe with a request that another supervisor has given out."""
+        self._task = asyncio.create_task(self._drive(going_on))
 
     def cancel(self) -> None:
         """Stop, also in the middle of something."""
         if self._task is not None:
             self._task.cancel()
 
-    async def _drive(self) -> None:
+    async def _drive(self, going_on: GivenOut | None) -> None:
+        if going_on is not None:
+            self._queue.taken = going_on.request
+            await self._do(going_on.request, going_on)
+            del going_on
         while not self._queue.closed:
             await self._do(await self._queue.take())  # unnamed: a name would keep the last request and its output
 
-    async def _do(self, item: Item) -> None:
+    async def _do(self, item: Item, given_out: GivenOut | None = None) -> None:
         try:
-            await (self._runner.run(item) if isinstance(item, CellRequest) else self._operate(item))
+            if not isinstance(item, CellRequest):
+                await self._operate(item)
+            elif given_out is not None:
+                await self._runner.go_on(item, given_out.serial, answered=given_out.answered)
+            else:
+                await self._runner.run(item)
         except Exception as error:
             # A fault of ours in one request must not silence the session for all that follow.
             log.exception("a request of kernel %s failed in the supervisor", self._relay.kernel_id)
             self._give_up(item, error)
         finally:
             self._queue.taken = None
+            if not self._queue.closed:
+                self._note()
 
     def _give_up(self, item: Item, error: Exception) -> None:
         if isinstance(item, CellRequest):

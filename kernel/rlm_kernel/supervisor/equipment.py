@@ -50,20 +50,21 @@ class Equipment:
         self._requests, self._answers = requests, answers
         self.contexts: dict[str, BoundText] = {}
         self.shadowed: frozenset[str] = frozenset()
-        self._told: frozenset[str] = frozenset()
+        self.told: frozenset[str] = frozenset()
         """The shadowed contexts that callers know of."""
-        self._serial = 0
+        self.serial = 0
+        """The serial of the context that was bound last."""
 
     def inherit(self, parent: Equipment) -> None:
         """Begin with the contexts of the session that this one is a fork of."""
         # The serials go on from the parent's: the forked process has the parent's texts, by the parent's serials.
-        self._serial = parent._serial
+        self.serial = parent.serial
         self.contexts = {name: shared_text.shared() for name, shared_text in parent.contexts.items()}
 
     async def bind(self, live: WorkerLink, name: str, shared_text: BoundText) -> None:
         """Give the live process a context, and keep it for the processes after it."""
-        self._serial += 1
-        shared_text.serial = self._serial
+        self.serial += 1
+        shared_text.serial = self.serial
         old = self.contexts.get(name)
         self.contexts[name] = shared_text
         if old is not None:
@@ -119,11 +120,11 @@ class Equipment:
         back = (self.contexts.keys() & set(returned)) - self.shadowed
         if not told:
             return [], sorted(back)
-        before, self._told = self._told, self.shadowed
+        before, self.told = self.told, self.shadowed
         return sorted(self.shadowed - before), sorted(back | (before - self.shadowed))
 
     def _mark_plain(self, name: str) -> None:
-        self.shadowed, self._told = self.shadowed - {name}, self._told - {name}
+        self.shadowed, self.told = self.shadowed - {name}, self.told - {name}
 
     def close(self) -> None:
         """Give up the pins of all contexts."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rlm_ipc.errors import ProcessError
+from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.proc_status import parent_of, process_of
 from rlm_kernel.supervisor.worker_link import WorkerLink
 from rlm_sandbox.os_wall.fork_notifier import ForkGate, Refused
@@ -21,6 +22,10 @@ from rlm_sandbox.os_wall.fork_notifier import ForkGate, Refused
 MOST_AT_ONCE = 16
 PAUSE_SECONDS = 0.02
 """After so many refusals the gate rests for this long, and whoever tries again waits: a flood costs others nothing."""
+
+FORGIVING_SECONDS = 2.0
+"""For so long after a change of supervisors a fork that the earlier one has asked for is refused, but not counted."""
+_FORKS = ("clone", "clone3", "fork", "vfork")
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +44,14 @@ class ForkBroker:
     """Watches the descriptor ``fd``, which it owns, in the running event loop.
 
     The descriptor comes from a process that may be hostile. Raises ProcessError, and closes it, if it is not a gate.
+    ``keeping`` has the keeper hold it under ``name``: a gate that nobody holds refuses every fork for ever.
     """
 
-    def __init__(self, fd: int, user: ForkBrokerUser) -> None:
+    def __init__(self, fd: int, user: ForkBrokerUser, keeping: Keeping | None = None, name: str = "") -> None:
         self._gate: ForkGate | None = ForkGate(fd, self._refused)
         self._users = [user]
+        self._keeping, self.name = keeping, name
+        self._forgives_until = asyncio.get_running_loop().time() + FORGIVING_SECONDS if name else 0.0
         self._permits: dict[int, int] = {}
         self._loop = asyncio.get_running_loop()
         self._since_rest = 0
@@ -53,6 +61,9 @@ class ForkBroker:
         except OSError as error:  # epoll refuses an ordinary file with EPERM
             self._gate.close()
             raise ProcessError(f"a kernel sent a descriptor that is not a fork gate: {error}") from error
+        if keeping is not None and not name:
+            self.name = f"gate/{keeping.next_serial()}"
+            keeping.put(self.name, (fd,))
 
     def share(self, user: ForkBrokerUser) -> ForkBroker:
         """The same gate for another session, which must `release` it."""
@@ -98,6 +109,8 @@ class ForkBroker:
 
     def _refused(self, attempt: Refused) -> None:
         """Count the attempt for the session that owns the process, or else for the oldest session behind the gate."""
+        if self._loop.time() < self._forgives_until and attempt.call in _FORKS:
+            return
         self._since_rest += 1
         # seccomp reports the thread. It still waits in its call, so its number cannot have passed to another thread.
         process = process_of(attempt.thread)
@@ -119,3 +132,5 @@ class ForkBroker:
             self._loop.remove_reader(self._gate.fileno())
             self._gate.close()
             self._gate = None
+            if self._keeping is not None:
+                self._keeping.drop(self.name)

@@ -124,7 +124,7 @@ async def _begin(parent: KernelProcesses, child: SupervisedSession, peer: Worker
             "delete variables first, or fork with a larger limit"
         )
     begun = peer.expect(Started.TAG)
-    peer.say(StartFork(processes.spec.policy, parent.walls.raised_by_kernel))
+    peer.say(StartFork(processes.spec.policy, parent.walls.raised_by_kernel), peer.new_leash())
     try:
         answer = await answered(begun, ANSWER_SECONDS, peer.pid)
     except (PeerDied, TimeoutError) as error:
@@ -136,7 +136,7 @@ async def _begin(parent: KernelProcesses, child: SupervisedSession, peer: Worker
         answer.close()
         processes.use_gate(parent.gate.share(processes))
     elif answer.descriptors:
-        processes.use_gate(ForkBroker(answer.descriptors[0], processes))
+        processes.use_gate(ForkBroker(answer.descriptors[0], processes, peer.keeping))
     try:
         processes.walls.believe(started)
     except KernelDied as error:

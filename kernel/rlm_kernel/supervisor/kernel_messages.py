@@ -35,6 +35,7 @@ class KernelMessages:
 
     def take(self, live: WorkerLink, message: framing.Message) -> None:
         """Deal with one message; one that no kernel sends is dropped."""
+        self._relay.hears()
         if message.tag in (worker_protocol.STDOUT, worker_protocol.STDERR):
             self._relay.text(message)
         elif message.tag == worker_protocol.Shown.TAG:

@@ -90,7 +90,7 @@ class KernelProcesses:
         except BaseException:
             peer.drop()
             raise
-        self.use_gate(ForkBroker(answer.descriptors[0], self) if answer.descriptors else None)
+        self.use_gate(ForkBroker(answer.descriptors[0], self, peer.keeping) if answer.descriptors else None)
         self._checkpoints.pristine = True
         self.lead(peer)
 
@@ -110,11 +110,13 @@ class KernelProcesses:
 
     async def _begun(self, peer: WorkerLink) -> framing.Message:
         begun = peer.expect(Started.TAG)
-        peer.say(self.spec)
         try:
+            peer.say(self.spec, peer.new_leash())
             answer: framing.Message = await answered(begun, START_SECONDS, peer.pid)
         except (PeerDied, TimeoutError) as error:
             raise KernelDied("a kernel could not start: it ended before it was ready") from error
+        if peer.keeping is not None:
+            peer.keep(f"process/{peer.pid}-{peer.keeping.next_serial()}")
         self.walls.believe(heard(Started, answer))
         self.walls.demand()
         return answer
@@ -244,8 +246,8 @@ class KernelProcesses:
 
     async def _resumed(self, peer: WorkerLink) -> bool:
         resumed = peer.expect(Resumed.TAG)
-        peer.say(Resume(self.spec.query_base))
         try:
+            peer.say(Resume(self.spec.query_base))
             await answered(resumed, ANSWER_SECONDS, peer.pid)
         except (PeerDied, TimeoutError):
             return False

@@ -80,14 +80,16 @@ class CellLimits:
     """The limits of the request in flight: its clock, and the ladder once it has to end.
 
     ``ended`` tells what ended it (None: nothing yet), and ``reason`` says why in words. ``what`` names the request in
-    them.
+    them. ``seconds`` are left ``of`` so many.
     """
 
-    def __init__(self, live: WorkerLink, seconds: float, grace_seconds: float, what: str = "the cell") -> None:
+    def __init__(
+        self, live: WorkerLink, seconds: float, grace_seconds: float, what: str = "the cell", *, of: float | None = None
+    ) -> None:
         self.ended: Ended | None = None
         self.reason = ""
         self._what = what
-        self._live, self._seconds, self._grace = live, seconds, grace_seconds
+        self._live, self._seconds, self._grace = live, of or seconds, grace_seconds
         self._clock = Clock(seconds)
         self._clock.run(self._time_is_up)
         self._ladder: Ladder | None = None

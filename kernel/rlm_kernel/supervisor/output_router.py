@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlm_ipc import framing, worker_protocol
@@ -18,6 +18,7 @@ from rlm_kernel.supervisor.cell_log import LONGEST_CODE, CellLog, author_of, sho
 from rlm_kernel.supervisor.cell_output import CellOutput
 from rlm_kernel.supervisor.cell_request import DISPLAYS, CellRequest, direct_result
 from rlm_kernel.supervisor.limits import CellLimits
+from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import SessionLimits
 from rlm_kernel.supervisor.worker_link import LARGEST_JSON, WorkerLink, heard
 
@@ -30,6 +31,8 @@ CHANNELS = {
 MOST_HELD_BYTES = 64 << 20
 MOST_FAULTS = 20
 LONGEST_FAULT = 8192
+LEAST_SECONDS = 0.2
+"""What is left at least of the time of a cell that goes on under another supervisor."""
 SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
 """The kinds of messages that a cell may show; any other kind from a kernel is dropped."""
 _UNREADABLE = CellReply(
@@ -41,6 +44,15 @@ _UNREADABLE = CellReply(
 _NOT_SHOWN = f"[not shown: the output is over {LARGEST_JSON >> 20} MiB or cannot be read]\n".encode()
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """A request that another supervisor gave out, so many ``seconds`` ago: ``shown`` messages about it were shown."""
+
+    began: float
+    seconds: float
+    shown: int
 
 
 class OutputRouter:
@@ -59,6 +71,10 @@ class OutputRouter:
         self.current: CellRequest | None = None
         self.limits: CellLimits | None = None
         self.busy_since: float | None = None
+        self.file: SessionFile | None = None
+        """Where it is noted how much of a request was shown to those who watch."""
+        self._heard = self._shown_before = 0
+        """How many messages about the request have come, and how many of them another supervisor has shown."""
         self._held: list[tuple[str, list[bytes]]] | None = None
         self._held_bytes = 0
         self._faults = 0
@@ -75,16 +91,36 @@ class OutputRouter:
             return OutputSoFar("", "", cell)
         return OutputSoFar(output.text("stdout"), output.text("stderr"), cell)
 
-    def begin(self, request: CellRequest, live: WorkerLink, hold: bool) -> CellLimits:
-        """Start the clock of a request that goes to the kernel now."""
+    def hears(self) -> None:
+        """Take note that a message of the kernel has come, before it is dealt with."""
+        self._heard += 1
+        if self.current is not None and self.current.output is not None:
+            self.current.output.published = self._is_news
+
+    @property
+    def _is_news(self) -> bool:
+        return self._heard > self._shown_before
+
+    def _note_shown(self) -> None:
+        if self.file is not None and self._is_news and not self._held:
+            self.file.note_published(self._heard)
+
+    def begin(self, request: CellRequest, live: WorkerLink, hold: bool, taken_over: TakenOver | None = None) -> CellLimits:
+        """Start the clock of a request that goes to the kernel now, or has gone there from another supervisor."""
         request.started, self.busy_since = time.perf_counter(), time.time()
+        before = 0.0
+        self._heard = self._shown_before = 0
+        if taken_over is not None:
+            self.busy_since, before, self._shown_before = taken_over.began, taken_over.seconds, taken_over.shown
+            request.started -= before
         spool = self.spool / f"{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
         allowed = self.policy_limits
         request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, self._publish_text)
         self._held, self._held_bytes = [] if hold else None, 0
         self.current = request
-        self.limits = CellLimits(live, allowed.cell_seconds, allowed.interrupt_grace_seconds)
-        if request.direct is not None:
+        left = max(LEAST_SECONDS, allowed.cell_seconds - before)
+        self.limits = CellLimits(live, left, allowed.interrupt_grace_seconds, of=allowed.cell_seconds)
+        if request.direct is not None and taken_over is None:
             if request.cell is not None:
                 request.cell = replace(request.cell, watched=self.front.watched)
             self.front.status(request, "busy")
@@ -93,6 +129,7 @@ class OutputRouter:
     def _publish_text(self, name: str, text: str) -> None:
         """Publish text of the request in flight. The output has no reference to the request: it would be a cycle."""
         self.front.stream(self.current, name, text)
+        self._note_shown()
 
     def end(self) -> None:
         """Send what was held, now that the request has been answered."""
@@ -125,12 +162,15 @@ class OutputRouter:
             self.limits.wait_for_input()
         if request is not None and request.direct is None:
             request.collect_message(channel, parts)
+        if not self._is_news:
+            return
         if self._held is not None and (channel == "shell" or self._held):
             if self._held_bytes < MOST_HELD_BYTES:  # a reply and an idle status are small; more is a hostile kernel
                 self._held.append((channel, signed))
                 self._held_bytes += sum(map(len, signed))
         else:
             self.front.send(channel, signed)
+            self._note_shown()
 
     def show(self, message: framing.Message) -> None:
         """Keep what a direct cell shows for its caller, and publish it to those who watch."""
@@ -143,7 +183,9 @@ class OutputRouter:
             request.output.flush()
         if shown.kind in DISPLAYS:
             request.collect(shown.kind, shown.content.get("data"), sum(map(len, message.parts)))
-        self.front.publish(request, shown.kind, shown.content, shown.metadata, buffers=message.parts[1:])
+        if self._is_news:
+            self.front.publish(request, shown.kind, shown.content, shown.metadata, buffers=message.parts[1:])
+            self._note_shown()
 
     def fault(self, said: bytes) -> None:
         """Log a fault that a kernel reports, within bounds, so that no kernel can fill the disk."""

@@ -9,7 +9,7 @@ class Space:
     """A pin on a pid namespace, shared by all of its processes that the supervisor knows.
 
     The namespace's init process waits for the other end of the pipe. When the last holder closes it, or the supervisor
-    dies, init ends, and the kernel kills every process in the namespace with it. So a process that a worker forked
+    and the keeper die, init ends, and the kernel kills every process in the namespace with it. So a process that a worker forked
     unasked cannot outlive its session.
     """
 
@@ -17,6 +17,18 @@ class Space:
         """Raises OSError when there is no descriptor left."""
         self._reading, self._pin = os.pipe()
         self._holders = 1
+
+    @property
+    def pin(self) -> int:
+        """The descriptor that keeps the namespace."""
+        return self._pin
+
+    @classmethod
+    def of(cls, pin: int) -> Space:
+        """The space that a descriptor pins, which it takes over."""
+        space = cls.__new__(cls)
+        space._reading, space._pin, space._holders = -1, pin, 1
+        return space
 
     def hand_over(self) -> int:
         """The descriptor for the init process; the caller owns it from here on."""

@@ -61,6 +61,15 @@ class QueryBook:
         self.pending: dict[str, AskedQuery] = {}
         self.answers: dict[str, QueryOutcome] = {}
         self._awaited: set[str] = set()
+        self.changes = 0
+        """How often pending queries or answers have changed."""
+
+    def restore(self, next_number: int, pending: Iterable[AskedQuery], answers: Mapping[str, QueryOutcome]) -> None:
+        """Begin with what another supervisor knew."""
+        self.next_number = next_number
+        for row in pending:
+            self._wait_for(row)
+        self.answers.update(answers)
 
     def ask(self, told: Iterable[Json]) -> list[AskedQuery]:
         """Enter the queries that a kernel announced; malformed, known, excessive and forbidden ones are dropped."""
@@ -90,6 +99,7 @@ class QueryBook:
         self._awaited.clear()
 
     def _wait_for(self, row: AskedQuery) -> None:
+        self.changes += 1
         self.pending[row.id] = row
         self._characters += len(row.prompt)
 
@@ -124,12 +134,14 @@ class QueryBook:
 
     def resolve(self, answers: Mapping[str, QueryOutcome]) -> None:
         """Enter answers. They are kept for a process that takes over later."""
+        self.changes += 1
         self.answers.update(answers)
         for query_id in answers:
             self.withdraw(query_id)
 
     def withdraw(self, query_id: str) -> bool:
         """Forget a pending query; False if it was not pending."""
+        self.changes += 1
         row = self.pending.pop(query_id, None)
         self._characters -= len(row.prompt) if row is not None else 0
         return row is not None

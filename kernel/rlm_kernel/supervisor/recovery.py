@@ -39,7 +39,8 @@ class Recovery:
     ) -> None:
         self._processes, self._checkpoints, self._history = processes, checkpoints, history
         self._copying, self._queue, self._relay, self._report = copying, queue, relay, report
-        self._untold: tuple[str, Loss] | None = None
+        self.untold: tuple[str, Loss] | None = None
+        """A loss between two cells, which the next one is to be told of."""
 
     def lost(self, link: WorkerLink) -> None:
         """Take note that a process of the session has died."""
@@ -58,7 +59,7 @@ class Recovery:
         loss = await self._processes.take_over(in_cell=in_cell)
         self.forget_lost_cells()
         if not loss.nothing and not in_cell:
-            self._untold = reason, loss
+            self.untold = reason, loss
         self._report(Recovered())
         with contextlib.suppress(PeerDied):
             await self._copying.cover()
@@ -86,7 +87,7 @@ class Recovery:
 
     def take_untold(self) -> tuple[str, Loss] | None:
         """A loss between two cells, once: the next cell fails with it and does not run on variables that are gone."""
-        untold, self._untold = self._untold, None
+        untold, self.untold = self.untold, None
         return untold
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from rlm_ipc import framing, worker_protocol
 from rlm_ipc import processes as process
-from rlm_ipc import worker_protocol
-from rlm_ipc.errors import KernelError
+from rlm_ipc.errors import KernelError, ProcessError
+from rlm_ipc.kernel_reports import CellResult
+from rlm_ipc.messages import read
 from rlm_ipc.outcomes import Ended
 from rlm_ipc.supervisor_protocol import AnswersAssigned, Event
 from rlm_kernel.supervisor import oom_victims
@@ -17,22 +21,30 @@ from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
 from rlm_kernel.supervisor.checkpoint_timer import CheckpointTimer
 from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
+from rlm_kernel.supervisor.kept_session import KeptSession
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.limits import CellLimits
-from rlm_kernel.supervisor.output_router import OutputRouter
+from rlm_kernel.supervisor.output_router import OutputRouter, TakenOver
 from rlm_kernel.supervisor.query_book import given_in
 from rlm_kernel.supervisor.recovery import ALL_LOST, Recovery
 from rlm_kernel.supervisor.refusals import Refusals
-from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink, heard
+from rlm_kernel.supervisor.session_file import FAILED
+from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink, heard, retrieved
 
 ANSWERED_WITHOUT_CODE = ("is_complete_request", "history_request", "comm_info_request", "kernel_info_request")
 """Requests of Jupyter clients that run no code of the session, which every other may: the cell, but also a completion
 or an inspection without the language wall, and a message to a comm."""
 
 
+ANSWER_LOST = "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
+
+
 @dataclass(frozen=True, slots=True)
 class RequestRunner:
-    """Runs the requests of one session, one at a time. ``report`` tells callers what a cell has done besides."""
+    """Runs the requests of one session, one at a time. ``report`` tells callers what a cell has done besides.
+
+    ``note`` has everything noted that another supervisor would need; ``kept`` notes the request itself.
+    """
 
     processes: KernelProcesses
     checkpoints: Checkpoints
@@ -43,6 +55,8 @@ class RequestRunner:
     relay: OutputRouter
     wait: AnswerWait
     refusals: Refusals
+    kept: KeptSession
+    note: Callable[[], None]
     report: Callable[[Event], None]
 
     async def run(self, request: CellRequest) -> None:
@@ -65,11 +79,71 @@ class RequestRunner:
             await self._run_on(self.processes.serving, request, is_cell)
 
     async def _run_on(self, live: WorkerLink, request: CellRequest, is_cell: bool) -> None:
-        runs_code = request.kind not in ANSWERED_WITHOUT_CODE
-        strict = runs_code and self.copying.mode == "strict"
-        limits = self.relay.begin(request, live, hold=strict)
+        limits = self.relay.begin(request, live, hold=self._is_strict(request))
+        serial = self.kept.begin(request, self.relay.busy_since or 0.0)
         ended = live.expect(worker_protocol.CellDone.TAG)
-        _send(live, request)
+        _send(live, request, serial)
+        await self._follow(live, request, limits, ended, serial)
+
+    def _is_strict(self, request: CellRequest) -> bool:
+        return request.kind not in ANSWERED_WITHOUT_CODE and self.copying.mode == "strict"
+
+    async def go_on(self, request: CellRequest, serial: int, *, answered: bool) -> None:
+        """Go on with a request that another supervisor has given out; one that has not arrived is run.
+
+        The live process says again what it has said since then, as soon as it notices the end of its line. One that was
+        ``answered`` already changes nothing: its caller may not have got the answer.
+        """
+        live, file = self.processes.serving, self.kept.file
+        completed = answered or self.kept.counted == serial
+        if live.dead and completed:  # a copy that was taken after it knows what it has said
+            if not (await self.recovery.recover()).nothing:
+                self.relay.fail(request, Ended.WORKER_DIED, *(self.recovery.take_untold() or ("the kernel died", ALL_LOST)))
+                return
+            live = self.processes.serving
+            live.send(worker_protocol.SAY_AGAIN)
+        began, since = file.times
+        taken_over = TakenOver(began, time.monotonic() - since, file.published)
+        limits = self.relay.begin(request, live, self._is_strict(request), taken_over)
+        ended = live.expect(worker_protocol.CellDone.TAG)
+        ended.add_done_callback(retrieved)
+        try:
+            report = heard(worker_protocol.Report, await live.expect(worker_protocol.Report.TAG))
+        except PeerDied:
+            report = None
+        if report is not None and report.serial != serial:
+            limits.end()
+            self.relay.end()
+            ended.cancel()
+            await (self._unknown(request) if completed else self.run(request))
+            return
+        if report is not None and report.unsaid and request.output is not None:
+            request.output.miss(report.unsaid)
+        await self._follow(live, request, limits, ended, serial, completed=completed, answered=answered)
+
+    async def _unknown(self, request: CellRequest) -> None:
+        """Say of a request that was answered what is known of its answer."""
+        if request.direct is None or request.direct.done():
+            return
+        failed = self.kept.file.read(FAILED)
+        if failed.get("run") == request.run:
+            request.direct.set_result(read(CellResult, failed["result"]))
+        else:
+            request.direct.set_exception(ProcessError(ANSWER_LOST))
+            retrieved(request.direct)
+
+    async def _follow(
+        self,
+        live: WorkerLink,
+        request: CellRequest,
+        limits: CellLimits,
+        ended: asyncio.Future[framing.Message],
+        serial: int,
+        *,
+        completed: bool = False,
+        answered: bool = False,
+    ) -> None:
+        runs_code, is_cell = request.kind not in ANSWERED_WITHOUT_CODE, request.kind == EXECUTE
         if preferred := self.checkpoints.covered:  # only this cell is lost then, and its memory is free again
             oom_victims.prefer(live.pid, oom_victims.RUNS_A_COPIED_CELL)
         try:
@@ -77,17 +151,21 @@ class RequestRunner:
             limits.end()
             if preferred:
                 oom_victims.prefer(live.pid, oom_victims.LIVE)
-            self.refusals.told(done.refused)
+            if not completed:
+                self.refusals.told(done.refused)
             # The cell counts before the copy is taken, so that the copy stands for the session with this cell. A death
             # of the process in between loses the cell and tells so: its reply is still held.
-            self._finish(request, done, is_cell)
+            if not answered:
+                self._finish(request, done, is_cell, completed)
+                self.kept.counted = serial
             if runs_code and not is_cell:
                 self.checkpoints.changed()
-            if strict:
+            if self._is_strict(request) and not answered:
                 await self.copying.now()
             elif runs_code and self.copying.mode == "lazy":
                 await self.copying.look()
             request.uncopied = self.checkpoints.uncopied
+            self.note()
             self.relay.succeed(request, done, limits)
         except PeerDied:
             limits.end()
@@ -96,11 +174,14 @@ class RequestRunner:
             self.wait.end()
             limits.end()
             self.relay.end()
+            self.kept.file.answered(serial)
         if runs_code:
             self.copying.later()
 
-    def _finish(self, request: CellRequest, done: worker_protocol.CellDone, is_cell: bool) -> None:
-        if is_cell:
+    def _finish(
+        self, request: CellRequest, done: worker_protocol.CellDone, is_cell: bool, completed: bool
+    ) -> None:
+        if is_cell and not completed:
             self.checkpoints.cells += 1
             self.history.note(self.checkpoints.cells, request, done.defined)
         told = request.direct is not None
@@ -115,12 +196,13 @@ class RequestRunner:
             limits.blame(Ended.MEMORY_LIMIT, f"the kernel used up its {allowed:,} bytes of memory")
         reason, loss = await self.recovery.explain(limits)
         self.relay.fail(request, limits.ended or Ended.WORKER_DIED, reason, loss)
+        self.kept.failed(request)
 
 
-def _send(live: WorkerLink, request: CellRequest) -> None:
+def _send(live: WorkerLink, request: CellRequest, serial: int) -> None:
     if request.interrupted:
         live.send(worker_protocol.INTERRUPT)
     if request.cell is not None:
-        live.say(request.cell)
+        live.say(replace(request.cell, serial=serial))
     else:
-        live.send(request.tag, tuple(request.parts))
+        live.send(request.tag, (*request.parts, serial.to_bytes(8)))

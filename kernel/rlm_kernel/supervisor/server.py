@@ -12,9 +12,10 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from rlm_ipc import discovery, framing, worker_requests
+from rlm_ipc import discovery, framing, unix_sockets, worker_requests
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import CallerError, KernelError, to_wire
@@ -125,7 +126,14 @@ class ControlServer:
 
     def listen(self) -> None:
         """Listen at the path, again if its file has gone. Existing connections stay."""
-        listener = discovery.listen(self.path)
+        keeping = self.supervisor.keeping
+        kept = keeping.entries.get("control")
+        if kept is not None and self._listener is None and Path(self.path).exists():  # of the supervisor before
+            listener = socket.socket(fileno=os.dup(kept.descriptors[0]))
+            listener.listen(unix_sockets.BACKLOG)  # who connects is told who has called this last
+        else:
+            listener = discovery.listen(self.path)
+            keeping.put("control", (listener.fileno(),))
         self._stop_listening()
         self._listener = listener
         listener.setblocking(False)
@@ -232,12 +240,13 @@ async def _info(client: Connection, call: protocol.OfKernel, _: Envelope) -> Ans
 @_answers(protocol.EXECUTE)
 async def _execute(client: Connection, call: protocol.Execute, came: Envelope) -> Answered[CellResult]:
     session = client.supervisor.find(call.kernel_id)
-    return await session.execute(call.code, run=(id(client), came.number), store_history=call.store_history), ()
+    run = call.run or f"{id(client)}-{came.number}"
+    return await session.execute(call.code, run=run, store_history=call.store_history), ()
 
 
 @_answers(protocol.STOP)
 async def _stop(client: Connection, call: protocol.Stop, _: Envelope) -> Answered[protocol.Stopped]:
-    return protocol.Stopped(client.supervisor.find(call.kernel_id).stop((id(client), call.run))), ()
+    return protocol.Stopped(client.supervisor.find(call.kernel_id).stop(call.run)), ()
 
 
 @_answers(protocol.OUTPUT)

@@ -15,7 +15,7 @@ from typing import Any
 import zmq
 
 from rlm_ipc import framing, worker_protocol, worker_requests
-from rlm_ipc.errors import KernelBusy, SessionExpelled, UnknownKernel
+from rlm_ipc.errors import KernelBusy, ProcessError, SessionExpelled, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended
@@ -28,8 +28,10 @@ from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoint_timer import CheckpointTimer
 from rlm_kernel.supervisor.checkpoints import RUN_NO_CODE, Checkpoints
 from rlm_kernel.supervisor.client_requests import ClientRequests
-from rlm_kernel.supervisor.driver import Driver
+from rlm_kernel.supervisor.driver import Driver, GivenOut
 from rlm_kernel.supervisor.equipment import BoundText, Equipment
+from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.kept_session import KeptSession, KeptSpec
 from rlm_kernel.supervisor.kernel_messages import KernelMessages
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.kernel_requests import KernelRequests, RawAnswer
@@ -40,12 +42,15 @@ from rlm_kernel.supervisor.query_book import QueryBook
 from rlm_kernel.supervisor.recovery import Recovery
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.request_queue import Operation, RequestQueue
-from rlm_kernel.supervisor.request_runner import RequestRunner
+from rlm_kernel.supervisor.request_runner import ANSWER_LOST, RequestRunner
 from rlm_kernel.supervisor.rollback import Rollback
+from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import read_policy
 from rlm_kernel.supervisor.session_walls import SessionWalls
 from rlm_kernel.supervisor.worker_link import WorkerLink, retrieved, within
 
+KEPT_RUNS = 4
+"""Cells that have ended, of whose answers another caller may still ask."""
 Emit = Callable[[str, Event], None]
 
 
@@ -54,7 +59,8 @@ class SupervisedSession:
 
     ``spec`` says what its caller wants; ``connection`` is what its sockets are bound to, and ``kernel_info`` what a
     ``kernel_info_request`` is answered. ``emit(kernel_id, event)`` reports what happened
-    (`rlm_ipc.supervisor_protocol.EVENTS`). ``scratch`` is the folder that its code may write.
+    (`rlm_ipc.supervisor_protocol.EVENTS`). ``scratch`` is the folder that its code may write. A session that an earlier
+    supervisor has left (``was_left``) has a ``file`` already.
     """
 
     def __init__(
@@ -66,7 +72,10 @@ class SupervisedSession:
         fresh_worker: Callable[[], Awaitable[WorkerLink]],
         spool: Path,
         emit: Emit,
+        keeping: Keeping,
+        file: SessionFile | None = None,
     ) -> None:
+        self.spec, self.was_left = spec, file is not None
         self.request, self.scratch, self.emit = spec.request, Path(spec.scratch), emit
         kernel_id = self.kernel_id = spec.request.kernel_id
         report = self.report
@@ -94,6 +103,10 @@ class SupervisedSession:
             self.refusals,
             self,
         )
+        self.kept = KeptSession(keeping, file or SessionFile.new(), self.checkpoints)
+        self.relay.file = self.kept.file
+        self.named_runs: dict[str, asyncio.Future[CellResult]] = {}
+        """What became of the latest cells, by the names that their callers gave them."""
         processes, checkpoints, queue, relay = self.processes, self.checkpoints, self.queue, self.relay
         self.watch = MemoryWatch(limits, self.scratch, processes, checkpoints, relay)
         self.wait = AnswerWait(policy.llm.wait_seconds, relay, self.queries, processes, report)
@@ -122,9 +135,11 @@ class SupervisedSession:
             relay,
             self.wait,
             self.refusals,
+            self.kept,
+            self.note,
             report,
         )
-        self._driver = Driver(queue, runner, processes, self.recovery, relay)
+        self._driver = Driver(queue, runner, processes, self.recovery, relay, self.note)
 
     def _clock_of_request(self, live: WorkerLink) -> CellLimits:
         return CellLimits(live, self.limits.cell_seconds, self.limits.interrupt_grace_seconds, "a request")
@@ -164,7 +179,45 @@ class SupervisedSession:
             raise
         if not self.watch.base:  # a fork counts from where its parent does
             self.watch.base = private_memory(self.processes.live.pid or 0) if self.processes.live else 0
+        self.note()
+        self.kept.enter(
+            self.kernel_id, KeptSpec(self.spec, self.connection, self.kernel_info), self.front.sockets.listeners
+        )
         self._driver.start()
+
+    def take_over(self, listeners: tuple[int, ...], going_on: GivenOut | None) -> None:
+        """Go on where another supervisor has stopped; everything else of it is known already."""
+        self.front.sockets.take_over(listeners)
+        live = self.processes.serving
+        if not live.dead:
+            live.serve()
+        if going_on is not None:
+            live.report_to(self)
+            if going_on.request.direct is not None:
+                self._remember(str(going_on.request.run), going_on.request.direct)
+        else:
+            self.queue.operation(self._settle).add_done_callback(retrieved)
+        self._driver.start(going_on)
+
+    async def _settle(self) -> None:
+        """Let the live process of an earlier supervisor say again what nobody needs, and listen only then."""
+        live = self.processes.serving
+        await self.requests.ask_for(live, worker_requests.LookAtThreads(), worker_requests.OtherThreads())
+        live.report_to(self)
+
+    def note(self) -> None:
+        """Note what another supervisor would need."""
+        self.kept.note(self)
+
+    @property
+    def memory_base(self) -> int:
+        """The bytes that its process had before any cell."""
+        return self.watch.base
+
+    @property
+    def last_used(self) -> float:
+        """When a cell was asked for last."""
+        return self.queue.last_used
 
     def report(self, event: Event) -> None:
         """Tell its callers what has happened."""
@@ -189,6 +242,8 @@ class SupervisedSession:
         self.processes.close()
         self.front.close()
         self.queries.forget()
+        self.kept.close(self.kernel_id)
+        self.relay.file = None
         self.report(KernelEnded("" if error is None else error.reason))
 
     def shut_down(self) -> None:
@@ -250,10 +305,30 @@ class SupervisedSession:
         self.queue.enqueue(request)
 
     def execute(self, code: str, *, run: object = None, store_history: bool = True) -> asyncio.Future[CellResult]:
-        """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`)."""
+        """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`).
+
+        A run whose name is known does not begin again: who has asked an earlier supervisor asks this one in the same
+        words.
+        """
+        if isinstance(run, str) and (known := self.named_runs.get(run)) is not None:
+            return known
         future: asyncio.Future[CellResult] = asyncio.get_running_loop().create_future()
+        if isinstance(run, str):
+            if self.kept.file.knows_run(run):
+                future.set_exception(ProcessError(ANSWER_LOST))
+                return future
+            self._remember(run, future)
         self.queue.enqueue(CellRequest.of_caller(code, store_history, future, run))
         return future
+
+    def _remember(self, run: str, future: asyncio.Future[CellResult]) -> None:
+        self.named_runs[run] = future
+        future.add_done_callback(lambda _: self._forget_old_runs())
+
+    def _forget_old_runs(self) -> None:
+        ended = [run for run, future in self.named_runs.items() if future.done()]
+        for run in ended[: max(0, len(ended) - KEPT_RUNS)]:
+            del self.named_runs[run]
 
     def input_came(self, parts: list[bytes]) -> None:
         """Pass on what a person has typed for a cell that asks."""

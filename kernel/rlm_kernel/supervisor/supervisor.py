@@ -25,14 +25,18 @@ from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
-from rlm_ipc.worker_protocol import ForkState, Handshake
+from rlm_ipc.worker_protocol import ForkState, Handshake, Report
 from rlm_kernel.supervisor import oom_victims
+from rlm_kernel.supervisor.adoption import Adoption
 from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity
 from rlm_kernel.supervisor.forks import branch
+from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.kept_session import KeptSpec
 from rlm_kernel.supervisor.memory_pressure import MemoryPressure
 from rlm_kernel.supervisor.session import SupervisedSession
+from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
-from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED, ForkRefused, PeerDied, WorkerLink, fork
+from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED, ForkRefused, PeerDied, WorkerLink, fork, heard
 from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor
 
 MEMORY_SECONDS = 0.1
@@ -58,8 +62,8 @@ class EventListener(Protocol):
 class Supervisor:
     """Every kernel of one user. ``runtime`` holds ipc sockets, scratch folders and spooled output."""
 
-    def __init__(self, runtime: Path, log: Path) -> None:
-        self.runtime, self.log = runtime, log
+    def __init__(self, runtime: Path, log: Path, keeping: Keeping) -> None:
+        self.runtime, self.log, self.keeping = runtime, log, keeping
         self._listener: EventListener | None = None
         self.capacity = Capacity()
         self.context: zmq.Context[Any] = zmq.Context()
@@ -87,9 +91,37 @@ class Supervisor:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_strays)
+        self.keeping.listen()
         self._watch = asyncio.create_task(self._watch_memory())
-        self._zygotes[()] = asyncio.create_task(self._start_zygote(()))
+        if self.keeping.generation > 1:
+            self._adopt()
+        if () not in self._zygotes:
+            self._zygotes[()] = asyncio.create_task(self._start_zygote(()))
         self._make_ready(((), False))
+
+    def _adopt(self) -> None:
+        """Go on with what the supervisor before this one has left."""
+        adoption = Adoption(self.keeping, self._unfinished)
+        for preload, zygote in adoption.zygotes().items():
+            self._zygotes[preload] = asyncio.create_task(self._greet(zygote))
+        for left in adoption.sessions(self._left_session):
+            session = left.session
+            session.take_over(left.listeners, left.given_out)
+            if session.request.owned or session.request.trusted:  # they end with a connection, which has ended
+                session.close()
+
+    async def _greet(self, zygote: WorkerLink) -> WorkerLink:
+        report = zygote.expect(Report.TAG)
+        zygote.attach()
+        told = heard(Report, await asyncio.wait_for(report, ZYGOTE_SECONDS))
+        self._kernel_info = told.kernel_info if told is not None else {}
+        return zygote
+
+    def _left_session(self, spec: KeptSpec, file: SessionFile) -> SupervisedSession:
+        policy = read_policy(spec.spawn.policy)
+        session = self._session_of(spec.spawn, policy, spec.connection, spec.kernel_info, file)
+        self.sessions[session.kernel_id] = session
+        return session
 
     # -- zygotes
 
@@ -130,18 +162,21 @@ class Supervisor:
                 self._ready[kind] = peer
 
     async def _start_zygote(self, preload: tuple[str, ...]) -> WorkerLink:
-        ours, theirs = framing.pair()
+        ours, theirs = framing.lifelines()
         # -P keeps the working folder off sys.path: a user's `yaml.py` or `kernel.py` must not replace a module of ours.
         argv = [sys.executable, "-P", "-m", "rlm_kernel.worker.zygote", "--fd", str(theirs.fileno())]
-        argv += ["--supervisor", str(os.getpid()), "--preload", ",".join(preload)]
-        peer = WorkerLink(ours, self._unfinished)
+        argv += ["--preload", ",".join(preload)]
+        peer = WorkerLink(None, self._unfinished, lifeline=ours, keeping=self.keeping)
+        peer.is_zygote = True
         handshake = peer.expect(Handshake.TAG)
+        peer.attach()
         with self.log.open("ab") as log:
             # The zygote's environment is every kernel's /proc/self/environ: nothing of the user's goes into it.
             _launch(argv, log.fileno(), theirs.fileno(), self._zygote_environment())
         theirs.close()
         await asyncio.wait_for(handshake, ZYGOTE_SECONDS)
         oom_victims.prefer(peer.pid, oom_victims.REPLACEABLE)
+        peer.keep("zygote/" + ",".join(preload))
         self._kernel_info = peer.handshake.kernel_info
         return peer
 
@@ -161,6 +196,9 @@ class Supervisor:
 
     async def spawn(self, call: Spawn) -> SupervisedSession:
         """Start a kernel; raises CallerError, WallsMissing or KernelDied."""
+        known = self.sessions.get(call.request.kernel_id)
+        if known is not None and known.was_left and known.request == call.request:  # an earlier supervisor was asked
+            return known
         session = self._new_session(call)
         try:
             await session.start()
@@ -192,16 +230,24 @@ class Supervisor:
             raise CallerError(f"there is already a kernel {kernel_id!r}")
         self.capacity.demand_room(len(self.sessions))
         policy = read_policy(call.policy)
-        preload = importable(policy)
         spec = replace(call, protect=(str(self.runtime), str(self.log.parent), *call.protect))
         connection = request.connection or self._new_connection(kernel_id)
         Path(call.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)
-        usual = policy.language.wall == "restricted" and not policy.network
-        fresh_worker = partial(self.fresh_worker, preload, usual=usual, private=policy.walls.private)
-        parts = self.context, fresh_worker, self.runtime / "spool", self._emitted
-        session = SupervisedSession(spec, connection, self._kernel_info, *parts)
-        self.sessions[kernel_id] = session
+        session = self.sessions[kernel_id] = self._session_of(spec, policy, connection, self._kernel_info)
         return session
+
+    def _session_of(
+        self,
+        spec: Spawn,
+        policy: SessionPolicy,
+        connection: dict[str, Json],
+        kernel_info: dict[str, Json],
+        file: SessionFile | None = None,
+    ) -> SupervisedSession:
+        usual = policy.language.wall == "restricted" and not policy.network
+        fresh_worker = partial(self.fresh_worker, importable(policy), usual=usual, private=policy.walls.private)
+        parts = self.context, fresh_worker, self.runtime / "spool", self._emitted, self.keeping
+        return SupervisedSession(spec, connection, kernel_info, *parts, file)
 
     def _new_connection(self, kernel_id: str) -> dict[str, Json]:
         folder = self.runtime / "k"
@@ -232,6 +278,7 @@ class Supervisor:
     def close(self) -> None:
         """End everything."""
         self._closed = True
+        self.keeping.quit()
         for session in list(self.sessions.values()):
             session.close()
         for peer in self._ready.values():

@@ -1,4 +1,4 @@
-"""One kernel process as the supervisor sees it: its stream, its pidfd, and how it ended."""
+"""One kernel process as the supervisor sees it: its lifeline, its stream, its pidfd, and how it ended."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from rlm_ipc import framing, worker_protocol
@@ -19,6 +20,7 @@ from rlm_ipc.framed_stream import Stream, Unfinished
 from rlm_ipc.json_size import has_too_many_values
 from rlm_ipc.outcomes import NoCopy
 from rlm_ipc.worker_protocol import ForkState
+from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.pid_namespace import Space
 from rlm_kernel.supervisor.proc_status import effort, ignores_interrupts, parent_of
 
@@ -70,14 +72,28 @@ class WorkerLink:
     `worker_protocol.Started`; any other is closed. The incomplete messages of all processes that were forked from one
     another count together in ``unfinished``. A process in a pid namespace (``space``) is identified by the number that
     the system attaches to what it writes.
+
+    A process has a ``lifeline`` for its whole life, and on it gets the line of each supervisor (`attach`). One that
+    sleeps has none yet. ``keeping`` has the keeper hold the lifeline for a later supervisor (`keep`).
     """
 
     _taken: ClassVar[set[int]] = set()
 
-    def __init__(self, sock: socket.socket, unfinished: Unfinished | None = None, space: Space | None = None) -> None:
-        self.space = space
-        if space is not None:
-            framing.tell_senders(sock, True)
+    def __init__(
+        self,
+        sock: socket.socket | None,
+        unfinished: Unfinished | None = None,
+        space: Space | None = None,
+        *,
+        lifeline: socket.socket | None = None,
+        keeping: Keeping | None = None,
+        parent: WorkerLink | None = None,
+    ) -> None:
+        self.space, self.lifeline, self.keeping = space, lifeline, keeping
+        self.key: str = ""
+        """Under which the keeper knows it; empty if it does not."""
+        self.is_zygote = False
+        self._parent = None if parent is None or parent.is_zygote else parent.pid
         self.loop = asyncio.get_running_loop()
         self.pid: int | None = None
         self.status: int | None = None
@@ -91,7 +107,82 @@ class WorkerLink:
         self._pidfd: int | None = None
         self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
         self.unfinished = unfinished or Unfinished(MOST_UNFINISHED)
-        self.stream = Stream(sock, self._message, self._stream_closed, MAX_WORD, 1, self.unfinished)
+        self._stream: Stream | None = None
+        if sock is not None:
+            self._open(sock)
+
+    @classmethod
+    def gone(cls, unfinished: Unfinished) -> WorkerLink:
+        """A process that has ended before this supervisor began."""
+        link = cls(None, unfinished)
+        link.dead = True
+        return link
+
+    def take_over(self, pid: int, pidfd: int, *, dead: bool) -> None:
+        """Be the link to a process that another supervisor has had, and that may have ended since."""
+        self.pid, self._pidfd = pid, pidfd
+        if dead:
+            os.close(pidfd)
+            self._pidfd = None
+            self._finish()
+            return
+        self._taken.add(pid)
+        self.loop.add_reader(pidfd, self._ended)
+
+    @property
+    def stream(self) -> Stream:
+        """Its line to this supervisor; one that sleeps wakes of getting it."""
+        if self._stream is None:
+            self.attach()
+        assert self._stream is not None
+        return self._stream
+
+    def _open(self, sock: socket.socket) -> None:
+        if self.space is not None and self.pid is None:
+            framing.tell_senders(sock, True)
+        self._stream = Stream(sock, self._message, self._stream_closed, MAX_WORD, 1, self.unfinished)
+
+    def attach(self) -> None:
+        """Give the process its line."""
+        assert self.lifeline is not None
+        try:
+            ours, theirs = framing.pair()
+        except OSError as error:  # no descriptor is left: nobody can say anything to it
+            self.kill()
+            raise PeerDied(None) from error
+        self._open(ours)
+        with theirs, suppress(OSError):  # its end is seen by the pidfd, or by the line
+            framing.give_line(self.lifeline, theirs, self.keeping.generation if self.keeping else 1)
+
+    def await_greeting(self) -> None:
+        """Learn from the system who greets on the lifeline: a process that sleeps, and has numbers of its own."""
+        assert self.lifeline is not None
+        framing.tell_senders(self.lifeline, True)
+        self.loop.add_reader(self.lifeline.fileno(), self._greeted)
+
+    def _greeted(self) -> None:
+        assert self.lifeline is not None
+        self.loop.remove_reader(self.lifeline.fileno())
+        waiting = self._waiting.pop(worker_protocol.Handshake.TAG, None)
+        sender = framing.sender_of(self.lifeline)
+        framing.tell_senders(self.lifeline, False)
+        if not self.watch(sender):
+            self._finish()
+        for future in waiting or ():
+            if not future.done():
+                future.set_result(framing.Message(b"", ()))
+
+    def new_leash(self) -> tuple[int, ...]:
+        """A descriptor by which the system ends its process group when supervisor and keeper are gone."""
+        return () if self.keeping is None or self.pid is None else (self.keeping.new_leash(self.pid),)
+
+    def keep(self, name: str, content: bytes = b"") -> None:
+        """Let the keeper hold what a later supervisor needs to find this process, under that name."""
+        if self.keeping is None or self.lifeline is None or self._pidfd is None:
+            return
+        self.key = name
+        pin = () if self.space is None else (self.space.pin,)
+        self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pin), content or b"%d" % (self.pid or 0))
 
     def expect(self, tag: bytes) -> asyncio.Future[Any]:
         """The next message with ``tag``. Fails with `PeerDied`."""
@@ -135,9 +226,18 @@ class WorkerLink:
         return True
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether it is a child of this process, or of the init process of its pid namespace."""
-        parent = parent_of(pid)
-        return os.getpid() in (parent, parent_of(parent) if parent and self.space is not None else None)
+        """Whether it is a child of this process, or of the init process of its pid namespace.
+
+        A fork of a session may have another parent: the keeper, or whoever takes in orphans. Then it must be in the
+        Unix session of the process that forked, where nothing else of ours is.
+        """
+        parent, us = parent_of(pid), (os.getpid(), os.getppid())
+        if parent in us or (self.space is not None and parent and parent_of(parent) in us):
+            return pid not in us
+        try:
+            return self._parent is not None and os.getsid(pid) == os.getsid(self._parent)
+        except OSError:
+            return False
 
     def report_to(self, owner: LinkOwner) -> None:
         """Let ``owner`` hear of this process from now on, in place of anybody else."""
@@ -170,8 +270,14 @@ class WorkerLink:
     def kill(self) -> None:
         """End the process at once."""
         self.signal(signal.SIGKILL)
-        if self.pid is None:
-            self.stream.close()
+        if self.pid is None and not self.dead:
+            self._close()
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        else:
+            self._finish()
 
     def drop(self) -> None:
         """End it, and no longer listen."""
@@ -226,30 +332,37 @@ class WorkerLink:
     def _ended(self) -> None:
         assert self._pidfd is not None
         self.loop.remove_reader(self._pidfd)
-        self.status = self._reap()
+        try:
+            info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            if self.keeping is not None:  # the keeper is its parent, and is about to reap it
+                self.keeping.when_reaped(self.pid or 0, self._ended_with)
+                return
+            info = None
+        status = None if info is None else info.si_status
+        self._ended_with(-status if info is not None and status and info.si_code != os.CLD_EXITED else status)
+
+    def _ended_with(self, status: int | None) -> None:
+        assert self._pidfd is not None
+        self.status = status
         os.close(self._pidfd)
         self._pidfd = None
         self._taken.discard(self.pid or 0)
         # What it wrote before it died is still in the socket: read it all, so that no printed line is lost.
-        if self.stream.closed:
+        if self._stream is None or self._stream.closed:
             self._finish()
         else:
-            self.stream.finish()
-
-    def _reap(self) -> int | None:
-        assert self._pidfd is not None
-        try:
-            info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
-        except ChildProcessError:
-            return None
-        if info is None:
-            return None
-        return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+            self._stream.finish()
 
     def _finish(self) -> None:
         if self.dead:
             return
         self.dead = True
+        if self.lifeline is not None:
+            self.loop.remove_reader(self.lifeline.fileno())
+            self.lifeline.close()
+        if self.key and self.keeping is not None:
+            self.keeping.drop(self.key)
         if self.space is not None:
             self.space.release()
             self.space = None
@@ -298,12 +411,16 @@ async def fork(
     except OSError as error:
         raise ForkRefused(str(error), errno=error.errno) from error
     try:
-        ours, theirs = framing.pair()
+        ours, theirs = framing.lifelines()
     except OSError as error:
         if space is not None:
             space.release()
         raise ForkRefused(str(error), errno=error.errno) from error
-    child = WorkerLink(ours, parent.unfinished, space)
+    child = WorkerLink(None, parent.unfinished, space, lifeline=ours, keeping=parent.keeping, parent=parent)
+    if not asleep:
+        child.attach()
+    elif space is not None:
+        child.await_greeting()
     handshake, forked = child.expect(worker_protocol.Handshake.TAG), parent.expect(worker_protocol.Forked.TAG)
     handshake.add_done_callback(retrieved)
     pin = (space.hand_over(),) if private and space else ()
@@ -325,6 +442,8 @@ async def fork(
     except BaseException:
         child.drop()
         raise
+    if state is ForkState.DORMANT and parent.keeping is not None:
+        child.keep(f"process/{child.pid}-{parent.keeping.next_serial()}")
     return child
 
 

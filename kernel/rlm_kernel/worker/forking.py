@@ -1,7 +1,7 @@
 """How a kernel process forks: a session from the zygote, a session from a session, or a copy that sleeps.
 
-All three are one thing, the `Fork` message: the child gets the descriptor that came with it as its line to the
-supervisor, and goes on from there.
+All three are one thing, the `Fork` message: the child gets the descriptor that came with it as its lifeline, and goes on
+from there.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 from rlm_ipc import framing, processes, signals
-from rlm_ipc.worker_protocol import Fork, Forked, ForkState, Handshake, encode
+from rlm_ipc.worker_protocol import Fork, Forked, ForkState
 from rlm_kernel.worker import threads
 from rlm_kernel.worker.worker_process import Left, WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.os_wall import private_root
 
-_FIRST = 1
-"""The init process of a pid namespace, which the kernel makes the parent of every orphan in it."""
+_GREETING = b"h"
 _PID = b'{"pid":%10d}'
 """The fields of `Forked`, with the pid padded to a fixed width."""
 
@@ -36,11 +35,10 @@ class SessionPreparation(Protocol):
 
 
 class Forking:
-    """Forks one process. ``supervisor`` is the pid of its parent, as the process itself sees it."""
+    """Forks one process."""
 
-    def __init__(self, process: WorkerProcess, supervisor: int, preparation: SessionPreparation) -> None:
+    def __init__(self, process: WorkerProcess, preparation: SessionPreparation) -> None:
         self._process, self._preparation = process, preparation
-        self._parents: tuple[int, ...] = (supervisor,)
 
     def fork(self, request: Fork, descriptors: Sequence[int]) -> None:
         """Fork a child that owns the first of ``descriptors``. It waits for a session, or sleeps as a checkpoint."""
@@ -118,16 +116,14 @@ class Forking:
         """
         if asleep is None or self._process.seclusion is None:
             return None
-        tag, part = encode(Handshake())
-        return partial(os.write, asleep, framing.pack(tag, (part,)))
+        return partial(os.write, asleep, _GREETING)
 
     # -- in the child
 
     def _become_child(self, descriptor: int, state: ForkState, left: Left) -> None:
         process = self._process
-        process.link.move(_line_of(descriptor))
+        process.link.move(*_lines_of(descriptor))
         process.loop.abandon()
-        processes.adopted_by(self._parents)
         process.dormant = state is ForkState.DORMANT
         if not process.dormant:
             process.activate()
@@ -150,7 +146,6 @@ class Forking:
                 os._exit(0)
             if processes.fork_sibling() != 0:
                 os._exit(0)
-            self._parents = processes.PARENT_OUTSIDE, _FIRST
         os.close(pin)
 
 
@@ -165,5 +160,8 @@ def _fork_leaving_threads() -> int:
 
 
 @trusted
-def _line_of(descriptor: int) -> socket.socket:
-    return socket.socket(fileno=descriptor)
+def _lines_of(descriptor: int) -> tuple[socket.socket, socket.socket, int]:
+    """The first line of a process, its lifeline, and the generation of its supervisor."""
+    lifeline = socket.socket(fileno=descriptor)
+    line, generation = framing.first_line(lifeline)
+    return socket.socket(fileno=line), lifeline, generation

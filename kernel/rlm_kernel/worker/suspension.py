@@ -81,7 +81,7 @@ class Suspension:
         try:
             # Inside the `try`: a pending SIGINT is raised by this very call, after it has blocked the signal.
             signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
-            if read and not _arrived(self._link):
+            if read and not _arrived(self._link) and not self._link.attach():
                 os._exit(0)
             enough = False
             while (message := self._link.parser.next()) is not None:

@@ -29,24 +29,25 @@ NEEDS_DESCRIPTORS = (Fork.TAG, Resume.TAG, StartFork.TAG)
 
 
 class Worker:
-    """Serves the supervisor. ``supervisor`` is the pid of its parent, as this process sees it."""
+    """Serves the supervisor at the other end of ``line``, and the ones after it."""
 
-    def __init__(self, sock: socket.socket, supervisor: int) -> None:
-        self.process = WorkerProcess(sock)
+    def __init__(self, line: socket.socket, lifeline: socket.socket, generation: int) -> None:
+        self.process = WorkerProcess(line, lifeline, generation)
         self._runner = CellRunner(self.process)
         self.warmup = Warmup(self.process, self._runner)
-        self._forking = Forking(self.process, supervisor, self.warmup)
+        self._forking = Forking(self.process, self.warmup)
         self._rehearsal = Rehearsal(self.process, self._runner, self._forking)
         self._handlers: dict[bytes, Callable[[framing.Message], None]] = {
             RunCell.TAG: self._run_cell,
             worker_protocol.SHELL: self._dispatch,
             worker_protocol.CONTROL: self._dispatch,
             worker_protocol.INTERRUPT: self._interrupt,
-            worker_requests.REQUEST: lambda message: requests.answer(self.process, message),
+            worker_protocol.SAY_AGAIN: lambda _: self.process.link.say_again(),
+            worker_requests.REQUEST: self._answer,
             Fork.TAG: lambda message: self._forking.fork(decode(Fork, message.parts[0]), message.descriptors),
             worker_protocol.PREFAULT: lambda _: self._rehearsal.touch_pages(),
-            Start.TAG: lambda message: self._start(decode(Start, message.parts[0])),
-            StartFork.TAG: lambda message: fork_session.begin(self.process, decode(StartFork, message.parts[0])),
+            Start.TAG: self._start,
+            StartFork.TAG: self._start_fork,
             Resume.TAG: lambda message: self._resume(decode(Resume, message.parts[0])),
             Resolved.TAG: self.process.resolve,
         }
@@ -101,17 +102,25 @@ class Worker:
                 _set_reserve(available=False)
 
     def _run_cell(self, message: framing.Message) -> None:
-        self._runner.run(self.process.kernel.run_cell(decode(RunCell, message.parts[0])))
+        cell = decode(RunCell, message.parts[0])
+        self.process.link.begin(cell.serial)
+        self._runner.run(self.process.kernel.run_cell(cell))
 
     def _dispatch(self, message: framing.Message) -> None:
-        self._runner.run(self.process.kernel.dispatch(self.process.sockets[message.tag], message.parts))
+        *parts, serial = message.parts
+        self.process.link.begin(int.from_bytes(serial))
+        self._runner.run(self.process.kernel.dispatch(self.process.sockets[message.tag], parts))
+
+    def _answer(self, message: framing.Message) -> None:
+        requests.answer(self.process, message)
 
     def _interrupt(self, _message: framing.Message) -> None:
         self.process.kernel.interrupted = True
 
-    def _start(self, start: Start) -> None:
+    def _start(self, message: framing.Message) -> None:
         """Become a session: take its policy, raise the walls, and report which of them stand."""
-        process = self.process
+        process, start = self.process, decode(Start, message.parts[0])
+        process.leash = message.descriptors
         try:
             state = process.session = process.new_session(start)
             streams, shell = (process.stdout, process.stderr), process.kernel.shell
@@ -125,6 +134,10 @@ class Worker:
         for fd in descriptors:
             os.close(fd)
         state.close_wall()
+
+    def _start_fork(self, message: framing.Message) -> None:
+        self.process.leash += message.descriptors
+        fork_session.begin(self.process, decode(StartFork, message.parts[0]))
 
     def _resume(self, resume: Resume) -> None:
         self.process.activate()

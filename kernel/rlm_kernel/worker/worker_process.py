@@ -24,7 +24,8 @@ from traitlets.config import Config
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery
 from rlm_ipc.messages import plain
-from rlm_ipc.worker_protocol import Asked, Handshake, Resolved, Start, decode, encode
+from rlm_ipc.worker_protocol import Asked, Forked, Handshake, Report, Resolved, Resumed, Start, Started, decode, encode
+from rlm_ipc.worker_requests import Answered
 from rlm_kernel.worker import threads
 from rlm_kernel.worker.event_loop import EventLoop
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
@@ -45,6 +46,8 @@ class Left:
 
 
 _NOTHING_LEFT = Left()
+_PASSING = frozenset((Answered.TAG, Forked.TAG, Handshake.TAG, Started.TAG, Resumed.TAG))
+"""What only the supervisor that has asked wants to know."""
 
 
 class WorkerProcess:
@@ -54,8 +57,11 @@ class WorkerProcess:
     ahead of its session (`warmup`, `forking`).
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.link = framing.SupervisorLink(sock)
+    def __init__(self, line: socket.socket, lifeline: socket.socket, generation: int) -> None:
+        self.link = framing.SupervisorLink(line, lifeline, generation)
+        self.link.report, self.link.passing = self._report, _PASSING
+        self.leash: tuple[int, ...] = ()
+        """Descriptors that are only held: see `Start`."""
         self.loop = EventLoop()
         self.dormant = False
         self.session: WorkerSession | None = None
@@ -136,8 +142,10 @@ class WorkerProcess:
 
     @property
     def descriptors(self) -> list[int]:
-        """The descriptors that this process goes on using: its line to the supervisor and its event loop."""
-        return [0, 1, 2, self.link.socket.fileno(), *self.loop.descriptors()]
+        """The descriptors that this process goes on using: its line, its lifeline, its leash and its event loop."""
+        link = self.link
+        held = () if link.lifeline is None else (link.lifeline.fileno(), *self.leash)
+        return [0, 1, 2, link.socket.fileno(), *held, *self.loop.descriptors()]
 
     def send(self, message: worker_protocol.Tagged, descriptors: Sequence[int] = ()) -> None:
         """Send a message that has fields to the supervisor."""
@@ -147,6 +155,12 @@ class WorkerProcess:
     def handshake(self, left: Left = _NOTHING_LEFT, kernel_info: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Tell the supervisor that this process is there, and what it did not take along when it was forked."""
         self.send(Handshake(os.getpid(), left.threads, left.tasks, dict(kernel_info)))
+
+    def _report(self) -> bytes:
+        # Only a zygote is asked for what its kernels are.
+        info = dict(self.kernel.kernel_info) if self.session is None else {}
+        tag, part = encode(Report(self.link.request, self.link.unsaid, info))
+        return framing.pack(tag, (part,))
 
     def resolve(self, message: framing.Message) -> None:
         """Take answers that were sent to a waiting cell and arrive after it has stopped waiting."""

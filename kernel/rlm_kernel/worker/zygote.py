@@ -13,20 +13,15 @@ import os
 import socket
 import sys
 
-from rlm_ipc import processes
+from rlm_ipc import framing
 
 
 def main() -> None:
-    """Warm up, say handshake, and serve forks until the supervisor goes away."""
+    """Warm up, say handshake, and serve forks until nobody holds the lifeline any more."""
     options = argparse.ArgumentParser(prog="rlm_kernel.worker.zygote")
-    options.add_argument("--fd", type=int, required=True, help="the line to the supervisor")
-    options.add_argument("--supervisor", type=int, required=True, help="pid of the supervisor")
+    options.add_argument("--fd", type=int, required=True, help="the lifeline, by which it gets its line")
     options.add_argument("--preload", default="", help="modules to import before the first fork, comma-separated")
     given = options.parse_args()
-    processes.die_with_parent()
-    # A supervisor that died before the call above took effect sends no signal: look once more.
-    if os.getppid() != given.supervisor:
-        sys.exit(processes.EXIT_ORPHAN)
     # No debugger in a kernel: it would start threads, and a process with threads cannot be forked safely.
     sys.modules["debugpy"] = None  # type: ignore[assignment]
     os.environ.pop("PYTHONPATH", None)
@@ -47,7 +42,9 @@ def main() -> None:
     # What this system allows is found out once, and every fork inherits the answers. That halves its time to start.
     confine.prepare(default)
     shared_str.available()
-    worker = Worker(socket.socket(fileno=given.fd), given.supervisor)
+    lifeline = socket.socket(fileno=given.fd)
+    line, generation = framing.first_line(lifeline)
+    worker = Worker(socket.socket(fileno=line), lifeline, generation)
     worker.warmup.warm(default)
     worker.process.handshake(kernel_info=worker.process.kernel.kernel_info)
     worker.serve()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from session_processes import zygote_of
+from session_processes import kill_with_keeper, zygote_of
 from waiting import until
 
 from rlm_contexts.store.store import ContextStore
@@ -133,13 +133,13 @@ async def test_a_killed_zygote_is_replaced_and_sessions_go_on(own_supervisor, po
     assert (await own_supervisor.execute("k2", "2 + 2").result()).result == "4"
 
 
-async def test_a_killed_supervisor_is_noticed_and_takes_its_kernels_along(
+async def test_a_supervisor_that_dies_with_its_keeper_takes_its_kernels_along(
     own_supervisor, policy, gone, tmp_path: Path
 ) -> None:
     """Waiting calls get an error at once; no kernel process stays behind; the next supervisor starts clean."""
     kernel = await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), policy())
     execution = own_supervisor.execute("k1", "import time; time.sleep(60)")
-    os.kill(own_supervisor.pid, signal.SIGKILL)
+    kill_with_keeper(own_supervisor.pid)
     async with asyncio.timeout(40):
         with pytest.raises(SupervisorGone, match="variables are lost"):
             await execution.result()

@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 
 import nbformat
 import psutil
+from session_processes import kill_with_keeper
 import pytest
 import yaml
 
@@ -39,15 +40,11 @@ def kill_daemon() -> None:
 
 
 def kill_supervisor() -> None:
-    """Kill the supervisor with all kernels that it has."""
-    (supervisor,) = [
-        process
-        for process in psutil.process_iter(["cmdline", "environ"])
-        if "rlm_kernel.supervisor" in (process.info["cmdline"] or [])
-        and (process.info["environ"] or {}).get("RLM_KERNEL_RUNTIME_DIR") == str(discovery.runtime_dir())
-    ]
-    supervisor.kill()
-    psutil.wait_procs([supervisor], timeout=SECONDS)
+    """Kill the supervisor and its keeper, and with them all kernels."""
+    supervisor = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert supervisor is not None
+    with supervisor:
+        kill_with_keeper(discovery.peer(supervisor).pid)
 
 
 @dataclass

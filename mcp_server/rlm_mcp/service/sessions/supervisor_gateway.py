@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from rlm_contexts.store.store import ContextStore
-from rlm_ipc.errors import KernelError
+from rlm_ipc.errors import KernelError, UnknownKernel
 from rlm_ipc.folder_removal import remove_folder
 from rlm_ipc.kernel_reports import KernelInfo
-from rlm_ipc.supervisor_protocol import Event
+from rlm_ipc.supervisor_protocol import Event, KernelEnded, QueriesAsked, WaitsFor
 from rlm_kernel.supervisor_client import SupervisorClient
 
 __all__ = ["Connect", "KernelGateway", "connect_host"]
@@ -42,6 +42,7 @@ class KernelGateway:
         self._lock = asyncio.Lock()
         self._listeners: dict[str, Callable[[Event], None]] = {}
         self._may_start = True
+        self._background: set[asyncio.Task[None]] = set()
 
     async def client(self, *, start: bool = True) -> SupervisorClient:
         """Return the connection.
@@ -52,6 +53,7 @@ class KernelGateway:
             if self._client is None or not self._client.alive:
                 client = await self._connect(start and self._may_start)
                 client.on_event(self._dispatch)
+                client.on_replaced(lambda: self._catch_up_later(client))
                 self._client = client
             return self._client
 
@@ -103,6 +105,25 @@ class KernelGateway:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    def _catch_up_later(self, client: SupervisorClient) -> None:
+        """Another supervisor has the kernels now: learn what events may have told meanwhile."""
+        task = asyncio.create_task(self._catch_up(client))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _catch_up(self, client: SupervisorClient) -> None:
+        for kernel_id in list(self._listeners):
+            try:
+                info = await client.kernel_info(kernel_id)
+                asked = await client.pending_queries(kernel_id)
+            except UnknownKernel:
+                self._dispatch(kernel_id, KernelEnded(""))
+            except (KernelError, OSError):
+                continue
+            else:
+                self._dispatch(kernel_id, QueriesAsked(tuple(asked)))
+                self._dispatch(kernel_id, WaitsFor(info.waiting))
 
     def _dispatch(self, kernel_id: str, event: Event) -> None:
         listener = self._listeners.get(kernel_id)

@@ -1,0 +1,209 @@
+"""``python -I -S keeper.py FD``: holds descriptors by name, and starts a supervisor whenever there is none.
+
+It parses nothing of a session. It imports no package of ours, and no module of the standard library that loads `enum`
+or `selectors`: it has a fifth of the memory of a supervisor. A supervisor starts it, and starts another one when it
+dies. ``FD`` is its line to that supervisor: single packets (SOCK_SEQPACKET), with descriptors beside them.
+
+    P name\\0bytes   hold these descriptors and these bytes under this name, in place of what was there
+    D name          let go of them
+    G number\\0argv  the supervisor's generation and program; its pidfd is beside it. The first packet of all
+    W               the supervisor serves
+    Q               the supervisor ends on purpose: end, too
+
+A supervisor of a later generation first of all gets every entry (``P``, as it was sent) and then ``.``. Each gets
+``X pid status`` when a child of the keeper has ended.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _socket
+import _struct
+import os
+import select
+import sys
+import time
+
+PUT, DROP, GENERATION, SERVES, QUIT = b"P", b"D", b"G", b"W", b"Q"
+"""What a supervisor says."""
+ALL, EXITED = b".", b"X"
+"""What the keeper says, besides `PUT`."""
+LARGEST_PACKET = 1 << 16
+MOST_DESCRIPTORS = 64
+STANDBY = b"standby"
+"""The entry of a process that becomes the next supervisor at once: it reads the new line from its descriptor."""
+VAIN_STARTS = 4
+"""After so many supervisors that never served, the next ones are started later and later."""
+LONGEST_PAUSE = 5.0
+_INT = _struct.calcsize("i")
+
+
+def send(line: _socket.socket, data: bytes, descriptors: tuple[int, ...] = ()) -> bool:
+    """Send a packet; False if nobody is there to take it."""
+    beside = _struct.pack(f"{len(descriptors)}i", *descriptors)
+    try:
+        line.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, beside)] if descriptors else [])
+    except OSError:
+        return False
+    return True
+
+
+def receive(line: _socket.socket, flags: int = 0) -> tuple[bytes, tuple[int, ...]]:
+    """Receive a packet and its descriptors; an empty one at the end of the line."""
+    room = _socket.CMSG_SPACE(MOST_DESCRIPTORS * _INT)
+    data, beside, _, _ = line.recvmsg(LARGEST_PACKET, room, _socket.MSG_CMSG_CLOEXEC | flags)
+    descriptors: tuple[int, ...] = ()
+    for level, kind, packed in beside:
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+            descriptors += _struct.unpack(f"{len(packed) // _INT}i", packed[: len(packed) // _INT * _INT])
+    return data, descriptors
+
+
+class Keeper:
+    """Serves one supervisor at a time on ``line``."""
+
+    def __init__(self, line: _socket.socket) -> None:
+        self.line: _socket.socket | None = line
+        self.pidfd: int | None = None
+        self.entries: dict[bytes, tuple[bytes, tuple[int, ...]]] = {}
+        self.generation, self.pid, self.vain = 0, 0, 0
+        self.program: list[str] = []
+        self.poll = select.poll()
+        self.wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self.poll.register(self.wake, select.POLLIN)
+        self.poll.register(line.fileno(), select.POLLIN)
+
+    def run(self) -> None:
+        """Serve until a supervisor ends on purpose."""
+        while True:
+            for descriptor, _ in self.poll.poll():
+                if descriptor == self.wake:
+                    os.read(self.wake, 4096)
+                elif self.line is not None and descriptor == self.line.fileno():
+                    self.command(self.line)
+            self.reap()
+            if self.pidfd is not None and select.select([self.pidfd], [], [], 0)[0]:
+                self.supervisor_died(self.pidfd)
+
+    def command(self, line: _socket.socket) -> bool:
+        """Obey one packet; False if there is none now."""
+        try:
+            data, descriptors = receive(line, _socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data, descriptors = b"", ()
+        kind, rest = data[:1], data[1:]
+        name, _, content = rest.partition(b"\0")
+        if not data:
+            self.hang_up(line)  # the pidfd tells when it has ended
+        elif kind == PUT:
+            self.drop(name)
+            self.entries[name] = content, descriptors
+        elif kind == DROP:
+            self.drop(name)
+        elif kind == SERVES:
+            self.vain = 0
+        elif kind == QUIT:
+            os._exit(0)
+        elif kind == GENERATION:
+            self.generation, self.program = int(name), [os.fsdecode(word) for word in content.split(b"\0")]
+            self.watch(descriptors[0])
+        return bool(data)
+
+    def drop(self, name: bytes) -> None:
+        """Let go of an entry."""
+        for descriptor in self.entries.pop(name, (b"", ()))[1]:
+            os.close(descriptor)
+
+    def watch(self, pidfd: int) -> None:
+        """Follow the supervisor. Its own descriptor is meant, not its number: it may have died meanwhile."""
+        if self.pidfd is not None:
+            self.poll.unregister(self.pidfd)
+            os.close(self.pidfd)
+        self.pidfd = pidfd
+        self.poll.register(pidfd, select.POLLIN)
+
+    def reap(self) -> None:
+        """Tell the supervisor of each child that has ended."""
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] != self.pid and self.line is not None:
+                    send(self.line, b"%c%d %d" % (EXITED, ended[0], os.waitstatus_to_exitcode(ended[1])))
+        except ChildProcessError:
+            pass
+
+    # -- the next supervisor
+
+    def supervisor_died(self, pidfd: int) -> None:
+        """What it had still written counts."""
+        while self.line is not None and self.command(self.line):
+            pass
+        if self.line is not None:
+            self.hang_up(self.line)
+        self.poll.unregister(pidfd)
+        os.close(pidfd)
+        self.pidfd = None
+        while self.pidfd is None:
+            self.start()
+
+    def hang_up(self, line: _socket.socket) -> None:
+        """Close the line; a keeper that no supervisor has told anything has nothing to keep."""
+        self.poll.unregister(line.fileno())
+        line.close()
+        self.line = None
+        if self.pidfd is None:
+            os._exit(0)
+
+    def start(self) -> None:
+        """Start the next generation, and give it everything. If it dies at once, there is no ``pidfd``."""
+        self.vain += 1
+        if self.vain > VAIN_STARTS:
+            time.sleep(min(LONGEST_PAUSE, 0.1 * 2 ** (self.vain - VAIN_STARTS - 1)))
+        self.generation += 1
+        line, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        line.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, 1 << 20)
+        self.pid = self.wake_standby(theirs) or self.spawn(theirs)
+        theirs.close()
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            line.close()
+            return
+        self.line = line
+        self.poll.register(line.fileno(), select.POLLIN)
+        self.watch(pidfd)
+        for name, (content, descriptors) in self.entries.items():
+            send(line, PUT + name + b"\0" + content, descriptors)
+        send(line, ALL)
+
+    def wake_standby(self, theirs: _socket.socket) -> int:
+        """Let the process that stands by be the next supervisor; returns its number, or 0 if there is none."""
+        content, descriptors = self.entries.pop(STANDBY, (b"", ()))
+        found = 0
+        for descriptor in descriptors:
+            line = _socket.socket(fileno=descriptor)
+            if send(line, b"%d" % self.generation, (theirs.fileno(),)):
+                found = int(content)
+            line.close()
+        return found
+
+    def spawn(self, theirs: _socket.socket) -> int:
+        """Start a new process."""
+        os.set_inheritable(theirs.fileno(), True)
+        argv = [*self.program, "--keeper-fd", str(theirs.fileno()), "--generation", str(self.generation)]
+        return os.posix_spawn(argv[0], argv, os.environ)
+
+
+def main() -> None:
+    """Be the keeper of the supervisor at the other end of the line."""
+    line = _socket.socket(fileno=int(sys.argv[1]))
+    # Else whatever is started here holds our end, and our death is not seen.
+    os.set_inheritable(line.fileno(), False)
+    Keeper(line).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""How a supervisor goes on with what the one before it has left: kernels, copies, zygotes, gates, texts and sockets.
+
+The keeper holds their descriptors, and a file of each session says what they are (`kept_session`). Processes of which
+no file tells were in the making when the other supervisor died: they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import select
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlm_ipc.framed_stream import Unfinished
+from rlm_ipc.kernel_reports import AskedQuery, QueryOutcome, WallState
+from rlm_ipc.messages import read
+from rlm_ipc.outcomes import Loss
+from rlm_kernel.supervisor.cell_history import UndoneCell
+from rlm_kernel.supervisor.cell_request import CellRequest
+from rlm_kernel.supervisor.checkpoints import Checkpoint
+from rlm_kernel.supervisor.driver import GivenOut
+from rlm_kernel.supervisor.equipment import BoundText
+from rlm_kernel.supervisor.fork_broker import ForkBroker
+from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.kept_session import KeptQueries, KeptSpec, KeptState
+from rlm_kernel.supervisor.pid_namespace import Space
+from rlm_kernel.supervisor.session import SupervisedSession
+from rlm_kernel.supervisor.session_file import QUERIES, SPEC, STATE, SessionFile
+from rlm_kernel.supervisor.worker_link import WorkerLink
+
+NewSession = Callable[[KeptSpec, SessionFile], SupervisedSession]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftSession:
+    """A session as it was left: its object, the listening descriptors, and the request that was given out."""
+
+    session: SupervisedSession
+    listeners: tuple[int, ...]
+    given_out: GivenOut | None
+
+
+class Adoption:
+    """What ``keeping`` has from the supervisor before."""
+
+    def __init__(self, keeping: Keeping, unfinished: Unfinished) -> None:
+        self._keeping, self._unfinished = keeping, unfinished
+        self._links = {name: self._link(name) for name in keeping.names("process/")}
+        self._gates: dict[str, ForkBroker] = {}
+        self._texts: set[str] = set()
+
+    def zygotes(self) -> dict[tuple[str, ...], WorkerLink]:
+        """The zygotes that live, by what they have imported."""
+        found = {}
+        for name in self._keeping.names("zygote/"):
+            link = self._link(name)
+            link.is_zygote = True
+            if not link.dead:
+                found[tuple(filter(None, name.removeprefix("zygote/").split(",")))] = link
+        return found
+
+    def sessions(self, new_session: NewSession) -> list[LeftSession]:
+        """The sessions, which do not work yet; what belongs to none is given up."""
+        found = [self._session(name, new_session) for name in self._keeping.names("session/")]
+        for link in self._links.values():
+            if not link.dead:
+                link.drop()
+        for name in self._keeping.names("gate/"):
+            if name not in self._gates:
+                self._keeping.drop(name)
+        for name in self._keeping.names("text/"):
+            if name not in self._texts:
+                self._keeping.drop(name)
+        return found
+
+    def _copies(self, name: str) -> tuple[int, ...]:
+        """Descriptors of our own of what is kept under a name."""
+        entry = self._keeping.entries.get(name)
+        return tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0) for fd in entry.descriptors) if entry else ()
+
+    def _link(self, name: str) -> WorkerLink:
+        lifeline, pidfd, *pin = self._copies(name)
+        link = WorkerLink(
+            None,
+            self._unfinished,
+            Space.of(pin[0]) if pin else None,
+            lifeline=socket.socket(fileno=lifeline),
+            keeping=self._keeping,
+        )
+        link.key = name
+        link.take_over(int(self._keeping.entries[name].content), pidfd, dead=_has_ended(pidfd))
+        return link
+
+    def _session(self, name: str, new_session: NewSession) -> LeftSession:
+        file_fd, *listeners = self._copies(name)
+        file = SessionFile(file_fd)
+        state = read(KeptState, file.read(STATE))
+        session = new_session(read(KeptSpec, file.read(SPEC)), file)
+        self._restore_processes(session, state, file)
+        self._restore_texts(session, state)
+        self._restore_rest(session, state, read(KeptQueries, file.read(QUERIES) or {}))
+        cells, only_cells, pristine, counted = file.cells
+        checkpoints = session.checkpoints
+        checkpoints.cells, checkpoints.only_cells, checkpoints.pristine = cells, only_cells, pristine
+        session.kept.adopted({text.key for text in state.texts}, counted)
+        return LeftSession(session, tuple(listeners), _given_out(file))
+
+    def _restore_processes(self, session: SupervisedSession, state: KeptState, file: SessionFile) -> None:
+        live = self._links.pop(state.live, None) or WorkerLink.gone(self._unfinished)
+        session.processes.live = live
+        for copy in state.copies:
+            peer = self._links.pop(copy.key, None)
+            if peer is not None and not peer.dead:
+                peer.attached = state.attached.get(copy.key, {})
+                session.checkpoints.copies.append(Checkpoint(peer, copy.cells, copy.threads))
+                peer.report_to(session)
+        live.attached = state.attached.get(state.live, {})
+        if state.gate:
+            session.processes.use_gate(self._gate(state.gate, session))
+        session.processes.walls.states = {name: read(WallState, wall) for name, wall in state.walls.items()}
+        session.watch.base = state.memory_base
+
+    def _gate(self, name: str, session: SupervisedSession) -> ForkBroker | None:
+        if (known := self._gates.get(name)) is not None:
+            return known.share(session.processes)
+        descriptors = self._copies(name)
+        if not descriptors:
+            return None
+        gate = self._gates[name] = ForkBroker(descriptors[0], session.processes, self._keeping, name)
+        return gate
+
+    def _restore_texts(self, session: SupervisedSession, state: KeptState) -> None:
+        equipment = session.equipment
+        for text in state.texts:
+            self._texts.add(text.key)
+            bound = BoundText(
+                self._copies(text.key), text.header, text.type, text.metadata, text.revision, text.serial
+            )
+            equipment.contexts[text.name] = bound
+        equipment.serial = state.text_serial
+        equipment.shadowed, equipment.told = frozenset(state.shadowed), frozenset(state.told)
+
+    def _restore_rest(self, session: SupervisedSession, state: KeptState, queries: KeptQueries) -> None:
+        session.queue.last_used = state.last_used
+        if state.refused:
+            refusals = session.refusals
+            refusals.calls, refusals.audited, refusals.cells = state.refused
+            refusals.latest = state.refused_call
+        session.history.remember(
+            UndoneCell(cell.number, cell.code, list(cell.defined), list(cell.queries)) for cell in state.history
+        )
+        if state.untold is not None:
+            session.recovery.untold = state.untold[0], read(Loss, state.untold[1])
+        session.queries.restore(
+            max(queries.next_number, session.queries.next_number),
+            [read(AskedQuery, row) for row in queries.pending],
+            {name: read(QueryOutcome, answer) for name, answer in queries.answers.items()},
+        )
+        session.processes.number_queries_from(session.queries.next_number)
+
+
+def _given_out(file: SessionFile) -> GivenOut | None:
+    serial, answered = file.running
+    if not serial:
+        return None
+    request = CellRequest.of_kept(file.request(), asyncio.get_running_loop().create_future())
+    return None if answered and request.direct is None else GivenOut(request, serial, answered)
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

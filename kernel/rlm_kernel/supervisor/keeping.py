@@ -1,0 +1,245 @@
+"""The supervisor's line to its keeper, which holds what is to outlive it (`rlm_kernel.keeper.keeper`).
+
+The supervisor holds the same itself, and starts another keeper when this one dies. So either may die at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import itertools
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rlm_ipc import processes
+from rlm_kernel.keeper import keeper
+
+REAPED_SECONDS = 0.3
+"""How long the keeper may take to tell how a child of its own has ended; one that has another parent never does."""
+F_SETSIG = 10
+_SIGKILL = 9
+
+ExitCallback = Callable[[int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is kept under one name."""
+
+    content: bytes
+    descriptors: tuple[int, ...]
+
+
+def start_under_keeper(also_closed: int | None = None) -> socket.socket:
+    """Go on in a child of a process that becomes the keeper; returns the line to it. For a process with one thread.
+
+    So the keeper is the parent of this supervisor, of the next ones, and of every process that they leave behind.
+    """
+    processes.become_subreaper()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork():
+        if also_closed is not None:
+            os.set_inheritable(also_closed, False)
+        os.set_inheritable(theirs.fileno(), True)
+        argv = _keeper_argv(theirs.fileno())
+        os.execv(argv[0], argv)
+    theirs.close()
+    return ours
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """The process that is the next supervisor: it waits at the other end of ``line``."""
+
+    pid: int
+    line: socket.socket
+
+
+def stand_by(let_go: Callable[[], None]) -> Standby | tuple[socket.socket, int]:
+    """Fork a process that waits until it is to be the next supervisor; for a process with one thread.
+
+    So nothing has to be imported when this one dies. Here returns the other process; there, when its time has come, the
+    line to the keeper and its generation. There ``let_go`` closes what is this process's alone.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    gc.freeze()
+    if pid := os.fork():
+        theirs.close()
+        return Standby(pid, ours)
+    ours.close()
+    let_go()
+    data, descriptors, _, _ = socket.recv_fds(theirs, 64, 1, socket.MSG_CMSG_CLOEXEC)
+    if not descriptors:
+        os._exit(0)  # nobody needs it any more
+    theirs.close()
+    return socket.socket(fileno=descriptors[0]), int(data)
+
+
+def end_keeper(line: socket.socket) -> None:
+    """End the keeper at the other end of the line, with everything that it holds."""
+    line.sendall(keeper.QUIT)
+
+
+def _keeper_argv(descriptor: int) -> list[str]:
+    return [sys.executable, "-I", "-S", keeper.__file__, str(descriptor)]
+
+
+class Keeping:
+    """What is kept, by name. ``generation`` counts the supervisors; the first has 1 and begins with nothing.
+
+    ``program`` is what the keeper starts as the next supervisor.
+    """
+
+    def __init__(self, line: socket.socket, generation: int, program: Sequence[str]) -> None:
+        self.generation, self._program = generation, program
+        self.entries: dict[str, Entry] = {}
+        self._line = line
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._serials = itertools.count((generation << 32) + 1)
+        self._exits: dict[int, ExitCallback] = {}
+        self._closed = False
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        if generation > 1:
+            self._fetch()
+        else:
+            self._introduce()
+            reading, writing = os.pipe()
+            self.put("leash", (reading, writing))
+            os.close(reading)
+            os.close(writing)
+
+    def next_serial(self) -> int:
+        """A number that no supervisor has given before."""
+        return next(self._serials)
+
+    def put(self, name: str, descriptors: Iterable[int] = (), content: bytes = b"") -> None:
+        """Keep copies of these descriptors, and these bytes, in place of what was kept under that name."""
+        self._forget(name)
+        copies = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0) for fd in descriptors)
+        entry = self.entries[name] = Entry(content, copies)
+        self._send(keeper.PUT + name.encode() + b"\0" + entry.content, copies)
+
+    def drop(self, name: str) -> None:
+        """Let go of what is kept under that name."""
+        if name in self.entries:
+            self._forget(name)
+            self._send(keeper.DROP + name.encode())
+
+    def _forget(self, name: str) -> None:
+        if (old := self.entries.pop(name, None)) is not None:
+            for descriptor in old.descriptors:
+                os.close(descriptor)
+
+    def names(self, prefix: str) -> list[str]:
+        """What is kept under names that begin so."""
+        return [name for name in self.entries if name.startswith(prefix)]
+
+    def new_leash(self, group: int) -> int:
+        """A descriptor for a session: while it holds it, the system kills that process group when we are all gone.
+
+        We are the supervisors and keepers, who hold the writing end. It is a pipe, because on a socket a member that
+        waits for input would keep the signal from all. The description is the session's own: it can free only itself.
+        """
+        leash = os.open(f"/proc/self/fd/{self.entries['leash'].descriptors[0]}", os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(leash, fcntl.F_SETOWN, -group)
+        fcntl.fcntl(leash, F_SETSIG, _SIGKILL)
+        fcntl.fcntl(leash, fcntl.F_SETFL, os.O_RDONLY | os.O_NONBLOCK | os.O_ASYNC)
+        return leash
+
+    # -- the line
+
+    def listen(self) -> None:
+        """Serve the line in the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._line.fileno(), self._readable)
+
+    def follows(self, standby: Standby) -> None:
+        """Let the keeper know the process that is the next supervisor."""
+        self.put(keeper.STANDBY.decode(), (standby.line.fileno(),), b"%d" % standby.pid)
+        standby.line.close()
+
+    def serves(self) -> None:
+        """Tell that this supervisor serves, so that one after it is started at once."""
+        self._send(keeper.SERVES)
+
+    def quit(self) -> None:
+        """End the keeper: this supervisor ends on purpose."""
+        self._closed = True
+        if self._loop is not None:
+            self._loop.remove_reader(self._line.fileno())
+        self._send(keeper.QUIT)
+
+    def when_reaped(self, pid: int, callback: ExitCallback) -> None:
+        """Call back with the exit status of a process that has ended and is no child of ours; None: it is not known."""
+        assert self._loop is not None
+        self._exits[pid] = callback
+        self._loop.call_later(REAPED_SECONDS, self._reaped, pid, None)
+
+    def _reaped(self, pid: int, status: int | None) -> None:
+        if (callback := self._exits.pop(pid, None)) is not None:
+            callback(status)
+
+    def _send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
+        with suppress(OSError):  # its end is read soon, and the next one gets everything
+            socket.send_fds(self._line, [data], descriptors)
+
+    def _introduce(self) -> None:
+        pidfd = os.pidfd_open(os.getpid())
+        words = b"\0".join(map(os.fsencode, self._program))
+        self._send(keeper.GENERATION + b"%d\0" % self.generation + words, (pidfd,))
+        os.close(pidfd)
+
+    def _fetch(self) -> None:
+        """Take everything over from the supervisor before; waits for it."""
+        while True:
+            data, descriptors = self._receive()
+            if data == keeper.ALL:
+                return
+            if not data:
+                sys.exit("the keeper has gone, and all that it held")
+            if data.startswith(keeper.PUT):
+                name, _, content = data[1:].partition(b"\0")
+                self.entries[name.decode()] = Entry(content, tuple(descriptors))
+
+    def _receive(self, flags: int = 0) -> tuple[bytes, list[int]]:
+        flags |= socket.MSG_CMSG_CLOEXEC
+        data, descriptors, _, _ = socket.recv_fds(self._line, keeper.LARGEST_PACKET, keeper.MOST_DESCRIPTORS, flags)
+        return data, list(descriptors)
+
+    def _readable(self) -> None:
+        try:
+            data, _ = self._receive(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._replace()
+        elif data.startswith(keeper.EXITED):
+            pid, status = data[1:].split()
+            self._reaped(int(pid), int(status))
+
+    def _replace(self) -> None:
+        """The keeper has died: start another one, and give it everything."""
+        assert self._loop is not None
+        self._loop.remove_reader(self._line.fileno())
+        self._line.close()
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        subprocess.Popen(_keeper_argv(theirs.fileno()), stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/")
+        theirs.close()
+        # What is in the socket is safe even if we die now.
+        self._introduce()
+        self.serves()
+        for name, entry in self.entries.items():
+            self._send(keeper.PUT + name.encode() + b"\0" + entry.content, entry.descriptors)
+        self._loop.add_reader(self._line.fileno(), self._readable)

@@ -1,0 +1,250 @@
+"""What the supervisor notes of one session, so that the next one can go on with it (`adoption`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rlm_ipc.messages import Json, plain
+from rlm_ipc.supervisor_protocol import Spawn
+from rlm_kernel.supervisor.cell_history import CellHistory
+from rlm_kernel.supervisor.cell_request import CellRequest
+from rlm_kernel.supervisor.checkpoints import Checkpoints
+from rlm_kernel.supervisor.equipment import Equipment
+from rlm_kernel.supervisor.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.query_book import QueryBook
+from rlm_kernel.supervisor.recovery import Recovery
+from rlm_kernel.supervisor.refusals import Refusals
+from rlm_kernel.supervisor.session_file import FAILED, QUERIES, SPEC, STATE, SessionFile
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCopy:
+    """A checkpoint: under which name the keeper holds its process, and what `checkpoints.Checkpoint` says of it."""
+
+    key: str
+    cells: int
+    threads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """A context (`equipment.BoundText`); the keeper holds its descriptors under ``key``."""
+
+    key: str
+    name: str
+    header: dict[str, Json]
+    type: str
+    metadata: dict[str, Json]
+    revision: int
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCell:
+    """A completed cell that can perhaps be undone (`cell_history.UndoneCell`)."""
+
+    number: int
+    code: str
+    defined: tuple[str, ...]
+    queries: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSpec:
+    """What never changes."""
+
+    spawn: Spawn
+    connection: dict[str, Json]
+    kernel_info: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """The processes of a session, and what the supervisor knows of them."""
+
+    live: str = ""
+    copies: tuple[KeptCopy, ...] = ()
+    attached: dict[str, dict[str, int]] = field(default_factory=dict)
+    """For each process the serials of the contexts that it has."""
+    gate: str = ""
+    walls: dict[str, Json] = field(default_factory=dict)
+    memory_base: int = 0
+    texts: tuple[KeptText, ...] = ()
+    text_serial: int = 0
+    shadowed: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    refused: tuple[int, ...] = ()
+    refused_call: str = ""
+    history: tuple[KeptCell, ...] = ()
+    untold: Json = None
+    """A loss that no cell was told of yet."""
+    last_used: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptQueries:
+    """The query book of a session."""
+
+    next_number: int = 0
+    pending: tuple[Json, ...] = ()
+    answers: dict[str, Json] = field(default_factory=dict)
+
+
+class NotedSession(Protocol):
+    """A session as it is noted; see `session.SupervisedSession`."""
+
+    kernel_id: str
+    processes: KernelProcesses
+    checkpoints: Checkpoints
+    equipment: Equipment
+    refusals: Refusals
+    history: CellHistory
+    queries: QueryBook
+    recovery: Recovery
+
+    @property
+    def memory_base(self) -> int:
+        """The bytes that its process had before any cell."""
+
+    @property
+    def last_used(self) -> float:
+        """When a cell was asked for last."""
+
+
+class KeptSession:
+    """Notes one session in its ``file``, which the keeper holds."""
+
+    def __init__(self, keeping: Keeping, file: SessionFile, checkpoints: Checkpoints) -> None:
+        self.keeping, self.file = keeping, file
+        self._checkpoints = checkpoints
+        self._texts: set[str] = set()
+        self.counted = 0
+        """The number of the request that the live process has completed last."""
+        self._noted: tuple[object, ...] = ()
+        self._queries_noted = -1
+
+    def note_cells(self) -> None:
+        """Note what the live process has completed."""
+        known = self._checkpoints
+        self.file.note_cells(known.cells, self.counted, only_cells=known.only_cells, pristine=known.pristine)
+
+    def begin(self, request: CellRequest, started: float) -> int:
+        """Note the request that is about to go out; returns its number."""
+        self.note_cells()
+        serial = self.keeping.next_serial()
+        if request.direct is not None and isinstance(request.run, str):
+            self.file.note_run(request.run)
+        self.file.begin(serial, request.kept(), started, time.monotonic())
+        return serial
+
+    def note(self, session: NotedSession) -> None:
+        """Note everything that has changed."""
+        self.note_cells()
+        known = _structure(session)
+        if known != self._noted:
+            self._noted = known
+            self._keep_texts(session)
+            self.file.write(STATE, plain(_state_of(session)))
+        if (changes := session.queries.changes) != self._queries_noted:
+            self._queries_noted = changes
+            book = session.queries
+            pending = tuple(plain(row) for row in book.pending.values())
+            answers = {name: plain(answer) for name, answer in book.answers.items()}
+            self.file.write(QUERIES, plain(KeptQueries(book.next_number, pending, answers)))
+
+    def _keep_texts(self, session: NotedSession) -> None:
+        texts = {text_key(session.kernel_id, text.serial): text for text in session.equipment.contexts.values()}
+        for key in self._texts - texts.keys():
+            self.keeping.drop(key)
+        for key in texts.keys() - self._texts:
+            self.keeping.put(key, texts[key].descriptors)
+        self._texts = set(texts)
+
+    def enter(self, kernel_id: str, spec: KeptSpec, listeners: Sequence[int]) -> None:
+        """Let the keeper know the session, with the descriptors of its listening sockets."""
+        self.file.write(SPEC, plain(spec))
+        self.keeping.put(session_key(kernel_id), (self.file.fd, *listeners))
+
+    def adopted(self, texts: set[str], counted: int) -> None:
+        """Go on noting a session that another supervisor has entered."""
+        self._texts, self.counted = texts, counted
+
+    def failed(self, request: CellRequest) -> None:
+        """Note the answer to a request whose process has died."""
+        if request.direct is not None and request.direct.done() and not request.direct.cancelled():
+            self.file.write(FAILED, {"run": request.run, "result": plain(request.direct.result())})
+
+    def close(self, kernel_id: str) -> None:
+        """Forget the session: it has ended."""
+        for key in self._texts:
+            self.keeping.drop(key)
+        self.keeping.drop(session_key(kernel_id))
+        self.file.close()
+
+
+def session_key(kernel_id: str) -> str:
+    """Under which name the keeper holds a session."""
+    return f"session/{kernel_id}"
+
+
+def text_key(kernel_id: str, serial: int) -> str:
+    """Under which name the keeper holds a text of a session."""
+    return f"text/{kernel_id}/{serial}"
+
+
+def _structure(session: NotedSession) -> tuple[object, ...]:
+    """What `_state_of` tells, except for the history: cheap to compare after each cell."""
+    live, equipment, refusals = session.processes.live, session.equipment, session.refusals
+    return (
+        live.key if live is not None else "",
+        tuple((copy.peer.key, copy.cells) for copy in session.checkpoints.copies),
+        session.processes.gate,
+        id(session.processes.walls.states),
+        tuple(text.serial for text in equipment.contexts.values()),
+        equipment.shadowed,
+        refusals.calls + refusals.audited + refusals.cells,
+        session.recovery.untold,
+    )
+
+
+def _state_of(session: NotedSession) -> KeptState:
+    processes, checkpoints, equipment = session.processes, session.checkpoints, session.equipment
+    gate, refusals = processes.gate, session.refusals
+    return KeptState(
+        live=processes.live.key if processes.live is not None else "",
+        copies=tuple(KeptCopy(copy.peer.key, copy.cells, copy.threads) for copy in checkpoints.copies),
+        attached={link.key: dict(link.attached) for link in processes.links() if link.attached},
+        gate=gate.name if gate is not None else "",
+        walls={name: plain(state) for name, state in processes.walls.states.items()},
+        memory_base=session.memory_base,
+        texts=tuple(
+            KeptText(
+                text_key(session.kernel_id, text.serial),
+                name,
+                text.header,
+                text.type,
+                text.metadata,
+                text.revision,
+                text.serial,
+            )
+            for name, text in equipment.contexts.items()
+        ),
+        text_serial=equipment.serial,
+        shadowed=tuple(equipment.shadowed),
+        told=tuple(equipment.told),
+        refused=(refusals.calls, refusals.audited, refusals.cells),
+        refused_call=refusals.latest,
+        history=tuple(
+            KeptCell(cell.number, cell.code, tuple(cell.defined), tuple(cell.queries)) for cell in session.history.cells
+        ),
+        untold=_plain_loss(session.recovery),
+        last_used=session.last_used,
+    )
+
+
+def _plain_loss(recovery: Recovery) -> Json:
+    return None if recovery.untold is None else [recovery.untold[0], plain(recovery.untold[1])]

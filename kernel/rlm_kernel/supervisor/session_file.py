@@ -1,0 +1,164 @@
+"""What a supervisor must not lose of one session, and a kernel must not be asked: a file in memory, kept by the keeper.
+
+The memory of such a file outlives a SIGKILL, so nothing is ever flushed. Numbers that change with every cell are plain
+stores of eight bytes, in an order that is right at any instant. Everything else is JSON in one of two places: the
+number that says which one counts is stored last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlm_ipc import framing
+
+_NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct("<4Q")
+(
+    _CELLS,
+    _ONLY_CELLS,
+    _PRISTINE,
+    _COUNTED,
+    _RUNNING,
+    _ANSWERED,
+    _PUBLISHED,
+    _REQUEST_BYTES,
+    _STARTED,
+    _SINCE,
+) = range(0, 10 * 8, 8)
+_NUMBERS_BYTES = 4096
+# The file is sparse: only what is written takes memory.
+_REQUEST = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A JSON object in the file: where the number of its place stands, the lengths there, and the places."""
+
+    numbers: int
+    places: tuple[int, int]
+
+
+SPEC, STATE, QUERIES, FAILED = (Part(2048 + 64 * n, (1 + 2 * n << 33, 2 + 2 * n << 33)) for n in range(4))
+"""What its caller wants; what its processes are; its queries; the latest answer that no process will say again."""
+_RUNS, _RUN_BYTES, _MOST_RUNS = 256, 16, 64
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=_RUN_BYTES).digest()
+
+
+class SessionFile:
+    """The file ``fd``, which this object owns."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._numbers = mmap.mmap(fd, _NUMBERS_BYTES)
+
+    @classmethod
+    def new(cls) -> SessionFile:
+        """An empty one."""
+        fd = os.memfd_create("session", os.MFD_CLOEXEC)
+        os.ftruncate(fd, _NUMBERS_BYTES)
+        return cls(fd)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._numbers.close()
+        os.close(self.fd)
+
+    def _get(self, place: int) -> int:
+        return int(_NUMBER.unpack_from(self._numbers, place)[0])
+
+    def _set(self, place: int, value: int) -> None:
+        _NUMBER.pack_into(self._numbers, place, value)
+
+    # -- what its process has completed
+
+    def note_cells(self, cells: int, counted: int, *, only_cells: bool, pristine: bool) -> None:
+        """What `checkpoints.Checkpoints` says of the live process; the request ``counted`` is the latest in it."""
+        _FOUR.pack_into(self._numbers, _CELLS, cells, only_cells, pristine, counted)
+
+    @property
+    def cells(self) -> tuple[int, bool, bool, int]:
+        """What was noted last: cells, whether there were only cells, whether it was fresh, the request counted last."""
+        cells, only_cells, pristine, counted = _FOUR.unpack_from(self._numbers, _CELLS)
+        return cells, bool(only_cells), bool(pristine), counted
+
+    # -- the request that runs
+
+    def begin(self, serial: int, parts: Sequence[bytes], started: float, since: float) -> None:
+        """A request is about to go out; ``started`` by the clock of the system, ``since`` by the monotonic one."""
+        data = framing.pack(b"r", parts)
+        os.pwrite(self.fd, data, _REQUEST)
+        self._set(_REQUEST_BYTES, len(data))
+        self._set(_PUBLISHED, 0)
+        _TIME.pack_into(self._numbers, _STARTED, started)
+        _TIME.pack_into(self._numbers, _SINCE, since)
+        self._set(_RUNNING, serial)
+
+    def note_published(self, messages: int) -> None:
+        """So many messages of the kernel have been shown to those who watch."""
+        self._set(_PUBLISHED, messages)
+
+    def answered(self, serial: int) -> None:
+        """The request was answered."""
+        self._set(_ANSWERED, serial)
+
+    @property
+    def running(self) -> tuple[int, bool]:
+        """The number of the request that was given out last (0: none), and whether it was answered."""
+        running = self._get(_RUNNING)
+        return running, running <= self._get(_ANSWERED)
+
+    def note_run(self, name: str) -> None:
+        """A cell that its caller calls by that name is about to begin."""
+        count = self._get(_RUNS)
+        at = _RUNS + 8 + count % _MOST_RUNS * _RUN_BYTES
+        self._numbers[at : at + _RUN_BYTES] = _digest(name)
+        self._set(_RUNS, count + 1)
+
+    def knows_run(self, name: str) -> bool:
+        """Whether it is one of the latest that have begun."""
+        known = self._numbers[_RUNS + 8 : _RUNS + 8 + _MOST_RUNS * _RUN_BYTES]
+        return _digest(name) in (known[at : at + _RUN_BYTES] for at in range(0, len(known), _RUN_BYTES))
+
+    @property
+    def published(self) -> int:
+        """How many messages of it were shown."""
+        return self._get(_PUBLISHED)
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """When it was given out, by both clocks."""
+        started, since = (float(_TIME.unpack_from(self._numbers, place)[0]) for place in (_STARTED, _SINCE))
+        return started, since
+
+    def request(self) -> tuple[bytes, ...]:
+        """The parts of the latest request."""
+        parser = framing.Parser()
+        parser.feed(os.pread(self.fd, self._get(_REQUEST_BYTES), _REQUEST))
+        message = parser.next()
+        return message.parts if message is not None else ()
+
+    # -- everything else
+
+    def write(self, part: Part, content: dict[str, Any]) -> None:
+        """Note it, in place of what was noted before."""
+        data = json.dumps(content, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        place = 1 - self._get(part.numbers)
+        os.pwrite(self.fd, data, part.places[place])
+        self._set(part.numbers + 8 + 8 * place, len(data))
+        self._set(part.numbers, place)
+
+    def read(self, part: Part) -> dict[str, Any]:
+        """What was noted last; empty if nothing was."""
+        place = self._get(part.numbers)
+        length = self._get(part.numbers + 8 + 8 * place)
+        content: dict[str, Any] = json.loads(os.pread(self.fd, length, part.places[place]) or b"{}")
+        return content

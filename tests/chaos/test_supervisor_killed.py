@@ -1,0 +1,144 @@
+"""Supervisors, keepers and kernels are killed at random instants, and a model says what each session must hold.
+
+Three sessions count, one under each mode of checkpoints. A kill of anything but a session's own process loses nothing.
+If that dies, the loss is the one that was told, or none. ``make chaos-supervisor OPS=500 SEED=1``
+"""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from session_processes import copies_of, keeper_of, standby_of, zygote_of
+
+from rlm_ipc.outcomes import Ended, Lost
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_sandbox.policy import load_policy
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(0)]
+OPS = int(os.environ.get("RLM_SUPERVISOR_OPS", "12"))
+SEED = int(os.environ.get("RLM_SUPERVISOR_SEED", "1"))
+MODES = ("off", "lazy", "strict")
+VICTIMS = (
+    ("supervisor",),
+    ("supervisor",),
+    ("keeper",),
+    ("zygote",),
+    ("copy",),
+    ("standby",),
+    ("live",),
+    ("supervisor", "zygote"),
+    ("supervisor", "copy"),
+    ("supervisor", "standby"),
+    ("supervisor", "live"),
+    ("keeper", "live"),
+)
+CELL = """
+import time
+n += 1
+for line in range({lines}): print(n, line)
+time.sleep({seconds})
+n
+"""
+
+
+class Model:
+    """What the sessions hold: for each the value of its counter."""
+
+    def __init__(self, client: SupervisorClient, chance: random.Random) -> None:
+        self.client, self.chance = client, chance
+        self.counts = dict.fromkeys(MODES, 0)
+        self.told = 0
+        self.seconds: list[float] = []
+
+    def victim(self, which: str, live: int) -> int | None:
+        """The process of that name now."""
+        supervisor = self.client.pid
+        assert supervisor is not None
+        with suppress(psutil.Error, LookupError):
+            if which == "supervisor":
+                return supervisor
+            if which == "live":
+                return live
+            if which == "keeper":
+                return keeper_of(supervisor).pid
+            if which == "copy":
+                return next(iter(copies_of(live)), None)
+            found = zygote_of(supervisor) if which == "zygote" else standby_of(supervisor)
+            return found.pid if found is not None else None
+        return None
+
+    async def step(self) -> None:
+        """Run a cell in one session, kill during it, and compare."""
+        mode, victims = self.chance.choice(MODES), self.chance.choice(VICTIMS)
+        lines = self.chance.choice((0, 1, 200))
+        live = (await self.client.kernel_info(mode)).pid
+        assert live is not None
+        code = CELL.format(lines=lines, seconds=self.chance.choice((0, 0, 0.05)))
+        cell = self.client.execute(mode, code)
+        await asyncio.sleep(self.chance.uniform(0, 0.06))
+        for pid in [self.victim(which, live) for which in victims]:
+            if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        result = await asyncio.wait_for(cell.result(), 120)
+        self.seconds.append(time.monotonic() - began)
+        if result.ended is Ended.WORKER_DIED:
+            assert "live" in victims, (victims, result)
+            assert result.loss is not None, result
+            self.told += 1
+            lost = {Lost.NOTHING: 0, Lost.CELLS: result.loss.cells, Lost.EVERYTHING: self.counts[mode]}
+            assert mode != "strict" or lost[result.loss.what] == 0, result.loss
+            self.counts[mode] -= lost[result.loss.what]
+            if result.loss.what is Lost.EVERYTHING:
+                await self.client.execute(mode, "n = 0").result()
+        else:
+            assert (result.error, result.result) == (None, str(self.counts[mode] + 1)), (victims, mode, result)
+            self.counts[mode] += 1
+            assert result.stdout == "".join(f"{self.counts[mode]} {line}\n" for line in range(lines)), (victims, mode)
+
+    async def look(self) -> None:
+        """Compare all sessions; a loss between two cells is told by the next one."""
+        for mode in MODES:
+            result = await asyncio.wait_for(self.client.execute(mode, "n").result(), 120)
+            if result.ended is Ended.WORKER_DIED and result.loss is not None:
+                self.told += 1
+                if result.loss.what is Lost.EVERYTHING:
+                    await self.client.execute(mode, "n = 0").result()
+                    self.counts[mode] = 0
+                else:
+                    self.counts[mode] -= result.loss.cells
+                result = await asyncio.wait_for(self.client.execute(mode, "n").result(), 120)
+            assert result.result == str(self.counts[mode]), (mode, self.counts, result)
+
+
+async def test_only_the_death_of_a_session_itself_loses_anything(
+    everything_ended: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a loss is told, once."""
+    client = await SupervisorClient.connect()
+    for mode in MODES:
+        policy = load_policy("default").model_copy(update={"checkpoint": mode})
+        policy = policy.model_copy(update={"language": policy.language.model_copy(update={"imports": ("time",)})})
+        await client.spawn(SpawnRequest(mode, str(tmp_path)), policy)
+        await client.execute(mode, "n = 0").result()
+    model = Model(client, random.Random(SEED))
+    for number in range(OPS):
+        await model.step()
+        if number % 10 == 9:
+            await model.look()
+    await model.look()
+    times = sorted(model.seconds)
+    with capsys.disabled():
+        print(f"\n{OPS} kills, {model.told} losses told; answers after {times[len(times) // 2]:.2f} s (median)", end=" ")
+        print(f"and {times[int(len(times) * 0.99)]:.2f} s (99 %)")
+    client.close()
+
+

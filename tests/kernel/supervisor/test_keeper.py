@@ -1,0 +1,354 @@
+"""A supervisor that is killed loses nothing: the keeper starts another one, which goes on with every kernel.
+
+The kills are SIGKILL, of real processes.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from session_processes import copies_of, keeper_of, kill_with_keeper, runs, standby_of, zygote_of
+from waiting import until, wait_until
+
+from rlm_contexts.store.store import ContextStore
+from rlm_ipc import discovery, framing
+from rlm_ipc.errors import KernelError, SupervisorGone
+from rlm_ipc.kernel_reports import CellResult, KernelInfo, QueryOutcome
+from rlm_ipc.outcomes import Ended, Lost
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.keeper import keeper
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_sandbox.policy import Policy
+from rlm_sandbox.policy.model import LlmPolicy
+
+pytestmark = pytest.mark.anyio
+MakePolicy = Callable[..., Policy]
+SECONDS = 60.0
+
+
+class Session:
+    """One kernel of a supervisor of its own."""
+
+    def __init__(self, client: SupervisorClient, info: KernelInfo) -> None:
+        self.client, self.info = client, info
+
+    @property
+    def supervisor(self) -> int:
+        """The process that serves now."""
+        assert self.client.pid is not None
+        return self.client.pid
+
+    def kill_supervisor(self) -> None:
+        """Kill it, without waiting."""
+        os.kill(self.supervisor, signal.SIGKILL)
+
+    async def run(self, code: str) -> CellResult:
+        """Run a cell."""
+        async with asyncio.timeout(SECONDS):
+            return await self.client.execute(self.info.kernel_id, code).result()
+
+    async def value(self, code: str) -> str | None:
+        """The value of a cell that succeeds."""
+        result = await self.run(code)
+        assert result.error is None, result.error
+        return result.result
+
+    async def pid(self) -> int:
+        """The live process."""
+        async with asyncio.timeout(SECONDS):
+            found = (await self.client.kernel_info(self.info.kernel_id)).pid
+        assert found is not None
+        return found
+
+
+@pytest.fixture(params=["lazy"])
+async def session(
+    own_supervisor: SupervisorClient, policy: MakePolicy, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Session]:
+    """A session under the policy `data` with that mode of checkpoints, in which x is 1."""
+    info = await own_supervisor.spawn(
+        SpawnRequest("k1", str(tmp_path)), policy("trusted", checkpoint=request.param)
+    )
+    made = Session(own_supervisor, info)
+    await made.run("x = 1")
+    yield made
+
+
+@pytest.mark.parametrize("session", ["off", "lazy", "strict"], indirect=True)
+async def test_variables_outlive_a_supervisor_whatever_the_policy(session: Session) -> None:
+    """Nobody is told anything: the same process goes on."""
+    before = await session.pid()
+    for number in range(2, 5):
+        session.kill_supervisor()
+        assert await session.value("x += 1; x") == str(number)
+    assert await session.pid() == before
+
+
+@pytest.mark.parametrize("session", ["off", "strict"], indirect=True)
+async def test_a_cell_goes_on_and_its_output_is_whole(session: Session, told) -> None:
+    """Every line reaches the caller once, those from before the kill and those from after it."""
+    code = "for i in range(200): print(i)\n" + told.wait + "for i in range(200, 400): print(i)\nx += 1\nx"
+    cell = session.client.execute("k1", code)
+    while "199" not in (await cell.output_so_far())[0]:
+        await asyncio.sleep(0)
+    session.kill_supervisor()
+    await session.pid()
+    told.give()
+    async with asyncio.timeout(SECONDS):
+        result = await cell.result()
+    assert (result.result, result.error) == ("2", None)
+    assert result.stdout == "".join(f"{number}\n" for number in range(400))
+    assert await session.value("x") == "2"
+
+
+async def test_a_cell_that_prints_without_end_loses_no_line(session: Session) -> None:
+    """The kill comes in the middle of messages, again and again."""
+    cell = session.client.execute("k1", "for i in range(6000): print(i)\nx += 1\nx")
+    for _ in range(3):
+        await session.pid()
+        session.kill_supervisor()
+    async with asyncio.timeout(SECONDS):
+        result = await cell.result()
+    assert result.result == "2"
+    shown = result.stdout if result.spool is None else Path(result.spool).read_text()
+    assert shown == "".join(f"{number}\n" for number in range(6000))
+
+
+async def test_a_cell_that_ends_while_nobody_serves_is_answered_once(session: Session) -> None:
+    """The kernel keeps its answer for the supervisor that comes."""
+    for number in range(2, 6):
+        cell = session.client.execute("k1", "x += 1\nprint('text')\nx")
+        session.kill_supervisor()
+        async with asyncio.timeout(SECONDS):
+            result = await cell.result()
+        assert (result.result, result.stdout, result.error) == (str(number), "text\n", None)
+        await session.pid()
+
+
+async def test_a_cell_that_waits_for_a_model_goes_on_waiting(
+    own_supervisor: SupervisorClient, policy: MakePolicy, tmp_path: Path
+) -> None:
+    """Its question is asked anew, and its answer reaches it."""
+    blocking = policy().model_copy(update={"llm": LlmPolicy(mode="blocking", wait_seconds=SECONDS)})
+    session = Session(own_supervisor, await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), blocking))
+    cell = session.client.execute("k1", "llm_query('one')")
+    for _ in range(2):
+        info = await until(lambda: session.client.kernel_info("k1"), lambda told: bool(told.waiting))
+        session.kill_supervisor()
+    info = await until(lambda: session.client.kernel_info("k1"), lambda told: bool(told.waiting))
+    assert [row.id for row in await session.client.pending_queries("k1")] == list(info.waiting)
+    await session.client.answer("k1", {info.waiting[0]: QueryOutcome("yes")})
+    async with asyncio.timeout(SECONDS):
+        assert (await cell.result()).result == "'yes'"
+
+
+async def test_contexts_limits_and_undoing_outlive_a_supervisor(
+    own_supervisor: SupervisorClient, policy: MakePolicy, tmp_path: Path
+) -> None:
+    """What the supervisor keeps for a session, the next one has."""
+    store = ContextStore(tmp_path / "store")
+    info = await own_supervisor.spawn(
+        SpawnRequest("k1", str(tmp_path)), policy("default", checkpoint="strict", cell_seconds=3.0)
+    )
+    session = Session(own_supervisor, info)
+    with store.shared_text(store.put_text("alpha\n")) as shared_text:
+        await own_supervisor.bind("k1", "log", shared_text, "log", {})
+    await session.run("x = 1")
+    await session.run("x = 2")
+    before = await own_supervisor.kernel_info("k1")
+    session.kill_supervisor()
+    after = await own_supervisor.kernel_info("k1")
+    assert (after.contexts, after.walls, after.undoable, after.latest) == (
+        before.contexts,
+        before.walls,
+        before.undoable,
+        before.latest,
+    )
+    assert (await own_supervisor.rollback("k1", 1)).possible is not None
+    assert await session.value("x, log['content']") == "(1, 'alpha\\n')"
+    stopped = own_supervisor.execute("k1", "while True: pass")
+    await asyncio.sleep(0)
+    session.kill_supervisor()
+    async with asyncio.timeout(SECONDS):
+        assert (await stopped.result()).ended is Ended.TIME_LIMIT
+    assert await session.value("x") == "1"
+
+
+@pytest.mark.parametrize("session", ["strict"], indirect=True)
+async def test_a_kernel_that_dies_with_its_supervisor_rolls_back_and_says_so(session: Session) -> None:
+    """Its checkpoint takes over; the cell that ran is undone, and its answer says that."""
+    cell = session.client.execute("k1", "x = 5\nwhile True: pass")
+    live = await session.pid()
+    os.kill(live, signal.SIGKILL)
+    session.kill_supervisor()
+    async with asyncio.timeout(SECONDS):
+        result = await cell.result()
+    assert result.ended is Ended.WORKER_DIED
+    assert result.loss is not None
+    assert (result.loss.what, result.loss.in_cell) == (Lost.NOTHING, True)
+    assert await session.value("x") == "1"
+
+
+@pytest.mark.parametrize("session", ["strict"], indirect=True)
+@pytest.mark.parametrize("victim", ["zygote", "copies"])
+async def test_a_supervisor_dies_with_another_process_and_the_kernel_goes_on(session: Session, victim: str) -> None:
+    """Neither the zygote nor a checkpoint is needed for the session to go on, and both come again."""
+    live = await session.pid()
+    zygote = zygote_of(session.supervisor)
+    assert zygote is not None
+    for pid in [zygote.pid] if victim == "zygote" else copies_of(live):
+        os.kill(pid, signal.SIGKILL)
+    session.kill_supervisor()
+    assert await session.value("x += 1; x") == "2"
+    assert await session.pid() == live
+    other = await session.client.spawn(SpawnRequest("k2"), Policy.model_validate_json(await _policy_of(session)))
+    assert other.pid is not None
+
+
+async def _policy_of(session: Session) -> str:
+    from rlm_ipc import supervisor_protocol as protocol
+
+    return (await session.client.call(protocol.POLICY, protocol.OfKernel("k1"))).policy
+
+
+async def test_a_killed_keeper_is_replaced_and_nothing_notices(session: Session) -> None:
+    """The supervisor starts another one. Then the supervisor can be killed again."""
+    for number in range(2, 5):
+        supervisor, keeping = session.supervisor, keeper_of(session.supervisor)
+        keeping.kill()
+        wait_until(lambda: _keeper(supervisor) not in (None, keeping))
+        session.kill_supervisor()
+        assert await session.value("x += 1; x") == str(number)
+
+
+def _keeper(supervisor: int) -> psutil.Process | None:
+    try:
+        return keeper_of(supervisor)
+    except (LookupError, psutil.Error):
+        return None
+
+
+async def test_a_supervisor_starts_anew_where_nobody_stands_by(session: Session) -> None:
+    """The process that is the next supervisor may be killed as well."""
+    standby = standby_of(session.supervisor)
+    assert standby is not None
+    standby.kill()
+    session.kill_supervisor()
+    assert await session.value("x += 1; x") == "2"
+
+
+@pytest.mark.parametrize("session", ["strict"], indirect=True)
+async def test_without_keeper_and_supervisor_every_kernel_ends(session: Session) -> None:
+    """A loop in Python does not notice any line that closes: the system ends it."""
+    cell = session.client.execute("k1", "while True: pass")
+    live = await session.pid()
+    processes = [psutil.Process(pid) for pid in (live, *copies_of(live))]
+    processes += psutil.Process(session.supervisor).children()
+    kill_with_keeper(session.supervisor)
+    with pytest.raises(SupervisorGone, match="variables are lost"):
+        await cell.result()
+    wait_until(lambda: not any(map(runs, processes)))
+
+
+async def test_a_supervisor_that_dies_while_it_takes_over_loses_nothing(session: Session) -> None:
+    """The next one is killed before it has served anybody."""
+    for number in range(2, 5):
+        standby = standby_of(session.supervisor)
+        assert standby is not None
+        keeping = keeper_of(session.supervisor)
+        session.kill_supervisor()
+        wait_until(lambda: not runs(standby) or standby.ppid() == keeping.pid)
+        standby.kill()
+        assert await session.value("x += 1; x") == str(number)
+
+
+async def test_jupyter_clients_come_back_to_the_same_ports(session: Session) -> None:
+    """One client, over several supervisors: each cell runs once and is answered."""
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+    client: BlockingKernelClient = BlockingKernelClient()
+    client.load_connection_info((await session.client.kernel_info("k1")).connection)
+    client.start_channels()
+
+    def run(code: str) -> tuple[str, str]:
+        shown: list[str] = []
+
+        def show(message: dict[str, dict[str, str]]) -> None:
+            shown.append(str(message["content"].get("text", "")))
+
+        reply = client.execute_interactive(code, timeout=SECONDS, output_hook=show)
+        return reply["content"]["status"], "".join(shown)
+
+    try:
+        await asyncio.to_thread(client.wait_for_ready, SECONDS)
+        for number in range(2, 5):
+            running = asyncio.create_task(asyncio.to_thread(run, "import time; x += 1; time.sleep(0.5); print(x)"))
+            while (await session.client.running("k1")).cell is None:
+                await asyncio.sleep(0)
+            session.kill_supervisor()
+            assert await running == ("ok", f"{number}\n")
+    finally:
+        client.stop_channels()
+
+
+async def test_two_supervisors_never_drive_one_kernel(session: Session) -> None:
+    """A line of an older supervisor is refused, and so is another process that wants to serve."""
+    session.kill_supervisor()
+    await session.pid()
+    with pytest.raises(discovery.DiscoveryError):
+        discovery.claim(discovery.runtime_dir() / "supervisor.sock", seconds=0.1)
+    ours, theirs = framing.lifelines()
+    line, other = framing.pair()
+    link = framing.SupervisorLink(other, theirs, 5)
+    older, newer = framing.pair(), framing.pair()
+    line.close()
+    framing.give_line(ours, older[1], 4)
+    framing.give_line(ours, newer[1], 6)
+    older[1].close()
+    newer[1].close()
+    assert link.attach()
+    link.send(b"o", (b"to the newer one",))
+    assert b"to the newer one" in newer[0].recv(4096)
+    assert older[0].recv(4096) == b""
+    for sock in (ours, theirs, other, older[0], newer[0]):
+        sock.close()
+
+
+async def test_a_name_runs_once(session: Session) -> None:
+    """Who asks again by the same name gets what came of the cell, and it does not run twice."""
+    from rlm_ipc import supervisor_protocol as protocol
+
+    call = protocol.Execute("k1", "x += 1\nx", run="mine")
+    assert (await session.client.call(protocol.EXECUTE, call)).result == "2"
+    session.kill_supervisor()
+    assert (await session.client.call(protocol.EXECUTE, call)).result == "2"
+    assert await session.value("x") == "2"
+    session.kill_supervisor()
+    with pytest.raises(KernelError, match="its answer was lost"):
+        await session.client.call(protocol.EXECUTE, call)
+    assert await session.value("x") == "2"
+
+
+def test_the_keeper_is_small() -> None:
+    """It imports nothing of ours, and no module that needs much memory."""
+    script = f"import sys; exec(open({keeper.__file__!r}).read(), {{}}); print(*sorted(sys.modules))"
+    found = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
+    assert not {"enum", "socket", "selectors", "re", "typing"} & set(found.stdout.split())
+    assert not [name for name in found.stdout.split() if name.startswith("rlm_")]
+
+
+def test_a_keeper_that_holds_nothing_ends_with_its_supervisor() -> None:
+    """Both ends are closed here: what the test holds must not keep it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno())]
+    process = subprocess.Popen(argv, pass_fds=(theirs.fileno(),))
+    theirs.close()
+    ours.close()
+    assert process.wait(SECONDS) == 0
