@@ -25,11 +25,10 @@ from rlm_kernel.failures import from_wire
 EventCallback = Callable[[str, Event], None]
 Blobs = tuple[bytes, ...]
 _ONCE = (protocol.FORK, protocol.ROLLBACK, protocol.ATTACH, protocol.SIGNAL)
-"""Calls that another supervisor is not asked again: they may have been carried out, and to do so twice is another thing.
-"""
+"""Calls that another supervisor is not asked again: they may have been carried out, and twice is another thing."""
 _REPLACED = (
-    "the supervisor ended while it worked on this call, and another one has taken over; variables are kept, but whether "
-    "the call was carried out is not known: look, then call again if it was not"
+    "the supervisor ended while it worked on this call, and another one has taken over; variables are kept, but "
+    "whether the call was carried out is not known: look, then call again if it was not"
 )
 _PAUSES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """In seconds: who takes over may die as well."""

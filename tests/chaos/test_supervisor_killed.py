@@ -137,8 +137,8 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
     await model.look()
     times = sorted(model.seconds)
     with capsys.disabled():
-        print(f"\n{OPS} kills, {model.told} losses told; answers after {times[len(times) // 2]:.2f} s (median)", end=" ")
+        print(
+            f"\n{OPS} kills, {model.told} losses told; answers after {times[len(times) // 2]:.2f} s (median)", end=" "
+        )
         print(f"and {times[int(len(times) * 0.99)]:.2f} s (99 %)")
     client.close()
-
-

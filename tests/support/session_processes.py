@@ -20,6 +20,8 @@ _HELPERS = (
 )
 """Processes that the standard library, `command_line` or `preloaded` keeps for the life of the interpreter."""
 
+_RUNTIME = "RLM_KERNEL_RUNTIME_DIR"
+
 
 def copies_of(pid: int) -> set[int]:
     """The other processes of a kernel's session."""
@@ -103,13 +105,14 @@ def end_process(pid: int) -> None:
 
 
 def keeper_of(supervisor: int) -> psutil.Process:
-    """The keeper of a supervisor: its parent, or a child if another keeper has died."""
-    process = psutil.Process(supervisor)
-    near = [process.parent(), *process.children()]
-    found = [one for one in near if one is not None and runs(one) and "keeper.py" in " ".join(_words(one))]
-    if not found:
-        raise LookupError(f"supervisor {supervisor} has no keeper now")
-    return found[0]
+    """The keeper of a supervisor; raises LookupError while there is none."""
+    folder = psutil.Process(supervisor).environ()[_RUNTIME]
+    for process in psutil.process_iter():
+        if any(word.endswith("/keeper/keeper.py") for word in _words(process)) and runs(process):
+            with suppress(psutil.Error):
+                if process.environ().get(_RUNTIME) == folder:
+                    return process
+    raise LookupError(f"supervisor {supervisor} has no keeper now")
 
 
 def standby_of(supervisor: int) -> psutil.Process | None:

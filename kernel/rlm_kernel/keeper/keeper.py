@@ -1,12 +1,12 @@
-"""``python -I -S keeper.py FD``: holds descriptors by name, and starts a supervisor whenever there is none.
+r"""``python -I -S keeper.py FD``: holds descriptors by name, and starts a supervisor whenever there is none.
 
 It parses nothing of a session. It imports no package of ours, and no module of the standard library that loads `enum`
 or `selectors`: it has a fifth of the memory of a supervisor. A supervisor starts it, and starts another one when it
 dies. ``FD`` is its line to that supervisor: single packets (SOCK_SEQPACKET), with descriptors beside them.
 
-    P name\\0bytes   hold these descriptors and these bytes under this name, in place of what was there
+    P name\0bytes   hold these descriptors and these bytes under this name, in place of what was there
     D name          let go of them
-    G number\\0argv  the supervisor's generation and program; its pidfd is beside it. The first packet of all
+    G number\0argv  the supervisor's generation and program; its pidfd is beside it. The first packet of all
     W               the supervisor serves
     Q               the supervisor ends on purpose: end, too
 

@@ -135,9 +135,7 @@ class Adoption:
         equipment = session.equipment
         for text in state.texts:
             self._texts.add(text.key)
-            bound = BoundText(
-                self._copies(text.key), text.header, text.type, text.metadata, text.revision, text.serial
-            )
+            bound = BoundText(self._copies(text.key), text.header, text.type, text.metadata, text.revision, text.serial)
             equipment.contexts[text.name] = bound
         equipment.serial = state.text_serial
         equipment.shadowed, equipment.told = frozenset(state.shadowed), frozenset(state.told)

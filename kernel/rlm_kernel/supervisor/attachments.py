@@ -21,8 +21,8 @@ from rlm_ipc.supervisor_protocol import AttachmentChanged, Event
 from rlm_ipc.supervisor_wire import GOODBYE
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
+from rlm_kernel.supervisor.patience import retrieved
 from rlm_kernel.supervisor.session_policy import SessionPolicy
-from rlm_kernel.supervisor.worker_link import retrieved
 
 CHANNELS = {worker_protocol.SHELL: "shell", worker_protocol.CONTROL: "control", worker_protocol.STDIN: "stdin"}
 TAGS = {"iopub": worker_protocol.IOPUB, **{channel: tag for tag, channel in CHANNELS.items()}}

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from rlm_ipc.outcomes import NoCopy
 from rlm_kernel.supervisor.checkpoints import Checkpoints
+from rlm_kernel.supervisor.patience import retrieved
 from rlm_kernel.supervisor.request_queue import RequestQueue
-from rlm_kernel.supervisor.worker_link import ForkRefused, retrieved
+from rlm_kernel.supervisor.worker_link import ForkRefused
 
 # To make pages ready takes a processor for as long as a cell. On two cores it would take it from whoever sends the
 # reply and from whoever reads it, so it waits until both are through.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlm_ipc.messages import Json, plain
 from rlm_ipc.supervisor_protocol import Spawn
@@ -13,11 +13,12 @@ from rlm_kernel.supervisor.cell_history import CellHistory
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
-from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.query_book import QueryBook
 from rlm_kernel.supervisor.recovery import Recovery
 from rlm_kernel.supervisor.refusals import Refusals
+from rlm_kernel.supervisor.request_queue import RequestQueue
 from rlm_kernel.supervisor.session_file import FAILED, QUERIES, SPEC, STATE, SessionFile
 
 
@@ -105,14 +106,11 @@ class NotedSession(Protocol):
     history: CellHistory
     queries: QueryBook
     recovery: Recovery
+    queue: RequestQueue
 
     @property
     def memory_base(self) -> int:
         """The bytes that its process had before any cell."""
-
-    @property
-    def last_used(self) -> float:
-        """When a cell was asked for last."""
 
 
 class KeptSession:
@@ -242,7 +240,7 @@ def _state_of(session: NotedSession) -> KeptState:
             KeptCell(cell.number, cell.code, tuple(cell.defined), tuple(cell.queries)) for cell in session.history.cells
         ),
         untold=_plain_loss(session.recovery),
-        last_used=session.last_used,
+        last_used=session.queue.last_used,
     )
 
 

@@ -21,9 +21,11 @@ from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
 from rlm_kernel.supervisor.fork_broker import ForkBroker
 from rlm_kernel.supervisor.kernel_requests import KernelRequests
+from rlm_kernel.supervisor.patience import answered
+from rlm_kernel.supervisor.process_fork import fork
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.session_walls import SessionWalls
-from rlm_kernel.supervisor.worker_link import ForkRefused, LinkOwner, PeerDied, WorkerLink, answered, fork, heard
+from rlm_kernel.supervisor.worker_link import ForkRefused, LinkOwner, PeerDied, WorkerLink, heard
 
 ANSWER_SECONDS = 10.0
 START_SECONDS = 30.0
@@ -115,8 +117,7 @@ class KernelProcesses:
             answer: framing.Message = await answered(begun, START_SECONDS, peer.pid)
         except (PeerDied, TimeoutError) as error:
             raise KernelDied("a kernel could not start: it ended before it was ready") from error
-        if peer.keeping is not None:
-            peer.keep(f"process/{peer.pid}-{peer.keeping.next_serial()}")
+        peer.keep_process()
         self.walls.believe(heard(Started, answer))
         self.walls.demand()
         return answer

@@ -105,7 +105,9 @@ class OutputRouter:
         if self.file is not None and self._is_news and not self._held:
             self.file.note_published(self._heard)
 
-    def begin(self, request: CellRequest, live: WorkerLink, hold: bool, taken_over: TakenOver | None = None) -> CellLimits:
+    def begin(
+        self, request: CellRequest, live: WorkerLink, hold: bool, taken_over: TakenOver | None = None
+    ) -> CellLimits:
         """Start the clock of a request that goes to the kernel now, or has gone there from another supervisor."""
         request.started, self.busy_since = time.perf_counter(), time.time()
         before = 0.0

@@ -9,8 +9,8 @@ class Space:
     """A pin on a pid namespace, shared by all of its processes that the supervisor knows.
 
     The namespace's init process waits for the other end of the pipe. When the last holder closes it, or the supervisor
-    and the keeper die, init ends, and the kernel kills every process in the namespace with it. So a process that a worker forked
-    unasked cannot outlive its session.
+    and the keeper die, init ends, and the kernel kills every process in the namespace with it. So a process that a
+    worker forked unasked cannot outlive its session.
     """
 
     def __init__(self) -> None:

@@ -18,8 +18,9 @@ from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.limits import CellLimits
 from rlm_kernel.supervisor.output_router import OutputRouter
+from rlm_kernel.supervisor.patience import retrieved
 from rlm_kernel.supervisor.request_queue import RequestQueue
-from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink, retrieved
+from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink
 
 ALL_LOST = Loss(Lost.EVERYTHING)
 

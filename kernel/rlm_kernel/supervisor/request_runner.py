@@ -24,19 +24,18 @@ from rlm_kernel.supervisor.equipment import Equipment
 from rlm_kernel.supervisor.kept_session import KeptSession
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.limits import CellLimits
+from rlm_kernel.supervisor.named_runs import ANSWER_LOST
 from rlm_kernel.supervisor.output_router import OutputRouter, TakenOver
+from rlm_kernel.supervisor.patience import retrieved
 from rlm_kernel.supervisor.query_book import given_in
 from rlm_kernel.supervisor.recovery import ALL_LOST, Recovery
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.session_file import FAILED
-from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink, heard, retrieved
+from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink, heard
 
 ANSWERED_WITHOUT_CODE = ("is_complete_request", "history_request", "comm_info_request", "kernel_info_request")
 """Requests of Jupyter clients that run no code of the session, which every other may: the cell, but also a completion
 or an inspection without the language wall, and a message to a comm."""
-
-
-ANSWER_LOST = "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,9 @@ class RequestRunner:
         completed = answered or self.kept.counted == serial
         if live.dead and completed:  # a copy that was taken after it knows what it has said
             if not (await self.recovery.recover()).nothing:
-                self.relay.fail(request, Ended.WORKER_DIED, *(self.recovery.take_untold() or ("the kernel died", ALL_LOST)))
+                self.relay.fail(
+                    request, Ended.WORKER_DIED, *(self.recovery.take_untold() or ("the kernel died", ALL_LOST))
+                )
                 return
             live = self.processes.serving
             live.send(worker_protocol.SAY_AGAIN)
@@ -178,9 +179,7 @@ class RequestRunner:
         if runs_code:
             self.copying.later()
 
-    def _finish(
-        self, request: CellRequest, done: worker_protocol.CellDone, is_cell: bool, completed: bool
-    ) -> None:
+    def _finish(self, request: CellRequest, done: worker_protocol.CellDone, is_cell: bool, completed: bool) -> None:
         if is_cell and not completed:
             self.checkpoints.cells += 1
             self.history.note(self.checkpoints.cells, request, done.defined)

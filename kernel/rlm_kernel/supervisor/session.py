@@ -15,7 +15,7 @@ from typing import Any
 import zmq
 
 from rlm_ipc import framing, worker_protocol, worker_requests
-from rlm_ipc.errors import KernelBusy, ProcessError, SessionExpelled, UnknownKernel
+from rlm_ipc.errors import KernelBusy, SessionExpelled, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended
@@ -37,20 +37,20 @@ from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.kernel_requests import KernelRequests, RawAnswer
 from rlm_kernel.supervisor.limits import CellLimits, private_memory
 from rlm_kernel.supervisor.memory_watch import MemoryWatch
+from rlm_kernel.supervisor.named_runs import NamedRuns
 from rlm_kernel.supervisor.output_router import OutputRouter
+from rlm_kernel.supervisor.patience import retrieved, within
 from rlm_kernel.supervisor.query_book import QueryBook
 from rlm_kernel.supervisor.recovery import Recovery
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.request_queue import Operation, RequestQueue
-from rlm_kernel.supervisor.request_runner import ANSWER_LOST, RequestRunner
+from rlm_kernel.supervisor.request_runner import RequestRunner
 from rlm_kernel.supervisor.rollback import Rollback
 from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import read_policy
 from rlm_kernel.supervisor.session_walls import SessionWalls
-from rlm_kernel.supervisor.worker_link import WorkerLink, retrieved, within
+from rlm_kernel.supervisor.worker_link import WorkerLink
 
-KEPT_RUNS = 4
-"""Cells that have ended, of whose answers another caller may still ask."""
 Emit = Callable[[str, Event], None]
 
 
@@ -105,8 +105,7 @@ class SupervisedSession:
         )
         self.kept = KeptSession(keeping, file or SessionFile.new(), self.checkpoints)
         self.relay.file = self.kept.file
-        self.named_runs: dict[str, asyncio.Future[CellResult]] = {}
-        """What became of the latest cells, by the names that their callers gave them."""
+        self.named_runs = NamedRuns(self.kept.file)
         processes, checkpoints, queue, relay = self.processes, self.checkpoints, self.queue, self.relay
         self.watch = MemoryWatch(limits, self.scratch, processes, checkpoints, relay)
         self.wait = AnswerWait(policy.llm.wait_seconds, relay, self.queries, processes, report)
@@ -194,7 +193,7 @@ class SupervisedSession:
         if going_on is not None:
             live.report_to(self)
             if going_on.request.direct is not None:
-                self._remember(str(going_on.request.run), going_on.request.direct)
+                self.named_runs.enter(str(going_on.request.run), going_on.request.direct)
         else:
             self.queue.operation(self._settle).add_done_callback(retrieved)
         self._driver.start(going_on)
@@ -213,11 +212,6 @@ class SupervisedSession:
     def memory_base(self) -> int:
         """The bytes that its process had before any cell."""
         return self.watch.base
-
-    @property
-    def last_used(self) -> float:
-        """When a cell was asked for last."""
-        return self.queue.last_used
 
     def report(self, event: Event) -> None:
         """Tell its callers what has happened."""
@@ -304,31 +298,18 @@ class SupervisedSession:
         """Put a request behind all others."""
         self.queue.enqueue(request)
 
-    def execute(self, code: str, *, run: object = None, store_history: bool = True) -> asyncio.Future[CellResult]:
+    def execute(self, code: str, *, run: str, store_history: bool = True) -> asyncio.Future[CellResult]:
         """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`).
 
         A run whose name is known does not begin again: who has asked an earlier supervisor asks this one in the same
         words.
         """
-        if isinstance(run, str) and (known := self.named_runs.get(run)) is not None:
+        if (known := self.named_runs.of(run)) is not None:
             return known
         future: asyncio.Future[CellResult] = asyncio.get_running_loop().create_future()
-        if isinstance(run, str):
-            if self.kept.file.knows_run(run):
-                future.set_exception(ProcessError(ANSWER_LOST))
-                return future
-            self._remember(run, future)
+        self.named_runs.enter(run, future)
         self.queue.enqueue(CellRequest.of_caller(code, store_history, future, run))
         return future
-
-    def _remember(self, run: str, future: asyncio.Future[CellResult]) -> None:
-        self.named_runs[run] = future
-        future.add_done_callback(lambda _: self._forget_old_runs())
-
-    def _forget_old_runs(self) -> None:
-        ended = [run for run, future in self.named_runs.items() if future.done()]
-        for run in ended[: max(0, len(ended) - KEPT_RUNS)]:
-            del self.named_runs[run]
 
     def input_came(self, parts: list[bytes]) -> None:
         """Pass on what a person has typed for a cell that asks."""

@@ -33,10 +33,11 @@ from rlm_kernel.supervisor.forks import branch
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.kept_session import KeptSpec
 from rlm_kernel.supervisor.memory_pressure import MemoryPressure
+from rlm_kernel.supervisor.process_fork import fork
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
-from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED, ForkRefused, PeerDied, WorkerLink, fork, heard
+from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED, ForkRefused, PeerDied, WorkerLink, heard
 from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor
 
 MEMORY_SECONDS = 0.1

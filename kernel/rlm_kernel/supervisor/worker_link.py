@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import socket
-import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,15 +18,13 @@ from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.framed_stream import Stream, Unfinished
 from rlm_ipc.json_size import has_too_many_values
 from rlm_ipc.outcomes import NoCopy
-from rlm_ipc.worker_protocol import ForkState
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.pid_namespace import Space
-from rlm_kernel.supervisor.proc_status import effort, ignores_interrupts, parent_of
+from rlm_kernel.supervisor.proc_status import ignores_interrupts, parent_of
 
 MAX_KERNEL_PAYLOAD = 512 << 20
 MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
 """The most bytes of incomplete messages, of all kernel processes together."""
-MOST_SECONDS = 120.0
 MAX_WORD = 1 << 20
 """The most bytes of one message from a process that serves no session yet: a zygote, or a copy that sleeps."""
 LARGEST_JSON = 32 << 20
@@ -154,7 +151,14 @@ class WorkerLink:
         with theirs, suppress(OSError):  # its end is seen by the pidfd, or by the line
             framing.give_line(self.lifeline, theirs, self.keeping.generation if self.keeping else 1)
 
-    def await_greeting(self) -> None:
+    def begin(self, *, asleep: bool) -> None:
+        """Give a process its line that is about to be forked, unless it is to sleep."""
+        if not asleep:
+            self.attach()
+        elif self.space is not None:
+            self._await_greeting()
+
+    def _await_greeting(self) -> None:
         """Learn from the system who greets on the lifeline: a process that sleeps, and has numbers of its own."""
         assert self.lifeline is not None
         framing.tell_senders(self.lifeline, True)
@@ -175,6 +179,11 @@ class WorkerLink:
     def new_leash(self) -> tuple[int, ...]:
         """A descriptor by which the system ends its process group when supervisor and keeper are gone."""
         return () if self.keeping is None or self.pid is None else (self.keeping.new_leash(self.pid),)
+
+    def keep_process(self) -> None:
+        """`keep` a process of a session."""
+        if self.keeping is not None:
+            self.keep(f"process/{self.pid}-{self.keeping.next_serial()}")
 
     def keep(self, name: str, content: bytes = b"") -> None:
         """Let the keeper hold what a later supervisor needs to find this process, under that name."""
@@ -389,93 +398,3 @@ def heard(kind: type[M], message: framing.Message) -> M | None:
         return worker_protocol.decode(kind, message.parts[0], parse)
     except (ProtocolError, IndexError):
         return None
-
-
-async def fork(
-    parent: WorkerLink,
-    state: ForkState,
-    seconds: float,
-    *,
-    leave_threads: bool = False,
-    asleep: bool = False,
-    private: bool = False,
-) -> WorkerLink:
-    """Make ``parent`` fork a child.
-
-    A process with threads is refused unless ``leave_threads``, because the child has only the thread that forked. An
-    ``asleep`` child says nothing and touches no page until its first message. A ``private`` child gets a pid namespace
-    of its own, or shares its parent's. Raises `ForkRefused`, `PeerDied` or TimeoutError; then no process is left.
-    """
-    try:
-        space = Space() if private else parent.space and parent.space.share()
-    except OSError as error:
-        raise ForkRefused(str(error), errno=error.errno) from error
-    try:
-        ours, theirs = framing.lifelines()
-    except OSError as error:
-        if space is not None:
-            space.release()
-        raise ForkRefused(str(error), errno=error.errno) from error
-    child = WorkerLink(None, parent.unfinished, space, lifeline=ours, keeping=parent.keeping, parent=parent)
-    if not asleep:
-        child.attach()
-    elif space is not None:
-        child.await_greeting()
-    handshake, forked = child.expect(worker_protocol.Handshake.TAG), parent.expect(worker_protocol.Forked.TAG)
-    handshake.add_done_callback(retrieved)
-    pin = (space.hand_over(),) if private and space else ()
-    request = worker_protocol.Fork(state, leave_threads, asleep, private=bool(pin))
-    parent.say(request, (theirs.detach(), *pin))
-    try:
-        answer = heard(worker_protocol.Forked, await answered(forked, seconds, parent.pid)) or worker_protocol.Forked()
-        if answer.error is not None:
-            raise ForkRefused(answer.error, answer.threads, answer.errno)
-        if not asleep or space is not None:
-            await answered(handshake, seconds, answer.pid)
-        elif not child.watch(answer.pid):
-            raise ForkRefused("the copy ended before it had begun")
-    except PeerDied as error:
-        child.drop()
-        if parent.dead:
-            raise
-        raise ForkRefused("the copy ended before it had begun") from error
-    except BaseException:
-        child.drop()
-        raise
-    if state is ForkState.DORMANT and parent.keeping is not None:
-        child.keep(f"process/{child.pid}-{parent.keeping.next_serial()}")
-    return child
-
-
-async def answered(answer: asyncio.Future[Any], seconds: float, pid: object) -> Any:
-    """Wait for an answer of the process ``pid``; raises TimeoutError.
-
-    The limit is ``seconds`` of processor time, and `MOST_SECONDS` by the clock while the process wants to run. On a
-    machine with too much work or too little memory, a slow process is not a dead one.
-    """
-    began, before = time.monotonic(), effort(pid)
-    first = before.used
-    try:
-        while not (await asyncio.wait({answer}, timeout=seconds))[0]:
-            now = effort(pid)
-            tries = now.wants or now.used > before.used
-            if not tries or now.used - first >= seconds or time.monotonic() - began >= MOST_SECONDS:
-                raise TimeoutError
-            before = now
-    finally:
-        answer.cancel()
-    return answer.result()
-
-
-def retrieved(future: asyncio.Future[Any]) -> None:
-    """Retrieve a future's error that nobody else will ask for, because asyncio logs every one that nobody asked for."""
-    if not future.cancelled():
-        future.exception()
-
-
-async def within(began: asyncio.Event, future: asyncio.Future[Any], seconds: float) -> bool:
-    """Wait until the work has begun or is done; False if neither happens within ``seconds``."""
-    waiter = asyncio.ensure_future(began.wait())
-    done, _ = await asyncio.wait({waiter, future}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    waiter.cancel()
-    return bool(done)

@@ -1,7 +1,7 @@
 """How a kernel process forks: a session from the zygote, a session from a session, or a copy that sleeps.
 
-All three are one thing, the `Fork` message: the child gets the descriptor that came with it as its lifeline, and goes on
-from there.
+All three are one thing, the `Fork` message: the child gets the descriptor that came with it as its lifeline, and goes
+on from there.
 """
 
 from __future__ import annotations

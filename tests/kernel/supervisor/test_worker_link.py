@@ -13,8 +13,9 @@ from session_processes import copies_of
 from waiting import until
 
 from rlm_ipc import framing, worker_protocol
+from rlm_kernel.supervisor.patience import answered
 from rlm_kernel.supervisor.proc_status import effort
-from rlm_kernel.supervisor.worker_link import WorkerLink, answered
+from rlm_kernel.supervisor.worker_link import WorkerLink
 
 pytestmark = pytest.mark.anyio
 

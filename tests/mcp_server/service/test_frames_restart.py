@@ -17,9 +17,9 @@ from xml.etree import ElementTree as ET
 
 import nbformat
 import psutil
-from session_processes import kill_with_keeper
 import pytest
 import yaml
+from session_processes import kill_with_keeper
 
 from rlm_client.client import Client
 from rlm_ipc import discovery

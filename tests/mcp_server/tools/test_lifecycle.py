@@ -6,6 +6,7 @@ import signal
 
 import psutil
 import pytest
+from session_processes import kill_with_keeper
 from waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.policy("compat")]  # its sessions idle for five minutes and then end
@@ -116,7 +117,24 @@ async def test_a_killed_kernel_is_told_to_the_waiting_call_and_the_next_works(co
         assert answer["result"] == "'x'"
 
 
-async def test_a_killed_supervisor_is_told_and_the_next_call_works(connect_alone, alone) -> None:
+async def test_a_killed_supervisor_is_not_noticed(connect_alone, alone) -> None:
+    """K-20: the cell goes on under another supervisor, and so do its pending queries and contexts."""
+    async with connect_alone() as agent:
+        await agent("load_context", name="log", content="x")
+        await agent.run("kept = llm_query('why?')")
+        call = asyncio.create_task(agent.run("import time\nprint('up')\ntime.sleep(1)\nlog['content']"))
+        client = await alone.gateway.client()
+        await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
+        os.kill(client.pid, signal.SIGKILL)
+        async with asyncio.timeout(40):
+            answer = await call
+        assert (answer["stdout"], answer["result"]) == ("up\n", "'x'")
+        assert "notice" not in answer
+        await agent("answer_queries", answers={"q_000": "because"})
+        assert (await agent.run("print(kept)"))["stdout"] == "because\n"
+
+
+async def test_a_supervisor_killed_with_its_keeper_is_told_and_the_next_call_works(connect_alone, alone) -> None:
     """K-20: every kernel of it is lost, no context is; a new supervisor serves the next call."""
     async with connect_alone() as agent:
         await agent("load_context", name="log", content="x")
@@ -124,7 +142,7 @@ async def test_a_killed_supervisor_is_told_and_the_next_call_works(connect_alone
         call = asyncio.create_task(agent.run("import time\ntime.sleep(60)"))
         client = await alone.gateway.client()
         await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
-        os.kill(client.pid, signal.SIGKILL)
+        kill_with_keeper(client.pid)
         async with asyncio.timeout(40):
             died = await call
         assert died["error"] == "kernel_died"

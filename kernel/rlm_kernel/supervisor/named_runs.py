@@ -1,0 +1,44 @@
+"""The cells of one session by the names that their callers gave them: no name runs twice.
+
+Who has asked an earlier supervisor, or has lost its connection, asks again in the same words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rlm_ipc.errors import ProcessError
+from rlm_ipc.kernel_reports import CellResult
+from rlm_kernel.supervisor.session_file import SessionFile
+
+KEPT = 4
+"""Cells that have ended, of whose answers another caller may still ask."""
+ANSWER_LOST = (
+    "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
+)
+
+
+class NamedRuns:
+    """What became of the latest cells. ``file`` knows the names of some that earlier supervisors have begun."""
+
+    def __init__(self, file: SessionFile) -> None:
+        self._file = file
+        self._futures: dict[str, asyncio.Future[CellResult]] = {}
+
+    def of(self, name: str) -> asyncio.Future[CellResult] | None:
+        """What comes of the cell of that name; None if it never began."""
+        known = self._futures.get(name)
+        if known is None and self._file.knows_run(name):
+            known = asyncio.get_running_loop().create_future()
+            known.set_exception(ProcessError(ANSWER_LOST))
+        return known
+
+    def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:
+        """A cell of that name is queued, or goes on."""
+        self._futures[name] = future
+        future.add_done_callback(lambda _: self._forget_old())
+
+    def _forget_old(self) -> None:
+        ended = [name for name, future in self._futures.items() if future.done()]
+        for name in ended[: max(0, len(ended) - KEPT)]:
+            del self._futures[name]
