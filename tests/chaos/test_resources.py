@@ -1,27 +1,22 @@
 """When the machine runs out of something or loses something: a clear error, nothing corrupted, and it works again."""
 
-import asyncio
 import contextlib
-import os
 import resource
 import shutil
 import threading
 from typing import Any
 
-import inventory
 import psutil
 import pytest
-from inventory import MORE_DESCRIPTORS, WARM, Inventory
 from session_processes import descendants, is_supervisor, runs
 from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
-from rlm_ipc.daemon_connection import DaemonConnection, is_running
-from rlm_ipc.daemon_requests import ShowStatus, StopDaemon
-from rlm_ipc.errors import DaemonUnavailable, ToolFailed
-from rlm_ipc.session_requests import ListJournal, RestoreSession, SaveSession
-from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_requests import ShowStatus
+from rlm_ipc.errors import ToolFailed
+from rlm_ipc.session_requests import ListJournal, SaveSession
 
 pytestmark = pytest.mark.usefixtures("everything_ended")
 LARGE = "x" * 99 + "\n"
@@ -115,5 +110,3 @@ def test_a_deleted_runtime_folder_is_made_again(isolation) -> None:
     assert call("eval_code", code="log['content']")["result"] == "'alpha'"
     supervisors = [p for p in descendants() if is_supervisor(p)]
     wait_until(lambda: len([p for p in supervisors if runs(p)]) == 1)
-
-
