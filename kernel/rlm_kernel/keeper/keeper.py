@@ -51,7 +51,12 @@ def send(line: _socket.socket, data: bytes, descriptors: tuple[int, ...] = ()) -
 def receive(line: _socket.socket, flags: int = 0) -> tuple[bytes, tuple[int, ...]]:
     """Receive a packet and its descriptors; an empty one at the end of the line."""
     room = _socket.CMSG_SPACE(MOST_DESCRIPTORS * _INT)
-    data, beside, _, _ = line.recvmsg(LARGEST_PACKET, room, _socket.MSG_CMSG_CLOEXEC | flags)
+    flags |= _socket.MSG_CMSG_CLOEXEC
+    try:
+        data, beside, _, _ = line.recvmsg(LARGEST_PACKET, room, flags)
+    except ConnectionResetError:
+        # It died before it had read everything. The system says that first, and then gives what it had written.
+        data, beside, _, _ = line.recvmsg(LARGEST_PACKET, room, flags)
     descriptors: tuple[int, ...] = ()
     for level, kind, packed in beside:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):

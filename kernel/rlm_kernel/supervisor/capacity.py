@@ -11,7 +11,7 @@ from rlm_ipc.errors import MachineFull, machine_full
 from rlm_kernel.supervisor.free_memory import available_memory
 
 SOCKETS_PER_SESSION = 5
-DESCRIPTORS_PER_SESSION = 40
+DESCRIPTORS_PER_SESSION = 60
 """The descriptors that a session needs, with clients that watch it and a few copies."""
 MIB = 1 << 20
 

@@ -201,7 +201,7 @@ class Keeping:
     def _fetch(self) -> None:
         """Take everything over from the supervisor before; waits for it."""
         while True:
-            data, descriptors = self._receive()
+            data, descriptors = keeper.receive(self._line)
             if data == keeper.ALL:
                 return
             if not data:
@@ -210,14 +210,9 @@ class Keeping:
                 name, _, content = data[1:].partition(b"\0")
                 self.entries[name.decode()] = Entry(content, tuple(descriptors))
 
-    def _receive(self, flags: int = 0) -> tuple[bytes, list[int]]:
-        flags |= socket.MSG_CMSG_CLOEXEC
-        data, descriptors, _, _ = socket.recv_fds(self._line, keeper.LARGEST_PACKET, keeper.MOST_DESCRIPTORS, flags)
-        return data, list(descriptors)
-
     def _readable(self) -> None:
         try:
-            data, _ = self._receive(socket.MSG_DONTWAIT)
+            data, _ = keeper.receive(self._line, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:

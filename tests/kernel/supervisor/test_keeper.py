@@ -4,6 +4,7 @@ The kills are SIGKILL, of real processes.
 """
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -275,33 +276,37 @@ def _has_taken_over(standby: psutil.Process, keeping: psutil.Process) -> bool:
     return True
 
 
+_CLIENT = """
+import json, sys
+from jupyter_client.blocking.client import BlockingKernelClient
+client = BlockingKernelClient()
+client.load_connection_info(json.loads(sys.argv[1]))
+client.start_channels()
+client.wait_for_ready(60)
+for code in sys.stdin:
+    shown = []
+    reply = client.execute_interactive(
+        code, timeout=60, output_hook=lambda message: shown.append(message["content"].get("text", ""))
+    )
+    print(json.dumps([reply["content"]["status"], "".join(shown)]), flush=True)
+"""
+
+
 async def test_jupyter_clients_come_back_to_the_same_ports(session: Session) -> None:
     """One client, over several supervisors: each cell runs once and is answered."""
-    from jupyter_client.blocking.client import BlockingKernelClient
-
-    client: BlockingKernelClient = BlockingKernelClient()
-    client.load_connection_info((await session.client.kernel_info("k1")).connection)
-    client.start_channels()
-
-    def run(code: str) -> tuple[str, str]:
-        shown: list[str] = []
-
-        def show(message: dict[str, dict[str, str]]) -> None:
-            shown.append(str(message["content"].get("text", "")))
-
-        reply = client.execute_interactive(code, timeout=SECONDS, output_hook=show)
-        return reply["content"]["status"], "".join(shown)
-
-    try:
-        await asyncio.to_thread(client.wait_for_ready, SECONDS)
-        for number in range(2, 5):
-            running = asyncio.create_task(asyncio.to_thread(run, "import time; x += 1; time.sleep(0.5); print(x)"))
-            while (await session.client.running("k1")).cell is None:
-                await asyncio.sleep(0)
-            session.kill_supervisor()
-            assert await running == ("ok", f"{number}\n")
-    finally:
-        client.stop_channels()
+    connection = json.dumps((await session.client.kernel_info("k1")).connection)
+    pipe = subprocess.PIPE
+    client = await asyncio.create_subprocess_exec(sys.executable, "-c", _CLIENT, connection, stdin=pipe, stdout=pipe)
+    assert client.stdin is not None
+    assert client.stdout is not None
+    for number in range(2, 5):
+        client.stdin.write(b"import time; x += 1; time.sleep(0.5); print(x)\n")
+        await until(lambda: session.client.running("k1"), lambda told: told.cell is not None)
+        session.kill_supervisor()
+        async with asyncio.timeout(SECONDS):
+            assert json.loads(await client.stdout.readline()) == ["ok", f"{number}\n"]
+    client.stdin.close()
+    assert await client.wait() == 0
 
 
 async def test_two_supervisors_never_drive_one_kernel(session: Session) -> None:
