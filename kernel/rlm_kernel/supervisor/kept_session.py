@@ -172,9 +172,10 @@ class KeptSession:
         self._texts, self.counted = texts, counted
 
     def failed(self, request: CellRequest) -> None:
-        """Note the answer to a request whose process has died."""
+        """Note an answer that no process will say again: it tells a loss, and that once."""
         if request.direct is not None and request.direct.done() and not request.direct.cancelled():
             self.file.write(FAILED, {"run": request.run, "result": plain(request.direct.result())})
+            self.file.note_run(str(request.run))
 
     def close(self, kernel_id: str) -> None:
         """Forget the session: it has ended."""

@@ -9,7 +9,8 @@ import asyncio
 
 from rlm_ipc.errors import ProcessError
 from rlm_ipc.kernel_reports import CellResult
-from rlm_kernel.supervisor.session_file import SessionFile
+from rlm_ipc.messages import read
+from rlm_kernel.supervisor.session_file import FAILED, SessionFile
 
 KEPT = 4
 """Cells that have ended, of whose answers another caller may still ask."""
@@ -30,7 +31,11 @@ class NamedRuns:
         known = self._futures.get(name)
         if known is None and self._file.knows_run(name):
             known = asyncio.get_running_loop().create_future()
-            known.set_exception(ProcessError(ANSWER_LOST))
+            failed = self._file.read(FAILED)
+            if failed.get("run") == name:
+                known.set_result(read(CellResult, failed["result"]))
+            else:
+                known.set_exception(ProcessError(ANSWER_LOST))
         return known
 
     def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:

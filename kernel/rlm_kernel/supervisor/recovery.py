@@ -96,10 +96,10 @@ def cause_of_death(link: WorkerLink) -> str:
     """Why a process ended, in words for the user."""
     if link.stopped_for:
         return link.stopped_for
-    if isinstance(link.stream.failure, Overfull):
-        return str(link.stream.failure)
-    if link.stream.failure is not None:
-        return f"the kernel broke its protocol ({link.stream.failure})"
+    if isinstance(link.failure, Overfull):
+        return str(link.failure)
+    if link.failure is not None:
+        return f"the kernel broke its protocol ({link.failure})"
     if link.status == process.EXIT_MEMORY:
         return "the kernel ran out of its memory"
     if link.status == process.EXIT_TAMPERED:

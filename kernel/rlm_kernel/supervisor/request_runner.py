@@ -37,6 +37,9 @@ ANSWERED_WITHOUT_CODE = ("is_complete_request", "history_request", "comm_info_re
 """Requests of Jupyter clients that run no code of the session, which every other may: the cell, but also a completion
 or an inspection without the language wall, and a message to a comm."""
 
+_EVERYTHING = 1 << 62
+"""More messages than any request has."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestRunner:
@@ -72,6 +75,7 @@ class RequestRunner:
         if is_cell and (untold := self.recovery.take_untold()) is not None:
             reason, loss = untold
             self.relay.fail(request, Ended.WORKER_DIED, reason, loss)
+            self.kept.failed(request)
         elif request.withdrawn:
             self.relay.fail(request, Ended.INTERRUPTED, "the cell was interrupted before it began")
         else:
@@ -93,16 +97,13 @@ class RequestRunner:
         The live process says again what it has said since then, as soon as it notices the end of its line. One that was
         ``answered`` already changes nothing: its caller may not have got the answer.
         """
+        completed = self.kept.counted == serial
+        if answered:
+            await self._answer_again(request, serial)
+            return
+        if self.processes.serving.dead and completed and not await self._resumed_with(request):
+            return
         live, file = self.processes.serving, self.kept.file
-        completed = answered or self.kept.counted == serial
-        if live.dead and completed:  # a copy that was taken after it knows what it has said
-            if not (await self.recovery.recover()).nothing:
-                self.relay.fail(
-                    request, Ended.WORKER_DIED, *(self.recovery.take_untold() or ("the kernel died", ALL_LOST))
-                )
-                return
-            live = self.processes.serving
-            live.send(worker_protocol.SAY_AGAIN)
         began, since = file.times
         taken_over = TakenOver(began, time.monotonic() - since, file.published)
         limits = self.relay.begin(request, live, self._is_strict(request), taken_over)
@@ -120,7 +121,43 @@ class RequestRunner:
             return
         if report is not None and report.unsaid and request.output is not None:
             request.output.miss(report.unsaid)
-        await self._follow(live, request, limits, ended, serial, completed=completed, answered=answered)
+        await self._follow(live, request, limits, ended, serial, completed=completed)
+
+    async def _resumed_with(self, request: CellRequest) -> bool:
+        """Go on from a copy that was taken after the request, and knows its answer; False if there is none."""
+        if (await self.recovery.recover()).nothing:
+            self.processes.serving.send(worker_protocol.SAY_AGAIN)
+            return True
+        reason, loss = self.recovery.take_untold() or ("the kernel ended", ALL_LOST)
+        self.relay.fail(request, Ended.WORKER_DIED, reason, loss)
+        self.kept.failed(request)
+        return False
+
+    async def _answer_again(self, request: CellRequest, serial: int) -> None:
+        """Make the answer again that another supervisor has given. A loss since then is the next cell's to tell."""
+        try:
+            if self.processes.serving.dead:
+                if not (await self.recovery.recover()).nothing:
+                    return
+                self.processes.serving.send(worker_protocol.SAY_AGAIN)
+            live = self.processes.serving
+            limits = self.relay.begin(request, live, False, TakenOver(self.kept.file.times[0], 0.0, _EVERYTHING))
+            ended = live.expect(worker_protocol.CellDone.TAG)
+            ended.add_done_callback(retrieved)
+            try:
+                report = heard(worker_protocol.Report, await live.expect(worker_protocol.Report.TAG))
+                if report is not None and report.serial == serial:
+                    done = heard(worker_protocol.CellDone, await ended) or worker_protocol.CellDone()
+                    self.relay.succeed(request, done, limits)
+            finally:
+                ended.cancel()
+                self.wait.end()
+                limits.end()
+                self.relay.end()
+        except PeerDied:
+            await self.recovery.recover()
+        finally:
+            await self._unknown(request)
 
     async def _unknown(self, request: CellRequest) -> None:
         """Say of a request that was answered what is known of its answer."""
@@ -142,7 +179,6 @@ class RequestRunner:
         serial: int,
         *,
         completed: bool = False,
-        answered: bool = False,
     ) -> None:
         runs_code, is_cell = request.kind not in ANSWERED_WITHOUT_CODE, request.kind == EXECUTE
         if preferred := self.checkpoints.covered:  # only this cell is lost then, and its memory is free again
@@ -156,12 +192,11 @@ class RequestRunner:
                 self.refusals.told(done.refused)
             # The cell counts before the copy is taken, so that the copy stands for the session with this cell. A death
             # of the process in between loses the cell and tells so: its reply is still held.
-            if not answered:
-                self._finish(request, done, is_cell, completed)
-                self.kept.counted = serial
+            self._finish(request, done, is_cell, completed)
+            self.kept.counted = serial
             if runs_code and not is_cell:
                 self.checkpoints.changed()
-            if self._is_strict(request) and not answered:
+            if self._is_strict(request):
                 await self.copying.now()
             elif runs_code and self.copying.mode == "lazy":
                 await self.copying.look()
@@ -170,6 +205,9 @@ class RequestRunner:
             self.relay.succeed(request, done, limits)
         except PeerDied:
             limits.end()
+            if is_cell and self.kept.counted == serial and not self.checkpoints.covered:
+                self.checkpoints.cells -= 1  # no copy has this cell: it is undone, and no completed one with it
+                self.kept.counted = 0
             await self._answer_for_dead(live, request, limits)
         finally:
             self.wait.end()

@@ -203,6 +203,7 @@ class SupervisedSession:
         live = self.processes.serving
         await self.requests.ask_for(live, worker_requests.LookAtThreads(), worker_requests.OtherThreads())
         live.report_to(self)
+        self.copying.later()
 
     def note(self) -> None:
         """Note what another supervisor would need."""

@@ -76,6 +76,8 @@ class SessionFile:
         return int(_NUMBER.unpack_from(self._numbers, place)[0])
 
     def _set(self, place: int, value: int) -> None:
+        if self._numbers.closed:  # the session has ended meanwhile
+            return
         _NUMBER.pack_into(self._numbers, place, value)
 
     # -- what its process has completed

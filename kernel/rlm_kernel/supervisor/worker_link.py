@@ -90,7 +90,7 @@ class WorkerLink:
         self.key: str = ""
         """Under which the keeper knows it; empty if it does not."""
         self.is_zygote = False
-        self._parent = None if parent is None or parent.is_zygote else parent.pid
+        self._source = (None, False) if parent is None else (parent.pid, parent.is_zygote)
         self.loop = asyncio.get_running_loop()
         self.pid: int | None = None
         self.status: int | None = None
@@ -134,6 +134,11 @@ class WorkerLink:
         assert self._stream is not None
         return self._stream
 
+    @property
+    def failure(self) -> ProtocolError | None:
+        """What was wrong with what it has sent, if that has ended it."""
+        return None if self._stream is None else self._stream.failure
+
     def _open(self, sock: socket.socket) -> None:
         if self.space is not None and self.pid is None:
             framing.tell_senders(sock, True)
@@ -159,7 +164,7 @@ class WorkerLink:
             self._await_greeting()
 
     def _await_greeting(self) -> None:
-        """Learn from the system who greets on the lifeline: a process that sleeps, and has numbers of its own."""
+        """Learn from the system who greets: a process that sleeps, and has numbers of its own."""
         assert self.lifeline is not None
         framing.tell_senders(self.lifeline, True)
         self.loop.add_reader(self.lifeline.fileno(), self._greeted)
@@ -235,18 +240,17 @@ class WorkerLink:
         return True
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether it is a child of this process, or of the init process of its pid namespace.
+        """Whether it is a child of this process or the keeper, or of the init process of its pid namespace.
 
-        A fork of a session may have another parent: the keeper, or whoever takes in orphans. Then it must be in the
-        Unix session of the process that forked, where nothing else of ours is.
+        Else it must be in the Unix session of the kernel that forked, where nothing else of ours is.
         """
-        parent, us = parent_of(pid), (os.getpid(), os.getppid())
-        if parent in us or (self.space is not None and parent and parent_of(parent) in us):
+        above, us, (source, of_zygote) = parent_of(pid), {os.getpid(), os.getppid()}, self._source
+        known = {*us, parent_of(source)} if source is not None and of_zygote else us
+        if above in known or (self.space is not None and above and parent_of(above) in known):
             return pid not in us
-        try:
-            return self._parent is not None and os.getsid(pid) == os.getsid(self._parent)
-        except OSError:
-            return False
+        with suppress(OSError):
+            return source is not None and os.getsid(pid) == os.getsid(source)
+        return False
 
     def report_to(self, owner: LinkOwner) -> None:
         """Let ``owner`` hear of this process from now on, in place of anybody else."""

@@ -103,7 +103,10 @@ class Forking:
 
         def pause(pid: int) -> None:
             os.close(asleep)
-            os.write(descriptor, head + _PID % pid)
+            try:
+                os.write(descriptor, head + _PID % pid)
+            except OSError:  # who has asked is gone, and the copy ends, as nobody knows its lifeline
+                return
             wait()
 
         return pause
