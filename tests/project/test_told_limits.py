@@ -16,6 +16,7 @@ from rlm_kernel.supervisor import (
     cell_history,
     cell_log,
     fork_broker,
+    kernel_json,
     output_router,
     query_book,
     worker_link,
@@ -63,7 +64,7 @@ SECURITY = [
 LIMITATIONS = [
     f"longer than {Waiting().longest:.0f} seconds is still `running`",
     f"leaves something out of an answer over {load_policy('compat').limits.answer_chars:,} characters",
-    f"takes more than {worker_link.LARGEST_JSON // MIB} MiB, or more than a million values",
+    f"takes more than {kernel_json.LARGEST_JSON // MIB} MiB, or more than a million values",
     f"An answer over {worker_link.MAX_KERNEL_PAYLOAD // MIB} MiB",
     f"up to {displays.MOST_KEPT_CHARS >> 10} KiB of a cell",
     f"{displays.MOST_KEPT_CHARS >> 10} Ki characters, {sanitizer.MOST_TAGS:,} tags, or {sanitizer.MOST_FORMATTED} tags",

@@ -15,8 +15,8 @@ from rlm_ipc.messages import JsonObject, plain, read
 from rlm_ipc.outcomes import Ended, Loss, Uncopied
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RunCell
 from rlm_kernel.supervisor.cell_output import CellOutput
+from rlm_kernel.supervisor.kernel_json import parse
 from rlm_kernel.supervisor.query_book import given_in
-from rlm_kernel.supervisor.worker_link import parse
 
 EXECUTE = "execute_request"
 DISPLAYS = ("execute_result", "display_data")

@@ -17,10 +17,11 @@ from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.cell_log import LONGEST_CODE, CellLog, author_of, shown_content
 from rlm_kernel.supervisor.cell_output import CellOutput
 from rlm_kernel.supervisor.cell_request import DISPLAYS, CellRequest, direct_result
+from rlm_kernel.supervisor.kernel_json import LARGEST_JSON
 from rlm_kernel.supervisor.limits import CellLimits
 from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import SessionLimits
-from rlm_kernel.supervisor.worker_link import LARGEST_JSON, WorkerLink, heard
+from rlm_kernel.supervisor.worker_link import WorkerLink, heard
 
 CHANNELS = {
     worker_protocol.IOPUB: "iopub",

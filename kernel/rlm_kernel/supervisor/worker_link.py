@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -16,9 +15,9 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.framed_stream import Stream, Unfinished
-from rlm_ipc.json_size import has_too_many_values
 from rlm_ipc.outcomes import NoCopy
 from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.kernel_json import parse
 from rlm_kernel.supervisor.pid_namespace import Space
 from rlm_kernel.supervisor.proc_status import ignores_interrupts, parent_of
 
@@ -27,8 +26,6 @@ MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
 """The most bytes of incomplete messages, of all kernel processes together."""
 MAX_WORD = 1 << 20
 """The most bytes of one message from a process that serves no session yet: a zygote, or a copy that sleeps."""
-LARGEST_JSON = 32 << 20
-"""The most bytes of JSON from a kernel. Parsed values take some twenty times the memory of their JSON."""
 
 log = logging.getLogger(__name__)
 
@@ -190,13 +187,13 @@ class WorkerLink:
         if self.keeping is not None:
             self.keep(f"process/{self.pid}-{self.keeping.next_serial()}")
 
-    def keep(self, name: str, content: bytes = b"") -> None:
+    def keep(self, name: str) -> None:
         """Let the keeper hold what a later supervisor needs to find this process, under that name."""
         if self.keeping is None or self.lifeline is None or self._pidfd is None:
             return
         self.key = name
         pin = () if self.space is None else (self.space.pin,)
-        self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pin), content or b"%d" % (self.pid or 0))
+        self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pin), b"%d" % (self.pid or 0))
 
     def expect(self, tag: bytes) -> asyncio.Future[Any]:
         """The next message with ``tag``. Fails with `PeerDied`."""
@@ -386,14 +383,6 @@ class WorkerLink:
         self._waiting.clear()
         if self._owner is not None:
             self._owner.died(self)
-
-
-def parse(data: bytes) -> Any:
-    """Parse JSON from a kernel; raises ValueError and RecursionError, also for more than fits into memory."""
-    # Checked on the bytes: `[[],[],…]` takes twenty times its length as Python objects, before any limit could see it.
-    if len(data) > LARGEST_JSON or has_too_many_values(data):
-        raise ValueError(f"{len(data):,} bytes of JSON are too much")
-    return json.loads(data)
 
 
 def heard(kind: type[M], message: framing.Message) -> M | None:
