@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlm_ipc.framing import json_part
 from rlm_ipc.jupyter_wire import DELIMITER
 from rlm_ipc.kernel_reports import CellError, CellResult
-from rlm_ipc.messages import JsonObject, plain, read
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Ended, Loss, Uncopied
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RunCell
 from rlm_kernel.supervisor.cell_output import CellOutput
@@ -74,17 +73,24 @@ class CellRequest:
 
     def kept(self) -> tuple[bytes, ...]:
         """What a later supervisor needs to answer it; `of_kept` reads it."""
-        run = self.run if isinstance(self.run, str) else ""
-        about = _About(self.tag.decode(), self.attachment, run, self.cell)
-        return json_part(plain(about)), *self.parts
+        if self.cell is None:
+            return self.tag, self.attachment.encode(), *self.parts
+        stored = b"1" if self.cell.store_history else b""
+        return (
+            self.tag,
+            str(self.run).encode("utf-8", "replace"),
+            stored,
+            self.cell.code.encode("utf-8", "surrogatepass"),
+        )
 
     @classmethod
     def of_kept(cls, kept: Sequence[bytes], direct: asyncio.Future[CellResult]) -> CellRequest:
         """The request that `kept` has described. ``direct`` is its future, if it is a cell of a supervisor client."""
-        about, parts = read(_About, json.loads(kept[0])), list(kept[1:])
-        if about.cell is not None:
-            return cls(RunCell.TAG, EXECUTE, cell=about.cell, direct=direct, run=about.run)
-        return cls.of_client(about.tag.encode(), parts, attachment=about.attachment)
+        tag, name, *rest = kept
+        if tag != RunCell.TAG:
+            return cls.of_client(tag, rest, attachment=name.decode())
+        code = rest[1].decode("utf-8", "surrogatepass")
+        return cls.of_caller(code, bool(rest[0]), direct, name.decode())
 
     @property
     def identities(self) -> list[bytes]:
@@ -127,14 +133,6 @@ class CellRequest:
         self.data_bytes += size
         if self.data_bytes <= MAX_DATA_BYTES and isinstance(data, dict):
             self.data.append(data)
-
-
-@dataclass(frozen=True, slots=True)
-class _About:
-    tag: str
-    attachment: str
-    run: str
-    cell: RunCell | None
 
 
 def _kind(header: bytes) -> str:
