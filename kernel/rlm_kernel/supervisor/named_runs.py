@@ -12,15 +12,13 @@ from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.messages import read
 from rlm_kernel.supervisor.session_file import FAILED, SessionFile
 
-KEPT = 4
-"""Cells that have ended, of whose answers another caller may still ask."""
 ANSWER_LOST = (
     "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
 )
 
 
 class NamedRuns:
-    """What became of the latest cells. ``file`` knows the names of some that earlier supervisors have begun."""
+    """The cells whose callers wait for an answer. ``file`` knows the names of the latest that have begun."""
 
     def __init__(self, file: SessionFile) -> None:
         self._file = file
@@ -41,9 +39,7 @@ class NamedRuns:
     def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:
         """A cell of that name is queued, or goes on."""
         self._futures[name] = future
-        future.add_done_callback(lambda _: self._forget_old())
 
-    def _forget_old(self) -> None:
-        ended = [name for name, future in self._futures.items() if future.done()]
-        for name in ended[: max(0, len(ended) - KEPT)]:
-            del self._futures[name]
+    def told(self, name: str) -> None:
+        """Its caller is about to get what came of it; if it is lost on the way, the kernel itself says it again."""
+        self._futures.pop(name, None)

@@ -241,7 +241,10 @@ async def _info(client: Connection, call: protocol.OfKernel, _: Envelope) -> Ans
 async def _execute(client: Connection, call: protocol.Execute, came: Envelope) -> Answered[CellResult]:
     session = client.supervisor.find(call.kernel_id)
     run = call.run or f"{id(client)}-{came.number}"
-    return await session.execute(call.code, run=run, store_history=call.store_history), ()
+    try:
+        return await session.execute(call.code, run=run, store_history=call.store_history), ()
+    finally:
+        session.named_runs.told(run)
 
 
 @_answers(protocol.STOP)
