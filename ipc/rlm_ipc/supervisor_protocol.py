@@ -123,11 +123,7 @@ class PolicyText:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Run a cell after those that wait; the reply comes when it has ended.
-
-    ``run`` is a name that its caller gives it. Asked again by that name, also another supervisor, it does not begin
-    again: what comes of it is the reply.
-    """
+    """Run a cell after those that wait; the reply comes when it has ended. By the name ``run`` it runs once only."""
 
     kernel_id: str
     code: str

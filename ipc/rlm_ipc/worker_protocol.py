@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import BudgetUsed, GivenAnswers, QueryOutcome, WallState
-from rlm_ipc.messages import Json, plain, read
+from rlm_ipc.messages import Json, JsonObject, plain, read
 
 # worker ↔ supervisor: the channels of Jupyter (raw parts), and text that code writes
 SHELL, CONTROL, IOPUB, STDIN = b"s", b"c", b"i", b"n"
@@ -104,7 +104,7 @@ class Handshake:
 class Start:
     """Become a session. ``policy`` is JSON with real paths; nothing may open what is in the folders ``protect``.
 
-    The descriptor beside it is the leash: the system ends the session when nobody holds its other end any more.
+    The descriptor beside it is the tether: the system ends the session when nobody holds its other end any more.
     """
 
     TAG: ClassVar[bytes] = b"B"
@@ -133,7 +133,7 @@ class RunCell:
 class StartFork:
     """Become another session, in a fork of one: under ``policy`` (JSON), inside the ``walls`` that stand.
 
-    The descriptor beside it is a leash of its own.
+    The descriptor beside it is a tether of its own.
     """
 
     TAG: ClassVar[bytes] = b"N"
@@ -179,7 +179,7 @@ class Report:
     TAG: ClassVar[bytes] = b"y"
     serial: int = 0
     unsaid: int = 0
-    kernel_info: dict[str, Json] = field(default_factory=dict)
+    kernel_info: JsonObject = field(default_factory=dict)
 
 
 # -- a cell

@@ -83,7 +83,7 @@ class Model:
         assert live is not None
         code = CELL.format(lines=lines, seconds=self.chance.choice((0, 0, 0.05)))
         cell = self.client.execute(mode, code)
-        await asyncio.sleep(self.chance.uniform(0, 0.06))
+        await asyncio.wait({asyncio.ensure_future(cell.result())}, timeout=self.chance.uniform(0, 0.06))
         for pid in [self.victim(which, live) for which in victims]:
             if pid is not None:
                 with suppress(ProcessLookupError):

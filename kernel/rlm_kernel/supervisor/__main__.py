@@ -91,7 +91,7 @@ def main() -> None:
         while isinstance(standby := stand_by(partial(_let_go, line, claim, given.ready_fd)), tuple):
             (line, generation), claim, given.ready_fd = standby, None, None
         with claim or _next_claim(given.socket, line) as claim:
-            keeping = Keeping(line, generation, _program(given))
+            keeping = Keeping(line, generation, _program(given.socket, given.log, given.idle_seconds))
             keeping.follows(standby)
             asyncio.run(_serve(given.socket, given.log, given.ready_fd, given.idle_seconds, claim, keeping))
 
@@ -113,10 +113,10 @@ def _next_claim(path: str, line: socket.socket) -> discovery.InstanceLock:
         raise
 
 
-def _program(given: argparse.Namespace) -> list[str]:
+def _program(path: str, log: Path, idle_seconds: float) -> list[str]:
     """The command of the next supervisor."""
     argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
-    return [*argv, "--socket", given.socket, "--log", str(given.log), "--idle-seconds", str(given.idle_seconds)]
+    return [*argv, "--socket", path, "--log", str(log), "--idle-seconds", str(idle_seconds)]
 
 
 if __name__ == "__main__":

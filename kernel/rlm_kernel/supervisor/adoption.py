@@ -14,9 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rlm_ipc.framed_stream import Unfinished
-from rlm_ipc.kernel_reports import AskedQuery, QueryOutcome, WallState
-from rlm_ipc.messages import read
-from rlm_ipc.outcomes import Loss
 from rlm_kernel.supervisor.cell_history import UndoneCell
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoints import Checkpoint
@@ -96,11 +93,11 @@ class Adoption:
     def _session(self, name: str, new_session: NewSession) -> LeftSession:
         file_fd, *listeners = self._copies(name)
         file = SessionFile(file_fd)
-        state = read(KeptState, file.read(STATE))
-        session = new_session(read(KeptSpec, file.read(SPEC)), file)
+        state = file.read(STATE, KeptState)
+        session = new_session(file.read(SPEC, KeptSpec), file)
         self._restore_processes(session, state, file)
         self._restore_texts(session, state)
-        self._restore_rest(session, state, read(KeptQueries, file.read(QUERIES) or {}))
+        self._restore_rest(session, state, file.read(QUERIES, KeptQueries))
         cells, only_cells, pristine, counted = file.cells
         checkpoints = session.checkpoints
         checkpoints.cells, checkpoints.only_cells, checkpoints.pristine = cells, only_cells, pristine
@@ -119,7 +116,7 @@ class Adoption:
         live.attached = state.attached.get(state.live, {})
         if state.gate:
             session.processes.use_gate(self._gate(state.gate, session))
-        session.processes.walls.states = {name: read(WallState, wall) for name, wall in state.walls.items()}
+        session.processes.walls.states = dict(state.walls)
         session.watch.base = state.memory_base
 
     def _gate(self, name: str, session: SupervisedSession) -> ForkBroker | None:
@@ -149,12 +146,12 @@ class Adoption:
         session.history.remember(
             UndoneCell(cell.number, cell.code, list(cell.defined), list(cell.queries)) for cell in state.history
         )
-        if state.untold is not None:
-            session.recovery.untold = state.untold[0], read(Loss, state.untold[1])
+        if state.untold_loss is not None:
+            session.recovery.untold = state.untold, state.untold_loss
         session.queries.restore(
             max(queries.next_number, session.queries.next_number),
-            [read(AskedQuery, row) for row in queries.pending],
-            {name: read(QueryOutcome, answer) for name, answer in queries.answers.items()},
+            queries.pending,
+            queries.answers,
         )
         session.processes.number_queries_from(session.queries.next_number)
 

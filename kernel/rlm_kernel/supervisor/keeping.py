@@ -113,7 +113,7 @@ class Keeping:
         else:
             self._introduce()
             reading, writing = os.pipe()
-            self.put("leash", (reading, writing))
+            self.put("tether", (reading, writing))
             os.close(reading)
             os.close(writing)
 
@@ -143,17 +143,17 @@ class Keeping:
         """What is kept under names that begin so."""
         return [name for name in self.entries if name.startswith(prefix)]
 
-    def new_leash(self, group: int) -> int:
+    def new_tether(self, group: int) -> int:
         """A descriptor for a session: while it holds it, the system kills that process group when we are all gone.
 
         We are the supervisors and keepers, who hold the writing end. It is a pipe, because on a socket a member that
         waits for input would keep the signal from all. The description is the session's own: it can free only itself.
         """
-        leash = os.open(f"/proc/self/fd/{self.entries['leash'].descriptors[0]}", os.O_RDONLY | os.O_NONBLOCK)
-        fcntl.fcntl(leash, fcntl.F_SETOWN, -group)
-        fcntl.fcntl(leash, F_SETSIG, _SIGKILL)
-        fcntl.fcntl(leash, fcntl.F_SETFL, os.O_RDONLY | os.O_NONBLOCK | os.O_ASYNC)
-        return leash
+        tether = os.open(f"/proc/self/fd/{self.entries['tether'].descriptors[0]}", os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(tether, fcntl.F_SETOWN, -group)
+        fcntl.fcntl(tether, F_SETSIG, _SIGKILL)
+        fcntl.fcntl(tether, fcntl.F_SETFL, os.O_RDONLY | os.O_NONBLOCK | os.O_ASYNC)
+        return tether
 
     # -- the line
 

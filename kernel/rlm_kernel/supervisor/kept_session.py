@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rlm_ipc.messages import Json, plain
+from rlm_ipc.kernel_reports import AskedQuery, QueryOutcome, WallState
+from rlm_ipc.messages import JsonObject
+from rlm_ipc.outcomes import Loss
 from rlm_ipc.supervisor_protocol import Spawn
 from rlm_kernel.supervisor.cell_history import CellHistory
 from rlm_kernel.supervisor.cell_request import CellRequest
@@ -19,7 +21,7 @@ from rlm_kernel.supervisor.query_book import QueryBook
 from rlm_kernel.supervisor.recovery import Recovery
 from rlm_kernel.supervisor.refusals import Refusals
 from rlm_kernel.supervisor.request_queue import RequestQueue
-from rlm_kernel.supervisor.session_file import FAILED, QUERIES, SPEC, STATE, SessionFile
+from rlm_kernel.supervisor.session_file import FAILED, QUERIES, SPEC, STATE, FailedRun, SessionFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,9 @@ class KeptText:
 
     key: str
     name: str
-    header: dict[str, Json]
+    header: JsonObject
     type: str
-    metadata: dict[str, Json]
+    metadata: JsonObject
     revision: int
     serial: int
 
@@ -59,8 +61,8 @@ class KeptSpec:
     """What never changes."""
 
     spawn: Spawn
-    connection: dict[str, Json]
-    kernel_info: dict[str, Json]
+    connection: JsonObject
+    kernel_info: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class KeptState:
     attached: dict[str, dict[str, int]] = field(default_factory=dict)
     """For each process the serials of the contexts that it has."""
     gate: str = ""
-    walls: dict[str, Json] = field(default_factory=dict)
+    walls: dict[str, WallState] = field(default_factory=dict)
     memory_base: int = 0
     texts: tuple[KeptText, ...] = ()
     text_serial: int = 0
@@ -81,8 +83,9 @@ class KeptState:
     refused: tuple[int, ...] = ()
     refused_call: str = ""
     history: tuple[KeptCell, ...] = ()
-    untold: Json = None
-    """A loss that no cell was told of yet."""
+    untold: str = ""
+    untold_loss: Loss | None = None
+    """A loss that no cell was told of yet, and its reason."""
     last_used: float = 0.0
 
 
@@ -91,8 +94,8 @@ class KeptQueries:
     """The query book of a session."""
 
     next_number: int = 0
-    pending: tuple[Json, ...] = ()
-    answers: dict[str, Json] = field(default_factory=dict)
+    pending: tuple[AskedQuery, ...] = ()
+    answers: dict[str, QueryOutcome] = field(default_factory=dict)
 
 
 class NotedSession(Protocol):
@@ -146,13 +149,12 @@ class KeptSession:
         if known != self._noted:
             self._noted = known
             self._keep_texts(session)
-            self.file.write(STATE, plain(_state_of(session)))
+            self.file.write(STATE, _state_of(session))
         if (changes := session.queries.changes) != self._queries_noted:
             self._queries_noted = changes
             book = session.queries
-            pending = tuple(plain(row) for row in book.pending.values())
-            answers = {name: plain(answer) for name, answer in book.answers.items()}
-            self.file.write(QUERIES, plain(KeptQueries(book.next_number, pending, answers)))
+            kept = KeptQueries(book.next_number, tuple(book.pending.values()), dict(book.answers))
+            self.file.write(QUERIES, kept)
 
     def _keep_texts(self, session: NotedSession) -> None:
         texts = {text_key(session.kernel_id, text.serial): text for text in session.equipment.contexts.values()}
@@ -164,7 +166,7 @@ class KeptSession:
 
     def enter(self, kernel_id: str, spec: KeptSpec, listeners: Sequence[int]) -> None:
         """Let the keeper know the session, with the descriptors of its listening sockets."""
-        self.file.write(SPEC, plain(spec))
+        self.file.write(SPEC, spec)
         self.keeping.put(session_key(kernel_id), (self.file.fd, *listeners))
 
     def adopted(self, texts: set[str], counted: int) -> None:
@@ -174,7 +176,7 @@ class KeptSession:
     def failed(self, request: CellRequest) -> None:
         """Note an answer that no process will say again: it tells a loss, and that once."""
         if request.direct is not None and request.direct.done() and not request.direct.cancelled():
-            self.file.write(FAILED, {"run": request.run, "result": plain(request.direct.result())})
+            self.file.write(FAILED, FailedRun(str(request.run), request.direct.result()))
             self.file.note_run(str(request.run))
 
     def close(self, kernel_id: str) -> None:
@@ -218,7 +220,7 @@ def _state_of(session: NotedSession) -> KeptState:
         copies=tuple(KeptCopy(copy.peer.key, copy.cells, copy.threads) for copy in checkpoints.copies),
         attached={link.key: dict(link.attached) for link in processes.links() if link.attached},
         gate=gate.name if gate is not None else "",
-        walls={name: plain(state) for name, state in processes.walls.states.items()},
+        walls=dict(processes.walls.states),
         memory_base=session.memory_base,
         texts=tuple(
             KeptText(
@@ -240,10 +242,7 @@ def _state_of(session: NotedSession) -> KeptState:
         history=tuple(
             KeptCell(cell.number, cell.code, tuple(cell.defined), tuple(cell.queries)) for cell in session.history.cells
         ),
-        untold=_plain_loss(session.recovery),
+        untold="" if session.recovery.untold is None else session.recovery.untold[0],
+        untold_loss=None if session.recovery.untold is None else session.recovery.untold[1],
         last_used=session.queue.last_used,
     )
-
-
-def _plain_loss(recovery: Recovery) -> Json:
-    return None if recovery.untold is None else [recovery.untold[0], plain(recovery.untold[1])]

@@ -113,7 +113,7 @@ class KernelProcesses:
     async def _begun(self, peer: WorkerLink) -> framing.Message:
         begun = peer.expect(Started.TAG)
         try:
-            peer.say(self.spec, peer.new_leash())
+            peer.say(self.spec, peer.new_tether())
             answer: framing.Message = await answered(begun, START_SECONDS, peer.pid)
         except (PeerDied, TimeoutError) as error:
             raise KernelDied("a kernel could not start: it ended before it was ready") from error

@@ -9,8 +9,7 @@ import asyncio
 
 from rlm_ipc.errors import ProcessError
 from rlm_ipc.kernel_reports import CellResult
-from rlm_ipc.messages import read
-from rlm_kernel.supervisor.session_file import FAILED, SessionFile
+from rlm_kernel.supervisor.session_file import FAILED, FailedRun, SessionFile
 
 ANSWER_LOST = (
     "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
@@ -29,9 +28,9 @@ class NamedRuns:
         known = self._futures.get(name)
         if known is None and self._file.knows_run(name):
             known = asyncio.get_running_loop().create_future()
-            failed = self._file.read(FAILED)
-            if failed.get("run") == name:
-                known.set_result(read(CellResult, failed["result"]))
+            failed = self._file.read(FAILED, FailedRun)
+            if failed.run == name and failed.result is not None:
+                known.set_result(failed.result)
             else:
                 known.set_exception(ProcessError(ANSWER_LOST))
         return known

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc import processes as process
 from rlm_ipc.errors import KernelError, ProcessError
-from rlm_ipc.kernel_reports import CellResult
-from rlm_ipc.messages import read
 from rlm_ipc.outcomes import Ended
 from rlm_ipc.supervisor_protocol import AnswersAssigned, Event
 from rlm_kernel.supervisor import oom_victims
@@ -30,7 +28,7 @@ from rlm_kernel.supervisor.patience import retrieved
 from rlm_kernel.supervisor.query_book import given_in
 from rlm_kernel.supervisor.recovery import ALL_LOST, Recovery
 from rlm_kernel.supervisor.refusals import Refusals
-from rlm_kernel.supervisor.session_file import FAILED
+from rlm_kernel.supervisor.session_file import FAILED, FailedRun
 from rlm_kernel.supervisor.worker_link import PeerDied, WorkerLink, heard
 
 ANSWERED_WITHOUT_CODE = ("is_complete_request", "history_request", "comm_info_request", "kernel_info_request")
@@ -163,9 +161,9 @@ class RequestRunner:
         """Say of a request that was answered what is known of its answer."""
         if request.direct is None or request.direct.done():
             return
-        failed = self.kept.file.read(FAILED)
-        if failed.get("run") == request.run:
-            request.direct.set_result(read(CellResult, failed["result"]))
+        failed = self.kept.file.read(FAILED, FailedRun)
+        if failed.run == request.run and failed.result is not None:
+            request.direct.set_result(failed.result)
         else:
             request.direct.set_exception(ProcessError(ANSWER_LOST))
             retrieved(request.direct)

@@ -14,9 +14,13 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from rlm_ipc import framing
+from rlm_ipc.kernel_reports import CellResult
+from rlm_ipc.messages import plain, read
+
+T = TypeVar("T")
 
 _NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct("<4Q")
 (
@@ -47,6 +51,14 @@ class Part:
 SPEC, STATE, QUERIES, FAILED = (Part(2048 + 64 * n, (1 + 2 * n << 33, 2 + 2 * n << 33)) for n in range(4))
 """What its caller wants; what its processes are; its queries; the latest answer that no process will say again."""
 _RUNS, _RUN_BYTES, _MOST_RUNS = 256, 16, 64
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """The answer of a cell whose process has died."""
+
+    run: str = ""
+    result: CellResult | None = None
 
 
 def _digest(name: str) -> bytes:
@@ -150,17 +162,16 @@ class SessionFile:
 
     # -- everything else
 
-    def write(self, part: Part, content: dict[str, Any]) -> None:
-        """Note it, in place of what was noted before."""
-        data = json.dumps(content, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    def write(self, part: Part, message: object) -> None:
+        """Note a message, in place of what was noted before."""
+        data = json.dumps(plain(message), separators=(",", ":")).encode("utf-8", "surrogatepass")
         place = 1 - self._get(part.numbers)
         os.pwrite(self.fd, data, part.places[place])
         self._set(part.numbers + 8 + 8 * place, len(data))
         self._set(part.numbers, place)
 
-    def read(self, part: Part) -> dict[str, Any]:
-        """What was noted last; empty if nothing was."""
+    def read(self, part: Part, kind: type[T]) -> T:
+        """What was noted last; a message without anything if nothing was."""
         place = self._get(part.numbers)
         length = self._get(part.numbers + 8 + 8 * place)
-        content: dict[str, Any] = json.loads(os.pread(self.fd, length, part.places[place]) or b"{}")
-        return content
+        return read(kind, json.loads(os.pread(self.fd, length, part.places[place]) or b"{}"))

@@ -23,7 +23,7 @@ from rlm_ipc.environment import ZYGOTE, chosen
 from rlm_ipc.errors import CallerError, KernelDied, UnknownKernel
 from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.kernel_reports import ForkOrigin
-from rlm_ipc.messages import Json
+from rlm_ipc.messages import Json, JsonObject
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
 from rlm_ipc.worker_protocol import ForkState, Handshake, Report
 from rlm_kernel.supervisor import oom_victims
@@ -241,8 +241,8 @@ class Supervisor:
         self,
         spec: Spawn,
         policy: SessionPolicy,
-        connection: dict[str, Json],
-        kernel_info: dict[str, Json],
+        connection: JsonObject,
+        kernel_info: JsonObject,
         file: SessionFile | None = None,
     ) -> SupervisedSession:
         usual = policy.language.wall == "restricted" and not policy.network

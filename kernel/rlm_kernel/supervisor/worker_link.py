@@ -178,9 +178,9 @@ class WorkerLink:
             if not future.done():
                 future.set_result(framing.Message(b"", ()))
 
-    def new_leash(self) -> tuple[int, ...]:
+    def new_tether(self) -> tuple[int, ...]:
         """A descriptor by which the system ends its process group when supervisor and keeper are gone."""
-        return () if self.keeping is None or self.pid is None else (self.keeping.new_leash(self.pid),)
+        return () if self.keeping is None or self.pid is None else (self.keeping.new_tether(self.pid),)
 
     def keep_process(self) -> None:
         """`keep` a process of a session."""

@@ -120,7 +120,7 @@ class Worker:
     def _start(self, message: framing.Message) -> None:
         """Become a session: take its policy, raise the walls, and report which of them stand."""
         process, start = self.process, decode(Start, message.parts[0])
-        process.leash = message.descriptors
+        process.tether = message.descriptors
         try:
             state = process.session = process.new_session(start)
             streams, shell = (process.stdout, process.stderr), process.kernel.shell
@@ -136,7 +136,7 @@ class Worker:
         state.close_wall()
 
     def _start_fork(self, message: framing.Message) -> None:
-        self.process.leash += message.descriptors
+        self.process.tether += message.descriptors
         fork_session.begin(self.process, decode(StartFork, message.parts[0]))
 
     def _resume(self, resume: Resume) -> None:

@@ -60,7 +60,7 @@ class WorkerProcess:
     def __init__(self, line: socket.socket, lifeline: socket.socket, generation: int) -> None:
         self.link = framing.SupervisorLink(line, lifeline, generation)
         self.link.report, self.link.passing = self._report, _PASSING
-        self.leash: tuple[int, ...] = ()
+        self.tether: tuple[int, ...] = ()
         """Descriptors that are only held: see `Start`."""
         self.loop = EventLoop()
         self.dormant = False
@@ -142,9 +142,9 @@ class WorkerProcess:
 
     @property
     def descriptors(self) -> list[int]:
-        """The descriptors that this process goes on using: its line, its lifeline, its leash and its event loop."""
+        """The descriptors that this process goes on using: its line, its lifeline, its tether and its event loop."""
         link = self.link
-        held = () if link.lifeline is None else (link.lifeline.fileno(), *self.leash)
+        held = () if link.lifeline is None else (link.lifeline.fileno(), *self.tether)
         return [0, 1, 2, link.socket.fileno(), *held, *self.loop.descriptors()]
 
     def send(self, message: worker_protocol.Tagged, descriptors: Sequence[int] = ()) -> None:

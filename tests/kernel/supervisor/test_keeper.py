@@ -97,8 +97,7 @@ async def test_a_cell_goes_on_and_its_output_is_whole(session: Session, told) ->
     """Every line reaches the caller once, those from before the kill and those from after it."""
     code = "for i in range(200): print(i)\n" + told.wait + "for i in range(200, 400): print(i)\nx += 1\nx"
     cell = session.client.execute("k1", code)
-    while "199" not in (await cell.output_so_far())[0]:
-        await asyncio.sleep(0)
+    await until(cell.output_so_far, lambda told: "199" in told[0])
     session.kill_supervisor()
     await session.pid()
     told.give()
@@ -175,7 +174,7 @@ async def test_contexts_limits_and_undoing_outlive_a_supervisor(
     assert (await own_supervisor.rollback("k1", 1)).possible is not None
     assert await session.value("x, log['content']") == "(1, 'alpha\\n')"
     stopped = own_supervisor.execute("k1", "while True: pass")
-    await asyncio.sleep(0)
+    await until(lambda: own_supervisor.running("k1"), lambda told: told.cell is not None)
     session.kill_supervisor()
     async with asyncio.timeout(SECONDS):
         assert (await stopped.result()).ended is Ended.TIME_LIMIT
