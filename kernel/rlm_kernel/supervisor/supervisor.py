@@ -23,7 +23,7 @@ from rlm_ipc.environment import ZYGOTE, chosen
 from rlm_ipc.errors import CallerError, KernelDied, UnknownKernel
 from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.kernel_reports import ForkOrigin
-from rlm_ipc.messages import Json, JsonObject
+from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
 from rlm_ipc.worker_protocol import ForkState, Handshake, Report
 from rlm_kernel.supervisor import oom_victims
@@ -120,7 +120,7 @@ class Supervisor:
 
     def _left_session(self, spec: KeptSpec, file: SessionFile) -> SupervisedSession:
         policy = read_policy(spec.spawn.policy)
-        session = self._session_of(spec.spawn, policy, spec.connection, spec.kernel_info, file)
+        session = self._session_of(spec, policy, file)
         self.sessions[session.kernel_id] = session
         return session
 
@@ -234,21 +234,15 @@ class Supervisor:
         spec = replace(call, protect=(str(self.runtime), str(self.log.parent), *call.protect))
         connection = request.connection or self._new_connection(kernel_id)
         Path(call.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)
-        session = self.sessions[kernel_id] = self._session_of(spec, policy, connection, self._kernel_info)
+        kept = KeptSpec(spec, connection, self._kernel_info)
+        session = self.sessions[kernel_id] = self._session_of(kept, policy)
         return session
 
-    def _session_of(
-        self,
-        spec: Spawn,
-        policy: SessionPolicy,
-        connection: JsonObject,
-        kernel_info: JsonObject,
-        file: SessionFile | None = None,
-    ) -> SupervisedSession:
+    def _session_of(self, spec: KeptSpec, policy: SessionPolicy, file: SessionFile | None = None) -> SupervisedSession:
         usual = policy.language.wall == "restricted" and not policy.network
         fresh_worker = partial(self.fresh_worker, importable(policy), usual=usual, private=policy.walls.private)
         parts = self.context, fresh_worker, self.runtime / "spool", self._emitted, self.keeping
-        return SupervisedSession(spec, connection, kernel_info, *parts, file)
+        return SupervisedSession(spec.spawn, spec.connection, spec.kernel_info, *parts, file)
 
     def _new_connection(self, kernel_id: str) -> dict[str, Json]:
         folder = self.runtime / "k"
