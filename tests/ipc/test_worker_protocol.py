@@ -24,6 +24,7 @@ MESSAGES: list[Any] = [
     protocol.Started(error="no"),
     protocol.Resume(4),
     protocol.Resumed(),
+    protocol.Report(7, 100, {"protocol_version": "5.3"}),
     CELL,
     protocol.Shown("stream", {"text": "x"}, {"a": [1, None]}),
     protocol.Asked(({"number": 1},)),
@@ -74,11 +75,14 @@ def test_a_request_is_read_as_it_was_written(request_made: Any) -> None:
 
 def test_every_message_has_a_tag_of_its_own_and_every_request_is_tried() -> None:
     """One that came later and took the tag of another would be read as that one."""
-    raw = (getattr(protocol, name) for name in "SHELL CONTROL IOPUB STDIN STDOUT STDERR INTERRUPT ABORT FATAL".split())
+    raw = (
+        getattr(protocol, name)
+        for name in "SHELL CONTROL IOPUB STDIN STDOUT STDERR INTERRUPT ABORT FATAL SAY_AGAIN".split()
+    )
     tags = [*{type(message).TAG: None for message in MESSAGES}, *raw, requests.REQUEST]
     known = [*vars(protocol).values(), *vars(requests).values()]
     kinds = {kind for kind in known if isinstance(kind, type) and isinstance(vars(kind).get("TAG"), bytes)}
-    assert len(tags) == len(set(tags)) == len(kinds) + 10
+    assert len(tags) == len(set(tags)) == len(kinds) + 11
     assert {type(request) for request in ASKED} == set(requests.REPLIES)
 
 
