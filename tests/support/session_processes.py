@@ -17,8 +17,10 @@ _HELPERS = (
     "multiprocessing.forkserver",
     "support/command_line.py",
     "support/preloaded.py",
+    " --type=",
 )
-"""Processes that the standard library, `command_line` or `preloaded` keeps for the life of the interpreter."""
+"""Processes that the standard library, `command_line` or `preloaded` keeps for the life of the interpreter, and those
+that a browser starts when it needs them: it lives for all tests, and ends when the end of a module takes them away."""
 
 _RUNTIME = "RLM_KERNEL_RUNTIME_DIR"
 
