@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import select
 import socket
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from rlm_kernel.supervisor.pid_namespace import Space
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.session_file import QUERIES, SPEC, STATE, SessionFile
 from rlm_kernel.supervisor.worker_link import WorkerLink
+
+log = logging.getLogger(__name__)
 
 NewSession = Callable[[KeptSpec, SessionFile], SupervisedSession]
 
@@ -60,7 +63,13 @@ class Adoption:
 
     def sessions(self, new_session: NewSession) -> list[LeftSession]:
         """The sessions, which do not work yet; what belongs to none is given up."""
-        found = [self._session(name, new_session) for name in self._keeping.names("session/")]
+        found = []
+        for name in self._keeping.names("session/"):
+            try:
+                found.append(self._session(name, new_session))
+            except Exception:  # one session that cannot be read must not end the others again and again
+                log.exception("what an earlier supervisor has left of %s cannot be used; it is given up", name)
+                self._keeping.drop(name)
         for link in self._links.values():
             if not link.dead:
                 link.drop()

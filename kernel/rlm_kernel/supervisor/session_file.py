@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import mmap
 import os
 import struct
@@ -21,6 +22,8 @@ from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.messages import plain, read
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct("<4Q")
 (
@@ -109,7 +112,8 @@ class SessionFile:
     def begin(self, serial: int, parts: Sequence[bytes], started: float, since: float) -> None:
         """A request is about to go out; ``started`` by the clock of the system, ``since`` by the monotonic one."""
         data = framing.pack(b"r", parts)
-        os.pwrite(self.fd, data, _REQUEST)
+        if not self._put(data, _REQUEST):
+            return
         self._set(_REQUEST_BYTES, len(data))
         self._set(_PUBLISHED, 0)
         _TIME.pack_into(self._numbers, _STARTED, started)
@@ -166,9 +170,18 @@ class SessionFile:
         """Note a message, in place of what was noted before."""
         data = json.dumps(plain(message), separators=(",", ":")).encode("utf-8", "surrogatepass")
         place = 1 - self._get(part.numbers)
-        os.pwrite(self.fd, data, part.places[place])
+        if not self._put(data, part.places[place]):
+            return
         self._set(part.numbers + 8 + 8 * place, len(data))
         self._set(part.numbers, place)
+
+    def _put(self, data: bytes, place: int) -> bool:
+        """Without memory for what is to be noted a session goes on; a later supervisor knows less of it."""
+        try:
+            return os.pwrite(self.fd, data, place) == len(data)
+        except OSError as error:
+            log.warning("a session cannot be noted for a later supervisor: %s", error)
+            return False
 
     def read(self, part: Part, kind: type[T]) -> T:
         """What was noted last; a message without anything if nothing was."""

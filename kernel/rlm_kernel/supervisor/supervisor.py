@@ -106,7 +106,7 @@ class Supervisor:
         for preload, zygote in adoption.zygotes().items():
             self._zygotes[preload] = asyncio.create_task(self._greet(zygote))
         for left in adoption.sessions(self._left_session):
-            session = left.session
+            session = self.sessions[left.session.kernel_id] = left.session
             session.take_over(left.listeners, left.given_out)
             if session.request.owned or session.request.trusted:  # they end with a connection, which has ended
                 session.close()
@@ -120,9 +120,7 @@ class Supervisor:
 
     def _left_session(self, spec: KeptSpec, file: SessionFile) -> SupervisedSession:
         policy = read_policy(spec.spawn.policy)
-        session = self._session_of(spec, policy, file)
-        self.sessions[session.kernel_id] = session
-        return session
+        return self._session_of(spec, policy, file)
 
     # -- zygotes
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from session_processes import is_helper
+from session_processes import is_helper, keeper_of, standby_of
 from waiting import until
 
 from rlm_contexts.store.store import ContextStore
@@ -112,9 +112,11 @@ def inner_number(pid: int) -> int:
 
 
 def offspring(supervisor) -> set[int]:
-    """The processes that the supervisor has."""
-    children = psutil.Process(supervisor.pid).children(recursive=True)
-    return {child.pid for child in children if not is_helper(child)}
+    """The processes that the supervisor has, with those that are its keeper's children."""
+    standby = standby_of(supervisor.pid)
+    ours = {supervisor.pid, standby.pid if standby is not None else 0}
+    children = keeper_of(supervisor.pid).children(recursive=True)
+    return {child.pid for child in children if not is_helper(child)} - ours
 
 
 @pytest.mark.parametrize("name", ["strict", "untrusted"])
