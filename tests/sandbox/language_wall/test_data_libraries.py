@@ -183,3 +183,20 @@ def test_figures_are_drawn_though_functions_of_libraries_take_no_stores(session,
         axes.plot([1, 2])
         plt.close(figure)
     """)
+
+
+def test_selectors_of_soups_work_without_their_module(make_session) -> None:
+    """Each way to select; what does it is no module, and cannot be changed."""
+    pytest.importorskip("bs4")
+    session = make_session(("bs4",))
+    session.run("""
+        from bs4 import BeautifulSoup
+        soup = BeautifulSoup('<p class="x">one</p><p>two</p>', 'html.parser')
+        css = soup.css
+        result = ([tag.text for tag in soup.select('p.x')], soup.select_one('p').text, len(list(css.iselect('p'))),
+                  css.escape('a.b'), len(css.filter('p')), css.select(css.compile('p.x'))[0].text, css.match('p'),
+                  soup.p.css.closest('p').text, hasattr(css.api, 'css_parser'))
+        try: css.api.select = print
+        except AttributeError: result += ('kept',)
+    """)
+    assert session.namespace["result"] == (["one"], "one", 2, "a\\.b", 2, "one", False, "one", False, "kept")

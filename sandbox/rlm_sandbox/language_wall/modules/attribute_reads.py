@@ -8,6 +8,7 @@ their classes can be found among the bases of others.
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import types
@@ -24,6 +25,12 @@ _MODULES: Final = ("argparse", "ast", "configparser", "tarfile", "tempfile")
 _WRAPPERS: Final = ("StreamWriter", "StreamReader", "StreamReaderWriter", "StreamRecoder")
 _THEIR_OWN: Final = ("_handle_conflict_", "_unrecognized_args", "_wrapped")
 """Private names that argparse and tqdm read on objects of their own."""
+_Css = collections.namedtuple(  # noqa: PYI024 - a session gets it, so it is no class of ours
+    "_Css",
+    ["SoupSieve", "closest", "compile", "escape", "filter", "iselect", "match", "select", "select_one"],
+    module="soupsieve",
+)
+"""What bs4 takes from soupsieve."""
 _hardened: Final[set[type]] = set()
 _STREAMS: Final = frozenset({"stdin", "stdout", "stderr"})
 
@@ -65,17 +72,23 @@ def harden_reads() -> None:
     _give("contextlib", getattr=_stream_of, setattr=_set_stream)
     _give("email._policybase", hasattr=_has_setting)
     _give("sklearn.feature_selection._base", attrgetter=_getter)
-    _give("tqdm.utils", getattr=read_by_name, setattr=_store_by_name)
+    _give("tqdm.utils", getattr=read_by_name, setattr=_store_by_name, object=_Storing)
     _harden_enum_property()
     _harden_zip_path()
-    if "tqdm.utils" in sys.modules:
-        vars(sys.modules["tqdm.utils"])["ObjectWrapper"].wrapper_setattr = _set_ordinary
+    _harden_css()
 
 
-def _set_ordinary(self: Any, name: Any, value: Any) -> None:
-    if type(name) is not str or not may_store(name):
-        refuse(str(name), "may not be assigned in this session")
-    object.__setattr__(self, name, value)
+class _Storing:
+    """Stands for ``object`` in a module that stores by ``object.__setattr__`` what it is given a name for.
+
+    Not put in the place of its function, which a session would get as an attribute of the class.
+    """
+
+    @staticmethod
+    def __setattr__(obj: Any, name: Any, value: Any) -> None:  # type: ignore[override]  # noqa: PLE0302
+        if type(name) is not str or not may_store(name):
+            refuse(str(name), "may not be assigned in this session")
+        object.__setattr__(obj, name, value)
 
 
 def _give(module: str, **functions: Any) -> None:
@@ -123,3 +136,10 @@ def _harden_zip_path() -> None:
             _hardened.add(cls)
             template: str = dict_of(cls)["_Path__repr"]
             cls.__repr__ = lambda self: template.format(self=self)
+
+
+def _harden_css() -> None:
+    """``soup.css.api`` is the module soupsieve itself: give it the functions of that module only."""
+    namespace: Any = vars(sys.modules["bs4.css"]) if "bs4.css" in sys.modules else {}
+    if isinstance(module := namespace.get("soupsieve"), types.ModuleType):
+        namespace["soupsieve"] = _Css(*(vars(module)[name] for name in _Css._fields))
