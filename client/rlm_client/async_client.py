@@ -20,7 +20,7 @@ import os
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from rlm_client import calls
+from rlm_client import calls, representations
 from rlm_client.results import Popped, Pushed, Query
 from rlm_ipc.daemon_connection_async import AsyncDaemonConnection
 from rlm_ipc.daemon_dialogue import OnProgress
@@ -63,10 +63,10 @@ class AsyncClient:
         self._idle: list[AsyncDaemonConnection[McpServed]] = []
 
     def __repr__(self) -> str:
-        return calls.shown(type(self).__name__, self.session, self.policy)
+        return representations.shown(type(self).__name__, self.session, self.policy)
 
     def _repr_html_(self) -> str:
-        return calls.shown_html(self.session, self.policy)
+        return representations.shown_html(self.session, self.policy)
 
     async def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """Call a tool by name and return its whole answer; arguments that are None are left out.

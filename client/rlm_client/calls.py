@@ -6,7 +6,6 @@ Nothing here does any I/O.
 from __future__ import annotations
 
 import base64
-import html
 import inspect
 import json
 import os
@@ -91,19 +90,6 @@ class ToolCall:
         self._kept = {name: answer[name] for name in _OF_ANSWERS if name in answer}
         self.params = {"name": "wait", "arguments": {"run": answer["run"]}}
         return None
-
-
-def shown(kind: str, session: str | None, policy: str | None) -> str:
-    """Return the repr of a client."""
-    named = [] if session is None else [repr(session)]
-    return f"{kind}({', '.join(named + ([] if policy is None else [f'policy={policy!r}']))})"
-
-
-def shown_html(session: str | None, policy: str | None) -> str:
-    """Return a client as a notebook shows it."""
-    name = f"session <code>{html.escape(session)}</code>" if session else "the session of this folder"
-    under = f", policy <code>{html.escape(policy)}</code>" if policy else ""
-    return f"<p>A client of {name}{under}</p>"
 
 
 def environment(session: str | None, policy: str | None) -> dict[str, str]:
@@ -228,10 +214,7 @@ def resolve_handle(handle: str) -> Call[Handle]:
 
 
 def eval_code(code: str) -> Call[Cell]:
-    """Run a cell. One that waits for answers comes back at once, with ``status`` ``waiting`` and its queries.
-
-    One behind such a cell comes back at once, too, with ``status`` ``queued``.
-    """
+    """Run a cell. One that waits for answers (``waiting``), or one behind it (``queued``), comes back at once."""
     return Call.of(Cell.read, "eval_code", code=code)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from rlm_client import calls
+from rlm_client import calls, representations
 from rlm_client.results import Popped, Pushed, Query
 from rlm_ipc.daemon_connection import DaemonConnection, OnProgress, ask
 from rlm_ipc.daemon_requests import McpServed, ServeMcp
@@ -68,10 +68,10 @@ class Client:
         self._connection: DaemonConnection[McpServed] | None = None
 
     def __repr__(self) -> str:
-        return calls.shown(type(self).__name__, self.session, self.policy)
+        return representations.shown(type(self).__name__, self.session, self.policy)
 
     def _repr_html_(self) -> str:
-        return calls.shown_html(self.session, self.policy)
+        return representations.shown_html(self.session, self.policy)
 
     def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """Call a tool by name and return its whole answer; arguments that are None are left out.

@@ -141,6 +141,6 @@ async def _answer_of_others(caller: Caller, service: Service, request: Request[A
         case RevokeAttachment():
             caller.accept(request, await service.attachments.revoke(request.attachment))
         case EnterAttachment():
-            caller.accept(request, await service.enter_attachment(request.attachment, request.key))
+            caller.accept(request, await service.attachments.enter(request.attachment, request.key))
         case _:
             raise NotImplementedError(role_of(request))

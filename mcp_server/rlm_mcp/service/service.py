@@ -18,7 +18,6 @@ from rlm_contexts.errors import ContextError
 from rlm_contexts.search.pool import ScanWorkers
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc import discovery
-from rlm_ipc.attachment_requests import AttachmentOpened
 from rlm_ipc.daemon_requests import Tidied
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.errors import KernelError
@@ -104,7 +103,7 @@ class Service:
         self._events = Events(self, store, self._texts)
         self.sessions = Sessions(store, self.gateway, self.policies, self._events, clock)
         variables = KernelVariables(store)
-        self.contexts = Contexts(store, self._texts, variables, clock)
+        self.contexts = Contexts(store, self._texts, variables, self.sessions, clock)
         self.reading = Reading(store, self._texts, self.contexts, variables, self._scanner)
         self.citing = Citing(self._texts, self.contexts)
         self.tables = Tables(self._texts, self.contexts)
@@ -222,18 +221,6 @@ class Service:
         self.attachments.publish(child)
         return answer
 
-    async def mend(self, session: Session, digest: str, caller: Caller) -> bool:
-        """Store a damaged text again from where it came from, and give it to every kernel that has it.
-
-        Returns whether the text is there now.
-        """
-        if not await self.contexts.mend(session, digest, caller.handshake, caller.progress):
-            return False
-        for live in self.sessions:
-            if live.kernel.bound.renew(digest):
-                live.kernel.changed()
-        return True
-
     def list_sessions(self) -> tuple[OpenSession, ...]:
         """One row for each open session, for the person whose sessions they are; no tool gives it to agents."""
         return tuple(self.control.row(session) for session in self.sessions)
@@ -268,11 +255,7 @@ class Service:
         return record_of(self._store, self.journal, row, last, *kept)
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> SessionSaved:
-        """Write a session to a file; one that rests is opened first.
-
-        Raises:
-            ToolFault: There is no such session, or it cannot be saved; it says what to do.
-        """
+        """Write a session to a file, and open it if it rests; raises ToolFault with what to do."""
         row = sessions.find(self._store, session)
         found = (await self.sessions.woken(row.key) if row else None) or self.sessions.named(session)
         try:
@@ -313,13 +296,6 @@ class Service:
             self.attachments.publish(found)
             found.kernel.notice = f"its user gave the session another policy, {new.origin!r}: variables are lost"
         return PolicyApplied(session, new.origin, new.digest, tuple(more))
-
-    async def enter_attachment(self, attachment: str, key: str) -> AttachmentOpened:
-        """Let a front end into the session of an attachment; raises ToolFault with what to do."""
-        try:
-            return await self.attachments.enter(attachment, key)
-        except (KernelError, StoreFault) as error:
-            raise fault_from(error) from error
 
     async def sweep(self) -> list[str]:
         """End or set aside the sessions that have idled for longer than their policy allows; return their ids."""

@@ -166,7 +166,7 @@ async def _answer(tool: Tool, service: Service, session: Session, arguments: Arg
     try:
         return await tool.function(service, session, arguments, caller)
     except ContentDamaged as damaged:
-        if not await service.mend(session, damaged.digest, caller):
+        if not await service.contexts.mend(session, damaged.digest, caller.handshake, caller.progress):
             raise
         return await tool.function(service, session, arguments, caller)
 

@@ -144,7 +144,7 @@ async def test_a_call_that_waits_for_a_cell_is_refused_when_the_cell_begins_to_w
     going = await agent("eval_code", code=f"{agent.HELD}llm_query('p')")
     call = asyncio.create_task(agent("unload", name="kept"))
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
-    await until(lambda: session.kernel._cells == 2)
+    await until(lambda: session.kernel.turn.cells == 2)
     await agent.let_go()
     assert (await call)["error"] == "busy"
     assert (await agent("wait", run=going["run"]))["status"] == "waiting"

@@ -278,7 +278,7 @@ class Runs:
     async def _work(self, run: Run) -> ToolAnswer:
         kernel, began, queued = run.session.kernel, self._journal.now(), asyncio.get_running_loop().time()
         try:
-            async with kernel.exclusive():
+            async with kernel.turn.exclusive():
                 seconds = asyncio.get_running_loop().time() - queued
                 waited, run.ahead = told_of_waiting(run.ahead, seconds), ()
                 run.first_query = queries.next_in_code(self._store, run.session.row.id)

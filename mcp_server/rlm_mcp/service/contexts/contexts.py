@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,10 @@ __all__ = ["Contexts"]
 class Contexts:
     """The contexts of every session."""
 
-    def __init__(self, store: Store, texts: Texts, variables: KernelVariables, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, texts: Texts, variables: KernelVariables, live: Iterable[Session], clock: Clock
+    ) -> None:
+        self._live = live
         self._store = store
         self._texts = texts
         self._variables = variables
@@ -67,7 +71,18 @@ class Contexts:
         return ToolAnswer({**fields, "appended": found.appended, "diff": "\n".join(found.diff)}, ("diff",))
 
     async def mend(self, session: Session, digest: str, client: ClientInfo, progress: Progress) -> bool:
-        """Store a damaged text of the session again from where it came from; returns whether it is there now."""
+        """Store a damaged text of the session again from where it came from, and give it to every kernel that has it.
+
+        Returns whether the text is there now.
+        """
+        if not await self._stored_again(session, digest, client, progress):
+            return False
+        for live in self._live:
+            if live.kernel.bound.renew(digest):
+                live.kernel.changed()
+        return True
+
+    async def _stored_again(self, session: Session, digest: str, client: ClientInfo, progress: Progress) -> bool:
         loader = self._loader(session, client, progress)
         for row in contexts.of_session(self._store, session.key):
             if row.digest == digest:

@@ -90,7 +90,7 @@ class KernelVariables:
 
     async def delete(self, session: Session, name: str) -> None:
         """Delete a variable, as ``del`` does, when the cells that run or are queued have ended."""
-        async with session.kernel.between_cells():
+        async with session.kernel.turn.between_cells():
             known = [row.name for row in await self._rows(session)]
             if name not in known or not name.isidentifier() or keyword.iskeyword(name):
                 raise self.missing(session, name, known)
@@ -108,7 +108,7 @@ class KernelVariables:
     async def _ask(self, session: Session, name: str, question: Callable[[SupervisorClient, str], Awaitable[T]]) -> T:
         if not session.kernel.alive:
             raise self.missing(session, name, [])
-        session.kernel.refuse_if_waiting()
+        session.kernel.turn.refuse_if_waiting()
         try:
             return await session.kernel.ask(question)
         except UnknownVariable as error:

@@ -61,7 +61,7 @@ class FrameValues:
             return found
         if not session.kernel.alive:
             raise _not_stored(values[0], "the frame's session has no kernel now", [])
-        async with session.kernel.between_cells():
+        async with session.kernel.turn.between_cells():
             blobs = await self._serialised(session, values)
         for name, blob in blobs.items():
             kept = await asyncio.to_thread(self._files.put_text, base64.b64encode(blob).decode("ascii"))

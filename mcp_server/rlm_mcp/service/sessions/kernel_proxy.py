@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from rlm_ipc import errors
@@ -26,6 +25,7 @@ from rlm_mcp.service.sessions.kernel_deliveries import KernelDeliveries
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
 from rlm_mcp.service.sessions.kernel_start import KernelStart
+from rlm_mcp.service.sessions.kernel_turn import KernelTurn
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory.errors import SessionEnded
 from rlm_memory.sessions import SessionRow
@@ -66,8 +66,7 @@ class KernelProxy:
         self.bound = BoundContexts(store, row.key, gateway.texts)
         self._gateway = gateway
         self.begin = KernelStart(store, gateway)
-        self._turn = asyncio.Lock()
-        self._cells = 0
+        self.turn = KernelTurn(self.queries, self._turn_over)
         self._starting = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -85,45 +84,11 @@ class KernelProxy:
     @property
     def busy(self) -> bool:
         """Whether a cell runs or is about to."""
-        return self._cells > 0
+        return self.turn.cells > 0
 
-    @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[None]:
-        """Wait until no other cell of the session runs, and keep the others out."""
-        self._cells += 1
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._cells -= 1
+    def _turn_over(self) -> None:
         if self._behind and self.alive and not self.busy:
             self._later(self._catch_up_alone())
-
-    def refuse_if_waiting(self) -> None:
-        """Raise `KernelBusy` if a cell waits for an agent: whoever would wait for the cell may be that agent."""
-        if asked := self.queries.of_agent:
-            waits = f"the session's code waits for answers to {', '.join(sorted(asked))}"
-            raise KernelBusy(f"{waits}; call answer_queries, then call again")
-
-    @asynccontextmanager
-    async def between_cells(self) -> AsyncIterator[None]:
-        """Wait like `exclusive`, but not for a cell that waits for an agent.
-
-        Raises:
-            KernelBusy: A cell waits for answers, or begins to while the caller waits for it.
-        """
-        async with AsyncExitStack() as held:
-            entering = asyncio.ensure_future(held.enter_async_context(self.exclusive()))
-            try:
-                while not entering.done():
-                    self.refuse_if_waiting()
-                    await asyncio.wait({entering, self.queries.next_suspension()}, return_when=FIRST_COMPLETED)
-            except BaseException:
-                entering.cancel()
-                await asyncio.wait({entering})
-                raise
-            await entering
-            yield
 
     async def start(self) -> str:
         """Return the id of the live kernel, starting one if there is none.
@@ -186,7 +151,7 @@ class KernelProxy:
         async with self.watched():
             if self.busy:  # the kernel cannot be brought up to date before its cell ends
                 return await self.begin.fork(await self.start(), self.session, session, key, policy)
-            async with self.exclusive():
+            async with self.turn.exclusive():
                 return await self.begin.fork(await self._ready(), self.session, session, key, policy)
 
     async def copy_for(self, attachment: str) -> str:
@@ -198,7 +163,7 @@ class KernelProxy:
             return await self.begin.copy(await self.open(), self.session, self.policy, attachment)
 
     async def execute(self, code: str) -> Execution:
-        """Start a cell in an up-to-date kernel; the caller holds it (`exclusive`).
+        """Start a cell in an up-to-date kernel; the caller holds it (`KernelTurn.exclusive`).
 
         Raises:
             KernelDied, SupervisorGone: the kernel could not be started or ended at once.
@@ -299,7 +264,7 @@ class KernelProxy:
         """
         if self.busy:
             raise KernelBusy("the session runs a cell; wait for it or interrupt it, then roll back")
-        async with self.exclusive(), self.watched():
+        async with self.turn.exclusive(), self.watched():
             kernel_id = await self.start()
             done = await (await self._gateway.client()).rollback(kernel_id, cells)
         self.names.difference_update(done.gone)
@@ -347,7 +312,7 @@ class KernelProxy:
             self.deliveries.fill = self._events.fill  # not what it was before: that may be what another caller has set
 
     async def _ready_alone(self) -> str:
-        async with self._turn, self.watched():
+        async with self.turn.lock, self.watched():
             return await self._ready()
 
     async def _ready(self) -> str:
@@ -372,7 +337,7 @@ class KernelProxy:
 
     async def _catch_up_alone(self) -> None:
         try:
-            async with self._turn, self.watched():
+            async with self.turn.lock, self.watched():
                 if self.kernel_id is not None and self._behind:
                     await self._catch_up(self.kernel_id)
         except (KernelError, OSError) as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,13 +25,14 @@ from rlm_ipc.worker_requests import PutBack
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
-from rlm_mcp.formats.snapshot import TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer, pieces_of
+from rlm_mcp.formats.snapshot import TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.expiry import as_saved
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.names import check_context_name, check_session_id, workspace_for
 from rlm_mcp.service.sessions.policies import Policies
+from rlm_mcp.service.sessions.saved_contexts import save_contexts
 from rlm_mcp.service.sessions.saved_rows import (
     entry_of,
     query_row_of,
@@ -46,7 +47,7 @@ from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, journal, queries, sessions
 from rlm_memory import model_turns as turns
-from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
+from rlm_memory.contexts import ContextOrigin, StoredContent
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.locks import is_section
 from rlm_memory.queries import QueryRow, QueryState
@@ -128,12 +129,12 @@ class Snapshots:
         except OSError as error:
             raise _unwritable(target, error) from error
         try:
-            async with session.kernel.between_cells():
+            async with session.kernel.turn.between_cells():
                 saved = await save_variables(session, writer, trial=trial)
                 rows = [row for row in contexts.of_session(self._store, session.key) if not is_section(row)]
                 # In the turn: a text that came since has the name to itself.
                 hidden = session.kernel.bound.current(saved.shadowed)
-            texts, lost = await asyncio.to_thread(self._contexts, rows, writer, embed)
+            texts, lost = await asyncio.to_thread(save_contexts, self._files, rows, writer, embed=embed)
             manifest = self._manifest(session, saved, texts, lost, writer)
             manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
             size = await asyncio.to_thread(writer.finish, manifest.sealed(key_in(self._folder)), target)
@@ -198,25 +199,6 @@ class Snapshots:
         lasting.parent.mkdir(mode=0o700, exist_ok=True)
         lasting.unlink(missing_ok=True)
         lasting.hardlink_to(saved)
-
-    def _contexts(
-        self, rows: Sequence[ContextRow], writer: Writer, embed: bool
-    ) -> tuple[list[SavedContext], list[Missing]]:
-        kept, lost = [], []
-        for number, row in enumerate(rows):
-            try:
-                whole = embed and not self._files.get(row.digest).data  # a binary file has to be there still
-                file = writer.add(f"contexts/{number}.txt", self._text(row.digest)) if whole else None
-            except ContextError as error:
-                lost.append(missing(row.name, str(error)))
-                continue
-            facts = {name: getattr(row, name) for name in ("name", "digest", "size", "line_count", "type")}
-            kept.append(SavedContext(**facts, metadata=dict(row.metadata), origin=row.origin.value, file=file))
-        return kept, lost
-
-    def _text(self, digest: str) -> Iterator[bytes]:
-        with self._files.shared_text(self._files.get(digest)) as pin:
-            yield from pieces_of(pin.fds[0])
 
     def _manifest(
         self,

@@ -1,0 +1,62 @@
+"""Whose turn it is in a session: one cell, or one request that changes what cells see, at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import FIRST_COMPLETED
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from rlm_ipc.errors import KernelBusy
+from rlm_mcp.service.sessions.kernel_queries import KernelQueries
+
+__all__ = ["KernelTurn"]
+
+
+class KernelTurn:
+    """The turns of one session; ``over`` is called after each of them."""
+
+    def __init__(self, queries: KernelQueries, over: Callable[[], None]) -> None:
+        self.lock = asyncio.Lock()
+        """Held by whoever has the turn."""
+        self.cells = 0
+        """How many have a turn, or wait for one."""
+        self._queries = queries
+        self._over = over
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Wait until no other cell of the session runs, and keep the others out."""
+        self.cells += 1
+        try:
+            async with self.lock:
+                yield
+        finally:
+            self.cells -= 1
+        self._over()
+
+    @asynccontextmanager
+    async def between_cells(self) -> AsyncIterator[None]:
+        """Wait like `exclusive`, but not for a cell that waits for an agent.
+
+        Raises:
+            KernelBusy: A cell waits for answers, or begins to while the caller waits for it.
+        """
+        async with AsyncExitStack() as held:
+            entering = asyncio.ensure_future(held.enter_async_context(self.exclusive()))
+            try:
+                while not entering.done():
+                    self.refuse_if_waiting()
+                    await asyncio.wait({entering, self._queries.next_suspension()}, return_when=FIRST_COMPLETED)
+            except BaseException:
+                entering.cancel()
+                await asyncio.wait({entering})
+                raise
+            await entering
+            yield
+
+    def refuse_if_waiting(self) -> None:
+        """Raise `KernelBusy` if a cell waits for an agent: whoever would wait for the cell may be that agent."""
+        if asked := self._queries.of_agent:
+            waits = f"the session's code waits for answers to {', '.join(sorted(asked))}"
+            raise KernelBusy(f"{waits}; call answer_queries, then call again")
