@@ -38,6 +38,8 @@ COMMANDS: dict[str, tuple[str, Callable[..., None], dict[str, str]]] = {
 """The commands that call a tool, and which of its arguments each of their own is."""
 OWN = {"session", "as_json"}
 """What every command has."""
+OPENED = {("load", "policy"), ("run", "policy")}
+"""The policy of a session that a command opens, which an agent's client names in its environment."""
 INSTEAD = {("load", "command"), ("answer", "query"), ("answer", "text")}
 """A command's own way to say an argument: what a command line prints; an answer by its query's id."""
 READ = {("run", "code"), ("load", "paths")}
@@ -107,7 +109,7 @@ def test_a_command_takes_what_its_tool_takes(command: str) -> None:
     tool, function, named = COMMANDS[command]
     hints, wanted = typing.get_type_hints(function, include_extras=True), taken(METHODS[tool].arguments)
     parameters = inspect.signature(function).parameters
-    assert parameters.keys() - OWN - {own for at, own in INSTEAD if at == command} == named.keys()
+    assert parameters.keys() - OWN - {own for at, own in INSTEAD | OPENED if at == command} == named.keys()
     for own, argument in named.items():
         types_, is_required = wanted[argument]
         assert kinds(hints[own]) - {"nothing"} <= types_, own

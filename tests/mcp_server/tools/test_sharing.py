@@ -184,4 +184,4 @@ async def test_a_policy_that_does_not_exist_is_named_with_those_that_do(connect)
         refused = await agent("list_vars")
         assert refused["error"] == "policy_error"
         assert "strict" in refused["message"]
-        assert len((await agent.client.list_tools()).tools) == 16
+        assert len((await agent.client.list_tools()).tools) == 17
