@@ -120,7 +120,10 @@ class QueryList:
 
 @dataclass(frozen=True, slots=True)
 class KeepTurn(Request["TurnKept"]):
-    """Write down a turn of the model that works in a session; times in epoch seconds, ``cost`` in US dollars."""
+    """Write down a turn of the model that works in a session; times in epoch seconds, ``cost`` in US dollars.
+
+    ``lasting``: the run is over, and the session was there for it alone: its record outlives the session.
+    """
 
     session: str
     model: str
@@ -133,6 +136,7 @@ class KeepTurn(Request["TurnKept"]):
     ended_at: float
     answers: tuple[AnswerUse, ...] = ()
     cost: float = 0.0
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

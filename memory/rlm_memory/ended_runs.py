@@ -1,7 +1,7 @@
 """Records of sessions that have ended and in which a model worked by itself. Bounded in number, bytes and age.
 
-A run is read after its end: `rlm-kernel ask` ends its session with the answer. So the record outlives the session,
-until somebody forgets it.
+A run is read after its end: `rlm-kernel ask` ends with the answer the session that it had to itself. So the record
+outlives that session, until somebody forgets it. Of other sessions nothing is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def keep(store: Store, runs: EndedRuns) -> None:
     packed = zlib.compress(json.dumps(runs.record).encode())
     values = {**asdict(runs), "lines": list(runs.lines), "record": packed, "size": len(packed)}
     with store.transaction() as connection:
-        connection.execute(delete(table).where(table.c.ended_at < runs.ended_at - SECONDS_KEPT))
+        outdated = (table.c.ended_at < runs.ended_at - SECONDS_KEPT) | (table.c.key == runs.key)
+        connection.execute(delete(table).where(outdated))
         connection.execute(insert(table).values(**values))
         over = limits.numbers_beyond(table, size=MOST_BYTES, rows=MOST_ROWS)
         connection.execute(delete(table).where(table.c.number.in_(over)))

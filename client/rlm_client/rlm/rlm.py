@@ -71,7 +71,7 @@ class RLM:
         async with AsyncExitStack() as stack:
             name, model = await self._opened(stack)
             client = stack.enter_context(Client(session, policy=self._policy))
-            workspace = ClientWorkspace(client, session)
+            workspace = ClientWorkspace(client, session, own=self._session is None)
             if self._session is None:
                 stack.push_async_callback(workspace.end)
             variables = await asyncio.to_thread(load, client, context, paths)

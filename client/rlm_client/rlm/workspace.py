@@ -54,8 +54,11 @@ class ModelTurn:
     began: float
     seconds: float
 
-    def kept_in(self, session: str) -> KeepTurn:
-        """Return it as it is written down beside a session's journal, which has what its code printed."""
+    def kept_in(self, session: str, *, own: bool) -> KeepTurn:
+        """Return it as it is written down beside a session's journal, which has what its code printed.
+
+        ``own``: the session is there for this run alone.
+        """
         answers = [answer for outcome in self.outcomes for answer in outcome.answers if answer.model]
         return KeepTurn(
             session=session,
@@ -72,6 +75,7 @@ class ModelTurn:
                 for answer in answers
             ),
             cost=self.reply.usage.cost,
+            lasting=own and self.final is not None,
         )
 
 
@@ -131,9 +135,11 @@ class Workspace(Protocol):
 class ClientWorkspace:
     """A workspace over a `Client`; its calls wait in threads. A run that is cancelled interrupts its code."""
 
-    def __init__(self, client: Client, session: str) -> None:
+    def __init__(self, client: Client, session: str, *, own: bool = False) -> None:
+        """``own``: the session is there for the run alone, and ends with it."""
         self._client = client
         self._session = session
+        self._own = own
 
     @property
     def session(self) -> str:
@@ -165,7 +171,7 @@ class ClientWorkspace:
         name = f"{self._session[:100]}-{secrets.token_hex(3)}"
         await self._calling(lambda: self._client.fork_session(name))
         client = Client(name, policy=self._client.policy)
-        child = ClientWorkspace(client, name)
+        child = ClientWorkspace(client, name, own=True)
         try:
             await child._calling(lambda: client.load_context("task", content=task))
         except BaseException:
@@ -175,7 +181,7 @@ class ClientWorkspace:
 
     async def note(self, turn: ModelTurn) -> None:
         """Have the daemon write a turn down."""
-        await self._calling(lambda: ask(turn.kept_in(self._session), start=True))
+        await self._calling(lambda: ask(turn.kept_in(self._session, own=self._own), start=True))
 
     async def end(self) -> None:
         """End the session; one that is gone already is no error."""

@@ -53,18 +53,18 @@ class ModelRuns:
         ]
 
     def keep(self, row: SessionRow) -> None:
-        """Keep the runs of a session that is about to end."""
-        if row.key in model_turns.latest(self._store):
-            record, parent = self._record(row), self._parent(row.key)
-            lines = [plain(line) for line in lines_of(record, row.key, parent, lives=False)]
-            ended_runs.keep(self._store, EndedRuns(row.key, parent, self._clock(), lines, plain(record)))
+        """Keep the run of a session that was there for it alone, and is about to end."""
+        record, parent = self._record(row), self._parent(row.key)
+        lines = [plain(line) for line in lines_of(record, row.key, parent, lives=False)]
+        ended_runs.keep(self._store, EndedRuns(row.key, parent, self._clock(), lines, plain(record)))
 
     def lines(self) -> list[RunLine]:
         """List the runs, the latest first."""
         with self._store.transaction():
             latest = model_turns.latest(self._store)
             self._known = {key: self._of_live(key, turn) for key, turn in latest.items()}
-            ended = [read(RunLine, line) for line in ended_runs.lines(self._store, _MOST_SESSIONS)]
+            kept = [read(RunLine, line) for line in ended_runs.lines(self._store, _MOST_SESSIONS)]
+            ended = [line for line in kept if line.key not in latest]
         live = [line for _, lines in self._known.values() for line in lines]
         return sorted([*live, *ended], key=lambda line: -line.started)
 

@@ -222,7 +222,7 @@ class _ServiceWorkspace:
 
     async def note(self, turn: ModelTurn) -> None:
         """Write a turn down."""
-        await self._service.note_turn(turn.kept_in(self._session.id))
+        await self._service.note_turn(turn.kept_in(self._session.id, own=True))
 
     async def end(self) -> None:
         """End the session."""

@@ -245,7 +245,9 @@ class Service:
     async def note_turn(self, turn: KeepTurn) -> TurnKept:
         """Keep a turn of a model that works in a session; raises ToolFault when there is no such session."""
         row = known_session(self._store, turn.session)
-        keep_turn(self._store, row.key, turn, await self.model_runs.held(self.sessions.get(row.id)))
+        keep_turn(self._store, row.key, turn, await self.model_runs.held(live := self.sessions.get(row.id)))
+        if turn.lasting and live is not None and live.policy.reopen:
+            self.model_runs.keep(row)
         return TurnKept(turn.session)
 
     async def record(self, session: str, last: int | None = None) -> SessionRecord:

@@ -96,10 +96,7 @@ class Events:
         """Removes what of sessions that have ended could not be removed at once, because it was being read."""
 
     async def ending(self, session: SessionRow) -> None:
-        """Write down what came of the goals and of the models that work in a session, before its rows go."""
-        live = self._parts.sessions.get(session.id)
-        if live is None or live.policy.reopen:
-            self._parts.model_runs.keep(session)  # first: its frame tells what it was forked from
+        """Write down what came of the goals that are worked on in a session, before its rows go."""
         await self._parts.frames.end_session(session)
         inherited_queries.pass_on(self._store, session.key)
 

@@ -30,9 +30,6 @@ class Idle:
     TEXT = "description: Ends soon.\nextends: default\nreopen: false\nlimits: {idle_seconds: 2.0}\n"
 
 
-KEEPS_NOTHING = "description: Keeps no record of what a model did in it.\nextends: default\nreopen: false\n"
-
-
 def ends(client: Client, how: str) -> None:
     """End the session, on request or by leaving it alone."""
     if how == "asked":
@@ -73,9 +70,8 @@ def check(isolation: Any, folder: Path, names: list[str], how: str) -> None:
     """Make what is named in a session, end it, and look for it everywhere."""
     (isolation.config / "policies").mkdir(exist_ok=True)
     (isolation.config / "policies" / f"{Idle.NAME}.yaml").write_text(Idle.TEXT)
-    (isolation.config / "policies" / "nothing.yaml").write_text(KEEPS_NOTHING)
     mark, session = f"MARK{os.urandom(8).hex()}", f"ending-{next(_NUMBERS)}"
-    with Client(session, policy=Idle.NAME if how == "idle" else "nothing") as client:
+    with Client(session, policy=Idle.NAME if how == "idle" else None) as client:
         for name in names:
             MAKERS[name](client, mark, folder)
         if sorted(MAKERS) == names:

@@ -18,7 +18,7 @@ import sys
 import time
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
@@ -62,11 +62,11 @@ def _named(replacement: Any, original: Any) -> Any:
 
 def get_type_hints(obj: Any, globalns: Any = None, localns: Any = None, include_extras: bool = False) -> dict[str, Any]:
     """``typing.get_type_hints``; text is evaluated under the policy, with the caller's variables or those given."""
-    names: dict[str, Any] = {}
     caller = sys._getframe(1)
-    for given in (NamespaceView(caller.f_globals) if globalns is None and is_user_frame(caller) else globalns, localns):
-        if type(given) in (dict, NamespaceView):
-            names |= given.items()
+    mine = NamespaceView(caller.f_globals) if globalns is None and is_user_frame(caller) else globalns
+    names = {
+        key: value for given in (mine, localns) if type(given) in (dict, NamespaceView) for key, value in given.items()
+    }
     hints: dict[str, Any] = {}
     if isinstance(obj, type):
         for base in reversed(mro_of(obj)):
@@ -76,7 +76,7 @@ def get_type_hints(obj: Any, globalns: Any = None, localns: Any = None, include_
     return {name: _hint(value, names, extras=include_extras) for name, value in hints.items()}
 
 
-def _hint(value: Any, names: dict[str, Any], *, extras: bool) -> Any:
+def _hint(value: Any, names: Mapping[str, Any], *, extras: bool) -> Any:
     if isinstance(value, str):
         value = IN_FORCE.evaluate(str.__str__(value), names)
     if value is None:
