@@ -126,6 +126,7 @@ DROP: Final = _table(
     sympy: sympify S_ parse_expr lambdify preview plot test doctest source init_session
         interactive_traversal
     networkx: read_gpickle write_gpickle nx_agraph nx_pydot
+    tqdm: tqdm_gui tgrange
     joblib: load dump Memory Parallel hash register_parallel_backend
     scipy: LowLevelCallable test show_config
     sklearn: show_versions
@@ -165,6 +166,7 @@ DENIED_SUBMODULES: Final = frozenset(
     matplotlib.tests matplotlib.texmanager matplotlib.animation scipy.LowLevelCallable scipy.weave
     sympy.parsing sympy.external sympy.utilities.autowrap sympy.utilities.codegen sympy.testing
     sympy.utilities.runtests sympy.utilities.source sympy.plotting tqdm.utils networkx.lazy_imports
+    tqdm.gui tqdm.tk tqdm.rich tqdm.keras tqdm.dask
     sklearn.externals networkx.drawing.nx_agraph
     networkx.utils.misc networkx.conftest joblib.externals yaml.constructor lxml.html.clean
     """.split()
