@@ -64,6 +64,13 @@ def receive(line: _socket.socket, flags: int = 0) -> tuple[bytes, tuple[int, ...
     return data, descriptors
 
 
+def has_ended(pidfd: int) -> bool:
+    """Whether a process has ended. Not by ``select``, which takes no descriptor above 1023: here there are many."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 class Keeper:
     """Serves one supervisor at a time on ``line``."""
 
@@ -89,7 +96,7 @@ class Keeper:
                 elif self.line is not None and descriptor == self.line.fileno():
                     self.command(self.line)
             self.reap()
-            if self.pidfd is not None and select.select([self.pidfd], [], [], 0)[0]:
+            if self.pidfd is not None and has_ended(self.pidfd):
                 self.supervisor_died(self.pidfd)
 
     def command(self, line: _socket.socket) -> bool:

@@ -6,6 +6,7 @@ The kills are SIGKILL, of real processes.
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -362,3 +363,34 @@ def test_a_keeper_that_holds_nothing_ends_with_its_supervisor() -> None:
     theirs.close()
     ours.close()
     assert process.wait(SECONDS) == 0
+
+
+def test_a_keeper_of_many_descriptors_starts_the_next_supervisor(tmp_path: Path) -> None:
+    """Also when the descriptor of the supervisor's process is above 1023, which `select` does not take."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno())]
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    process = subprocess.Popen(argv, pass_fds=(theirs.fileno(),))
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (most, most))
+    theirs.close()
+    mark = tmp_path / "started"
+    script = f"open({str(mark)!r}, 'w').write('next'); import time; time.sleep(3600)"
+    first = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    try:
+        with ours, open(os.devnull) as null:
+            for number in range(40):  # as many sessions with thirty descriptors each
+                keeper.send(ours, keeper.PUT + b"s%d\0x" % number, (null.fileno(),) * 30)
+            pidfd = os.pidfd_open(first.pid)
+            program = b"\0".join((sys.executable.encode(), b"-c", script.encode()))
+            keeper.send(ours, keeper.GENERATION + b"1\0" + program, (pidfd,))
+            os.close(pidfd)
+            keeper.send(ours, keeper.SERVES)
+            first.kill()
+            first.wait()
+            wait_until(mark.exists)
+            assert process.poll() is None
+    finally:
+        for child in psutil.Process(process.pid).children():
+            child.kill()
+        process.kill()
+        process.wait()
