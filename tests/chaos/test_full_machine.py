@@ -18,6 +18,7 @@ import inventory
 import psutil
 import pytest
 from inventory import Inventory
+from session_processes import keeper_of
 from waiting import wait_until
 
 from rlm_client.client import call_tool
@@ -116,7 +117,8 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(scarce, everything_
     daemon, supervisor = inventory.daemon(), inventory.supervisor()
     assert daemon is not None
     assert supervisor is not None
-    scarce.take(daemon, supervisor, *supervisor.children(recursive=True))
+    keeper = keeper_of(supervisor.pid)
+    scarce.take(daemon, keeper, *keeper.children(recursive=True))
     call("eval_code", session="ahead", code="1")  # a process that was made ahead is still there for it
     refused = [call("eval_code", session="t", code="1"), call("fork_session", name="f"), call("restart_session")]
     for answer in refused:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import inventory
 import psutil
 import pytest
 from front_process import FrontProcess
@@ -30,7 +31,7 @@ from policy_attacks import ANYTHING, BEGINNING, BUILT_IN, CONTENTS, KNOWN, PATHS
 from policy_calls import call, flipping, kill, kill_zygote
 from policy_front_ends import attached, attachments_of, by_front, is_listed, started, value_of
 from policy_model import LOOK, PROBES, REWRITE, Model, without_scratch
-from session_processes import end_process
+from session_processes import end_process, kill_with_keeper
 from typer.testing import CliRunner
 from waiting import wait_until
 
@@ -275,7 +276,7 @@ class Policies(RuleBasedStateMachine):
     def idle(self, name: str) -> None:
         """A session is left alone for longer than its policy allows: it ends, or rests if it is to come back."""
         self.befall(name, "daemon")
-        self.befall(name, "supervisor")
+        self.befall(name, "keeper")
         self.row(name, "update sessions set last_used_at = 0 where id = ?")
         waits = self.row(name, "select 1 from queries q join sessions s on q.session = s.key and s.id = ?" + _PENDING)
         with DaemonConnection(Tidy(), start=True):  # which looks for sessions that have idled away
@@ -388,6 +389,11 @@ class Policies(RuleBasedStateMachine):
         elif way == "zygote":
             with suppress(AssertionError, psutil.NoSuchProcess):  # there is none
                 kill_zygote()
+        elif way == "keeper":
+            with suppress(AssertionError, LookupError, psutil.NoSuchProcess):  # there is none
+                serving = inventory.supervisor()
+                assert serving is not None
+                kill_with_keeper(serving.pid)
         for server in ("daemon", "supervisor"):
             if way in (server, "both"):
                 with suppress(AssertionError, psutil.NoSuchProcess):  # there is none

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from session_processes import is_helper
+from session_processes import is_helper, keeper_of, kernels_below
 from waiting import wait_until
 
 from rlm_ipc import discovery
@@ -52,7 +52,7 @@ def daemon() -> psutil.Process | None:
 class Inventory:
     """Of daemon and supervisor together: how many there are of each.
 
-    ``kernels`` are the processes below the supervisor.
+    ``kernels`` are the processes below the supervisor's keeper, without supervisors.
     """
 
     kernels: int = 0
@@ -72,7 +72,8 @@ class Inventory:
             with contextlib.suppress(psutil.NoSuchProcess):
                 made.descriptors[name] = process.num_fds()
                 made.memory[name] = process.memory_full_info().uss
-                states = [_status(child) for child in process.children(recursive=True) if not is_helper(child)]
+                below = process.children(recursive=True) if name == "daemon" else kernels_below(keeper_of(process.pid))
+                states = [_status(child) for child in below if not is_helper(child)]
                 made.zombies += states.count(psutil.STATUS_ZOMBIE)
                 made.kernels += len(states) if name == "supervisor" else 0
         return made

@@ -117,6 +117,11 @@ def keeper_of(supervisor: int) -> psutil.Process:
     raise LookupError(f"supervisor {supervisor} has no keeper now")
 
 
+def kernels_below(keeper: psutil.Process) -> list[psutil.Process]:
+    """The zygotes, kernels and copies of a keeper: what it has below it, without supervisors."""
+    return [child for child in keeper.children(recursive=True) if "rlm_kernel.supervisor" not in _words(child)]
+
+
 def standby_of(supervisor: int) -> psutil.Process | None:
     """The process that is the next supervisor."""
     children = psutil.Process(supervisor).children()

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+from session_processes import keeper_of, kernels_below, standby_of
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -105,10 +106,11 @@ def test_no_process_that_is_started_has_a_secret_whatever_it_is_called(
         "supervisor": (supervisor, set(SUPERVISOR)),
         "search": (new_helper(daemon, known), {*HELPER, *OWN_FOLDER}),
     }
-    found |= {
-        f"kernel {child.pid}": (child, FOR_KERNELS | set(ZYGOTE)) for child in supervisor.children(recursive=True)
-    }
-    assert len(found) > 3
+    keeper, standby = keeper_of(supervisor.pid), standby_of(supervisor.pid)
+    assert standby is not None
+    found |= {f"kernel {child.pid}": (child, FOR_KERNELS | set(ZYGOTE)) for child in kernels_below(keeper)}
+    found |= {"keeper": (keeper, set(SUPERVISOR)), "standby": (standby, set(SUPERVISOR))}
+    assert len(found) > 5
     with ThreadPoolExecutor() as pool:
         loading = pool.submit(call, "load_context", name="page", path=site)
         found["url"] = new_helper(daemon, known, loading), {*HELPER, *TRUST, *OWN_FOLDER}

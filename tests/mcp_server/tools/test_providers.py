@@ -335,7 +335,8 @@ async def test_children_work_at_once_and_one_that_fails_fails_alone(provided, po
     agent = await provided(policy("checkpoint: strict"))
     await agent.run("words = 'abc'")
     done = await agent.run("got = rlm_query_batched(['x', 'bad', 'z'])\nprint(got[0], got[2])\nprint(got[1])")
-    assert done["stdout"].startswith("3 plain 3 plain\n[FAILED:q_001] scripted of 127.0.0.1 refuses this request: no")
+    where = endpoint.url.removeprefix("http://").removesuffix("/v1")
+    assert done["stdout"].startswith(f"3 plain 3 plain\n[FAILED:q_001] scripted of {where} refuses this request: no")
 
 
 @pytest.mark.parametrize(("depth", "plain"), [(0, "plain"), (1, "3 plain"), (2, "3 3 plain")])

@@ -1,9 +1,9 @@
 """Saving a session to a file and opening it again: what comes back, what is named, and what a hostile file can do."""
 
+import asyncio
 import json
 import os
 import pickle
-import signal
 import time
 import zipfile
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from session_processes import kill_with_keeper
 from waiting import until
 
 from rlm_ipc.daemon_rows import NotKept
@@ -238,7 +239,7 @@ async def test_a_saved_session_reopens_by_itself_when_its_policy_says_so(
         for session in ("s", "t"):
             await alone.save_session(session, None, embed=True)
         client = await alone.gateway.client()
-        os.kill(client.pid, signal.SIGKILL)
+        await asyncio.to_thread(kill_with_keeper, client.pid)
         await client.wait_gone()
         assert (await agent.run("kept"))["error"] == "kernel_died"
         answer = await agent.run("kept.append(2); (f(), log['content'])")

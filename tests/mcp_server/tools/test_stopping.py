@@ -1,13 +1,13 @@
 """A daemon that stops starts nothing: what ends at the same time, as when a user logs out, stays ended."""
 
-import os
-import signal
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from inventory import supervisor as serving
+from session_processes import kill_with_keeper
 from waiting import until
 
 from rlm_ipc.kernel_reports import KernelInfo
@@ -32,7 +32,7 @@ async def test_a_host_that_ends_while_the_daemon_stops_is_not_started_again(isol
             """What was true when it was told."""
             info, process = await told(), serving()
             assert process is not None
-            os.kill(process.pid, signal.SIGKILL)
+            await asyncio.to_thread(kill_with_keeper, process.pid)
             await until(lambda: not service.gateway.connected)  # until this process knows
             return info
 

@@ -200,3 +200,13 @@ def test_selectors_of_soups_work_without_their_module(make_session) -> None:
         except AttributeError: result += ('kept',)
     """)
     assert session.namespace["result"] == (["one"], "one", 2, "a\\.b", 2, "one", False, "one", False, "kept")
+
+
+def test_bars_in_windows_are_left_out(make_session) -> None:
+    """They hold matplotlib.pyplot itself."""
+    pytest.importorskip("tqdm")
+    session = make_session(("tqdm",))
+    with pytest.raises(AttributeError, match="left out"):
+        session.run("import tqdm\ntqdm.tqdm_gui")
+    with pytest.raises(ImportError):
+        session.run("import tqdm.gui")
