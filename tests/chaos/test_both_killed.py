@@ -39,6 +39,7 @@ def test_the_next_call_works_after_both_were_killed(order) -> None:
         assert call_tool("eval_code", {"code": f"{number} + 1"}, session="s")["result"] == str(number + 1)
         for which in order:
             kill(which)
+    assert call_tool("eval_code", {"code": "'last'"}, session="s")["result"] == "'last'"
 
 
 def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from named_texts import NO_HANDLE, UNKNOWN, Handle, Life, Model
-from waiting import wait_until
+from waiting import until, wait_until
 
 from rlm_contexts.errors import UnknownText
 from rlm_contexts.store.store import ContextStore
@@ -214,11 +214,15 @@ class NamedTexts(RuleBasedStateMachine):
                 self._freed(digest)
 
     def _freed(self, digest: str) -> None:
+        """Wait for it: what a kernel had is let go of by its keeper a moment after the kernel has ended."""
+        self.runner.run(until(lambda: not self._is_stored(digest)))
+
+    def _is_stored(self, digest: str) -> bool:
         try:
             self.files.get(digest)
         except UnknownText:
-            return
-        raise AssertionError(f"a text that nobody holds is still stored: {digest}")
+            return False
+        return True
 
     def _handle(self, life: Life, which: int) -> str:
         """A handle: mostly one that the session may use, sometimes another one, or none that there is."""
