@@ -264,15 +264,11 @@ def _ended() -> Iterator[None]:
 
 
 def _terminate_children_except(before: set[psutil.Process]) -> list[psutil.Process]:
-    """Terminate all children that are new, and those that they start meanwhile: a daemon that starts a supervisor.
-
-    Kernels have to end by themselves, when their supervisor and its keeper have gone.
-    """
+    """Terminate all children that are new, and those that they start meanwhile: a daemon that starts a supervisor."""
     while started := list(_descendants() - before):
         for child in started:
             with suppress(psutil.NoSuchProcess):
-                if "rlm_kernel.worker.zygote" not in child.cmdline():
-                    child.terminate()
+                child.terminate()
         _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_ANSWER)
         if left:
             return left

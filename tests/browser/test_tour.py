@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from command_line import cli
 from lab_notebook import Notebook
 from playwright.sync_api import Page, expect
 from rich.console import Console
@@ -18,7 +19,6 @@ from rlm_mcp.demo.tour_steps import SECRET_TURN, SESSION, Tour
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("ended")
 @pytest.mark.parametrize("lab", ["tcp"], indirect=True)
 def test_all_five_systems_together(page: Page, lab, daemon: Path, root: Path, tmp_path: Path) -> None:
     """Lock, frames, queue, contexts and kernels: through two kills to a notebook that shows what the agents see."""
@@ -69,6 +69,7 @@ def test_all_five_systems_together(page: Page, lab, daemon: Path, root: Path, tm
     expect(notebook.start(f"print(frames['{ids['count']}']['summary'], len(errors))")).to_contain_text(
         "The pool is too small. 1200"
     )
+    cli("daemon", "stop")  # the test has started this one: that of the module was killed
 
 
 def frame_status(tour: Tour, name: str) -> str:
