@@ -64,9 +64,7 @@ class Drafting:
                 os.link(original.name, path.with_suffix(".data"))
             try:
                 os.link(self._name, path)
-                self._soundness.note(self._fd if original is None else original.fd, facts.digest)
-                hold_draft(self._fd)
-                return True
+                return self._has_name(facts, original)
             except FileExistsError:
                 present = files.pin(path)  # another process published it just now; the collector is locked out
         assert present is not None
@@ -87,6 +85,10 @@ class Drafting:
         if original is not None:
             Path(original.name).replace(path.with_suffix(".data"))
         Path(self._name).replace(path)
+        return self._has_name(facts, original)
+
+    def _has_name(self, facts: StoredText, original: Original | None) -> bool:
+        """Take what has just been written under its name for sound, and hold it; returns True."""
         self._soundness.note(self._fd if original is None else original.fd, facts.digest)
         hold_draft(self._fd)
         return True

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -134,22 +134,15 @@ class _Seen:
 @contextmanager
 def _progress(seen: _Seen) -> Iterator[Watch]:
     """Show progress on standard error: code and what came of it, on a terminal also what goes on just now."""
-    if errors.is_terminal:
-        with errors.status("starting") as status:
+    with errors.status("starting") if errors.is_terminal else nullcontext() as status:
 
-            def show_on_terminal(event: Event) -> None:
-                seen.note(event)
-                _print_step(event)
+        def show_step(event: Event) -> None:
+            seen.note(event)
+            _print_step(event)
+            if status is not None:
                 status.update(f"{_where(event)} {_doing(event)} · {seen.calls} calls")
 
-            yield show_on_terminal
-        return
-
-    def show_in_log(event: Event) -> None:
-        seen.note(event)
-        _print_step(event)
-
-    yield show_in_log
+        yield show_step
 
 
 def _print_step(event: Event) -> None:
