@@ -185,7 +185,8 @@ async def test_contexts_limits_and_undoing_outlive_a_supervisor(
 @pytest.mark.parametrize("session", ["strict"], indirect=True)
 async def test_a_kernel_that_dies_with_its_supervisor_rolls_back_and_says_so(session: Session) -> None:
     """Its checkpoint takes over; the cell that ran is undone, and its answer says that."""
-    cell = session.client.execute("k1", "x = 5\nwhile True: pass")
+    cell = session.client.execute("k1", "x = 5\nprint('runs')\nwhile True: pass")
+    await until(cell.output_so_far, lambda told: "runs" in told[0])  # one that had not begun would run on the copy
     live = await session.pid()
     os.kill(live, signal.SIGKILL)
     session.kill_supervisor()
