@@ -250,9 +250,10 @@ class Judge:
 def _is_blank(module: types.ModuleType) -> bool:
     """Whether a module holds nothing: the class of modules makes such, which take no stores and lead nowhere.
 
-    Its name and documentation are whatever the session passed.
+    Its name and documentation are whatever the session passed. Its annotations are there once they have been read.
     """
-    return all(value is None for name, value in vars(module).items() if name not in ("__name__", "__doc__"))
+    given = ("__name__", "__doc__", "__annotations__")
+    return all(value is None for name, value in vars(module).items() if name not in given)
 
 
 def _is_of_nothing(view: memoryview) -> bool:
