@@ -8,6 +8,7 @@ A posting is the file's number within its segment, and one byte: the field in it
 from __future__ import annotations
 
 import enum
+import struct
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -25,6 +26,9 @@ _LARGEST_BITS = 16
 _TERMS_TOGETHER = 4
 """A term is looked up among those with the same highest bits, of which there are about two to the power of this."""
 _FIRST_OF = tuple(field << FIELD_SHIFT for field in range(5))
+_ROW = struct.Struct("<Q")
+_FEW = 16
+"""Terms of a file in a field that are written one by one."""
 _PARTS_BITS = 4
 """Postings are sorted in parts by the highest bits of their terms: sorting all at once would take the memory."""
 
@@ -63,8 +67,13 @@ class PostingsWriter:
         """Add terms of a file; ``infos`` has a byte for each."""
         if not hashes:
             return
-        raw = memoryview(hashes).cast("B")
         count = len(hashes)
+        if count <= _FEW:  # the columns below would cost more than these rows
+            low = field << 24 | number << 8 | field << FIELD_SHIFT
+            for term, info in zip(hashes, infos, strict=True):
+                self._parts[term >> (32 - _PARTS_BITS)] += _ROW.pack(term << 32 | low | info & 0x3F)
+            return
+        raw = memoryview(hashes).cast("B")
         # Eight bytes a posting, the lowest first: what is to be sorted last stands first.
         rows = bytearray(8 * count)
         rows[0::8] = infos.translate(_MARKED[field])

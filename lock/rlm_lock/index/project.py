@@ -176,15 +176,20 @@ class ProjectIndex:
         last = self.base.place_of(prefix[:-1] + b"0") if prefix else len(self.base)
         return range(self.base.place_of(prefix), last)
 
+    def stamps(self) -> Iterator[tuple[bytes, bytes]]:
+        """Return every file with the mark of the content that is indexed, in the order of the paths."""
+        return ((self.path_of(number), self._stamp(number)) for number in self.numbers())
+
+    def _stamp(self, number: int) -> bytes:
+        changed = self._changed.get(number)
+        return changed.stamp if changed else self.base.stamp(number)
+
     # What changes
 
     def differs(self, path: bytes, key: str) -> bool:
         """Tell whether a file is not indexed with this content."""
         number = self.number_of(path)
-        if number is None:
-            return True
-        changed = self._changed.get(number)
-        return (changed.stamp if changed else self.base.stamp(number)) != stamp_of(key)
+        return number is None or self._stamp(number) != stamp_of(key)
 
     def update(self, path: bytes, key: str, extract: Extract | None) -> None:
         """Take a file's new content; ``key`` is what its extract is kept under."""

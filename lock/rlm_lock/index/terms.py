@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import posixpath
 from array import array
@@ -40,7 +41,7 @@ def terms_of(path: bytes, extract: Extract) -> FileTerms:
     names = dict.fromkeys(d.name for d in extract.definitions)
     defined = {hash_of(name) for name in names} | module_terms(text)
     folder, base = posixpath.split(text)
-    in_path = dict.fromkeys(_path_terms(folder), FOLDER) | dict.fromkeys(_path_terms(base), STEM)
+    in_path = dict.fromkeys(_folder_terms(folder), FOLDER) | dict.fromkeys(_path_terms(base), STEM)
     parts = {crc32(part.encode()) for name in [*names][:_MOST_PARTS] for part in parts_of(name)} - defined
     words, infos = unpack(extract.words)
     # A new file may be what an import means that meant nothing before: its importers are found by these.
@@ -60,6 +61,12 @@ def terms_of(path: bytes, extract: Extract) -> FileTerms:
 def _plain(hashes: Iterable[int]) -> tuple[array[int], bytes]:
     ordered = array("I", sorted(hashes))
     return ordered, bytes(len(ordered))
+
+
+@functools.lru_cache(maxsize=64)
+def _folder_terms(text: str) -> frozenset[int]:
+    """Return the terms of a folder; files come in the order of their paths, so its neighbours ask next."""
+    return frozenset(_path_terms(text))
 
 
 def _path_terms(text: str) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -18,7 +18,10 @@ MOST_FILES = 500_000
 """Files of a project that are looked at; of a larger one the lock is partial, and says so."""
 _SECONDS = 60.0
 _UNTRACKED_SECONDS = 5.0
-"""For what git does not track it tries every rule on every name: 20,000 rules on 100,000 names take it minutes."""
+_PATIENT_SECONDS = 0.5
+"""If git takes longer to list what it does not track, a walk begins beside it that may have to replace it."""
+_SLICE = 1_000
+"""Files that the walk finds before it looks whether git has ended."""
 _SUBMODULE = b"160000"
 _OURS = b".memory/"
 """Where `lock --write` puts the snapshot: it must not describe itself."""
@@ -82,12 +85,30 @@ class Lister:
             staged, head, *others = self._commands
             self._commands = []
             listed, commit = staged.output(_SECONDS), head.output(_SECONDS)
-            untracked = [command.output(_UNTRACKED_SECONDS) for command in others]
             if listed.is_whole:
-                if not untracked or not untracked[0].is_whole:  # a pipe in place of a .gitignore is enough
-                    untracked = [git.GitOutput(b"\0".join(sorted(walked(root_fd, Counter()))), False)]
-                return _of_git(listed, untracked[0], commit, known, self._most)
+                return _of_git(listed, _untracked(others, root_fd), commit, known, self._most)
+            for command in others:
+                command.output(0.0)
         return _of_walk(root_fd, known, self._most, is_refused=self._is_repository)
+
+
+def _untracked(commands: Sequence[git.GitCommand], root_fd: int) -> git.GitOutput:
+    """What git does not track; what a walk finds if git is not asked, or cannot say.
+
+    A pipe in place of a .gitignore is enough for that, or very many rules.
+    """
+    names, found = walked(root_fd, Counter()), list[bytes]()
+    for command in commands:
+        if not command.is_over(_PATIENT_SECONDS, _UNTRACKED_SECONDS):
+            for path in names:
+                found.append(path)
+                if len(found) % _SLICE == 0 and command.is_over(0.0, _UNTRACKED_SECONDS):
+                    break
+        said = command.output(_UNTRACKED_SECONDS)
+        if said.is_whole:
+            return said
+    found.extend(names)
+    return git.GitOutput(b"\0".join(sorted(found)), False)
 
 
 def _of_git(

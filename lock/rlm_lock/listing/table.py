@@ -14,6 +14,7 @@ __all__ = ["DIRTY", "HASH", "NOTES", "UNTRACKED", "FileTable", "plain_mode"]
 
 HASH = 20
 """Bytes of a content's hash."""
+_NO_BLOB = bytes(HASH)
 NOTES = tuple(FileNote)
 """The notes by their number in a table; new ones come last, because stores keep the numbers."""
 UNTRACKED, DIRTY = 1, 2
@@ -64,6 +65,10 @@ class FileTable:
     def set_blob(self, row: int, blob: bytes) -> None:
         """Remember the hash of a file's content."""
         self.blobs[HASH * row : HASH * row + HASH] = blob
+
+    def has_text(self, row: int) -> bool:
+        """Whether a file has a content that an extract can be made of."""
+        return not self.notes[row] and bool(self.modes[row]) and self.blob(row) != _NO_BLOB
 
     def note(self, row: int) -> FileNote:
         """Return why nothing, or not everything, is known of a file."""

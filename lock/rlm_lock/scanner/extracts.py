@@ -21,7 +21,6 @@ _WAIT_SECONDS = 0.05
 _COMMIT_SECONDS = 1.0
 _AHEAD = 2_000
 """Files that are with the helpers at once."""
-_NO_BLOB = bytes(20)
 
 
 class Extracts:
@@ -79,7 +78,7 @@ class Extracts:
         extract = unpacked(None if found is None else found.extract)
         if extract is not None:
             return frozenset(one.name for one in extract.definitions)
-        return None if self._is_parseable(table, row) else frozenset()
+        return None if table.has_text(row) else frozenset()
 
     # --- what is still to be made ---
 
@@ -108,15 +107,11 @@ class Extracts:
                 yield Progress(Phase.PARSING, 0, len(self.wanted))
 
     def _want(self, table: FileTable, row: int) -> None:
-        if not self._is_parseable(table, row):
+        if not table.has_text(row):
             return
         pair = table.blob(row), parse_key(table.paths[row])
         if pair not in self.wanted and not self._store.has_extract(*pair):
             self.wanted[pair] = FileToParse(table.paths[row], *pair, table.sizes[row])
-
-    @staticmethod
-    def _is_parseable(table: FileTable, row: int) -> bool:
-        return not table.notes[row] and bool(table.modes[row]) and table.blob(row) != _NO_BLOB
 
     def _give(self) -> None:
         """Hand files to the helpers, not so many that none could be taken back when they change."""

@@ -6,10 +6,11 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from rlm_ipc.environment import HELPER, chosen
+from rlm_lock.index.base import stamp_of
 from rlm_lock.index.project import ProjectIndex
 from rlm_lock.listing.table import FileTable
 from rlm_lock.map.past import Past
@@ -63,7 +64,7 @@ class Indexing:
         if self.map is not None and touched:
             self.map.forget()
         if self.index is not None:
-            yield from self._update(sorted(touched) if self._is_compared else None)
+            yield from self._update(sorted(touched) if self._is_compared else (yield from self._differing()))
             self._is_compared = True
         total = len(self._project.table)
         bound = min(_MOST_OVERLAY, max(_LEAST_OVERLAY, total // _SHARE))
@@ -91,13 +92,24 @@ class Indexing:
         found = self._extracts.extract(path)
         return () if found is None else found.imports
 
-    def _update(self, touched: Sequence[bytes] | None) -> Iterator[Progress]:
+    def _differing(self) -> Generator[Progress, None, list[bytes]]:
+        """Return the paths whose content is not the one that is indexed; nobody knows what has changed."""
         index, table = self.index, self._project.table
         assert index is not None
-        if touched is None:
-            known = set(table.paths)
-            gone = [path for number in index.numbers() if (path := index.path_of(number)) not in known]
-            touched = [*gone, *table.paths]
+        stamps = dict(index.stamps())
+        found = []
+        for row, path in enumerate(table.paths):
+            if row % _SLICE == 0:
+                yield Progress(Phase.INDEXING, row, len(table))
+            stamp = stamps.pop(path, None)
+            wanted = stamp_of(indexed_key(table, row, is_parsed=table.has_text(row))) if table.modes[row] else None
+            if stamp != wanted:
+                found.append(path)
+        return [*stamps, *found]
+
+    def _update(self, touched: Sequence[bytes]) -> Iterator[Progress]:
+        index, table = self.index, self._project.table
+        assert index is not None
         rows = _rows(table, touched)
         for done, (path, row) in enumerate(zip(touched, rows, strict=True)):
             if done % _SLICE == 0:
@@ -109,10 +121,10 @@ class Indexing:
             self._update_one(index, table, row)
 
     def _update_one(self, index: ProjectIndex, table: FileTable, row: int) -> None:
-        path = table.paths[row]
-        if not index.differs(path, indexed_key(table, row, is_parsed=True)):
+        path, has_text = table.paths[row], table.has_text(row)
+        if not index.differs(path, indexed_key(table, row, is_parsed=has_text)):
             return
-        found = self._project.store.extract(table.blob(row), parse_key(path))
+        found = self._project.store.extract(table.blob(row), parse_key(path)) if has_text else None
         extract = unpacked(None if found is None else found.extract)
         key = indexed_key(table, row, is_parsed=extract is not None)
         if index.differs(path, key):
@@ -137,7 +149,7 @@ class Indexing:
         if not self._has_failed:
             self._open()
             if self.index is not None:
-                yield from self._update(None)
+                yield from self._update((yield from self._differing()))
                 self._is_compared = True
 
     def _started(self) -> subprocess.Popen[bytes] | None:

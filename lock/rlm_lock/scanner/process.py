@@ -66,6 +66,8 @@ class Scanner:
         self._look: Iterator[Progress] | None = None
         self._fill: Iterator[Progress] | None = None
         self._wants_look = False
+        self._begun = 0
+        """Looks that have begun."""
         self._changed: set[bytes] = set()
         self._has_filled = False
         self._progress = Progress(Phase.READY, 0, 0)
@@ -123,6 +125,7 @@ class Scanner:
         """Do one step; False if nothing is left to do."""
         if self._look is None and self._wants_look:
             self._look, self._wants_look = self._project.look(), False
+            self._begun += 1
         if self._look is not None:
             try:
                 self._progress = next(self._look)
@@ -188,11 +191,14 @@ class Scanner:
 
     def _refresh(self, question: Refresh) -> Refreshed:
         until = time.monotonic() + question.seconds
-        before = self._project.version
+        before, begun = self._project.version, self._begun
         self._drive(until, lambda: self._is_looking)
         if self._is_looking:
-            self._wants_look = True  # the look that goes on may have passed what has changed since
+            self._wants_look |= self._begun == begun  # the look that goes on may have passed what has changed since
+        elif self._begun != begun:  # one that was still wanted has begun since, and has seen everything
+            self._drive(until, lambda: True)
         else:
+            self._begun += 1
             self._look = self._project.look([path.encode("utf-8", "surrogateescape") for path in question.changed])
             self._drive(until, lambda: True)
         return self._refreshed(is_new=self._project.version != before)

@@ -219,3 +219,17 @@ def test_a_git_that_hangs_is_ended(repository: Path) -> None:
     found = command.output(0.5)
     assert not found.is_whole
     assert stat.S_ISFIFO((repository / "pipe").stat().st_mode)
+
+
+def test_a_git_that_tries_too_many_rules_is_ended_and_a_walk_stands_in(repository: Path) -> None:
+    """L-8: what counts is the processor time of git, so that a busy machine costs an honest project nothing."""
+    for number in range(4_000):
+        os.symlink("nowhere", repository / f"link{number}")
+    rules = "".join(f"**/a{number}/**/*.b{number}\n" for number in range(60_000))
+    write(repository, {".gitignore": f"link7\n{rules}"})
+    assert not lock_git.untracked(os.fsencode(repository)).output(600.0).is_whole
+    found = everything(repository)
+    assert found.is_cut
+    assert "git cannot list what it does not track" in found.missing[0]
+    assert {b"a.py", b"link8", b"link3999"} < set(found.paths)
+    assert b"link7" not in found.paths
