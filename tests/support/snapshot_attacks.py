@@ -317,6 +317,7 @@ def _states() -> None:
         ("gives_a_class_other_bases", Make("cls", 0), [("cls", 0, ({"__bases__": ()}, None))], one),
         ("gives_a_partial_a_private_attribute", partial, [("partial", partial, {"_x": 1})], None),
         ("fills_a_slot_that_is_none", slotted, [("instance", slotted, slot)], one),
+        ("is_its_own_attributes_and_no_dict", slotted, [("instance", slotted, (True, {}, None))], one),
         ("fills_a_cell_that_is_none", 1, [("cell", 5, (1,))], None),
         ("gives_a_random_generator_a_state_of_its_own", chance, [("random", chance, numbers)], None),
     ):

@@ -27,7 +27,9 @@ class FileAccess:
         self.read = tuple(dict.fromkeys((*map(os.path.realpath, read), *self.write)))
 
     def allows(self, path: str, *, writing: bool) -> bool:
-        """Whether a path, after following its links, is in one of the folders."""
+        """Whether a path, after following its links, is in one of the folders, or is where nothing is kept."""
+        if path == os.devnull:
+            return True
         real = os.path.realpath(path)
         return any(is_within(real, root) for root in (self.write if writing else self.read))
 

@@ -113,6 +113,9 @@ DENIED_STORES: Final = frozenset(
     """.split()
 )
 
+REPLACED_ON_OWN: Final = frozenset({"__class__", "__dict__"})
+"""Those of them that a plain assignment may replace as a whole, on an object of plain classes of the session's own."""
+
 NOT_REPLACED: Final = frozenset(
     """
     _member_map_ _member_names_ _value2member_map_ _unhashable_values_ _hashable_values_ _unhashable_values_map_
@@ -129,6 +132,9 @@ STORABLE_DUNDERS: Final = frozenset(
     """.split()
 )
 """Dunder attributes that may be assigned on the session's own objects."""
+
+REFUSED_WHEN_CALLED: Final = frozenset({"input"})
+"""Builtins that a program often mentions in functions that it does not call: blocked, they refuse the call alone."""
 
 DENIED_NAMES: Final = frozenset("__builtins__ __import__ __loader__ __spec__ __build_class__".split())
 """Variables that are plumbing of the interpreter (``__import__`` is replaced by the guarded import)."""

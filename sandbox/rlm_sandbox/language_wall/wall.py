@@ -31,11 +31,13 @@ from rlm_sandbox.language_wall.guards import attributes as guards
 from rlm_sandbox.language_wall.guards import dynamic
 from rlm_sandbox.language_wall.guards import reads as guards_read
 from rlm_sandbox.language_wall.guards.classes import SafeType, build_class, stand_in, type_of
+from rlm_sandbox.language_wall.guards.replacing import Replacing
 from rlm_sandbox.language_wall.modules.copies import ModuleSet, harden_imported
 from rlm_sandbox.language_wall.modules.imports import GuardedImport
 from rlm_sandbox.language_wall.modules.late_imports import LATE
 from rlm_sandbox.language_wall.modules.recompiled import Recompiled
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
+from rlm_sandbox.language_wall.names import REFUSED_WHEN_CALLED
 from rlm_sandbox.language_wall.registry import CLEAN, FORMATS, HIDDEN, Cache, hide_metaclasses
 from rlm_sandbox.language_wall.sealing import freeze, mark_ours, seal
 from rlm_sandbox.language_wall.streams import SafeStream, safe_stream
@@ -65,6 +67,7 @@ _GUARDS: Final[dict[str, object]] = {
     "STORE_PUBLIC": guards.store_public,
     "STORE_PRIVATE": guards.store_private,
     "UPDATE": guards.update,
+    "REPLACE": Replacing,
     "READ_GUARDED": guards_read.read_guarded,
     "CHECK_GROUP": guards.check_group,
 }
@@ -145,6 +148,7 @@ class LanguageWall:
         evaluation = Evaluation(self._compile_text, self.builtins)
         self.builtins.update(self._make_builtins(evaluation))
         _core.add_session(self.builtins)
+        IN_FORCE.module = self._import.module
         IN_FORCE.stream = _recompiled().stream
         IN_FORCE.open, IN_FORCE.evaluate, IN_FORCE.stands = self._files.open, evaluation.evaluate, True
         audit_hook.enforce(
@@ -243,7 +247,8 @@ class LanguageWall:
     def _make_builtins(self, evaluation: Evaluation) -> Namespace:
         table = _guarded_builtins() | evaluation.table()
         table |= {"__import__": self._import.statement, "open": self._files.open}
-        return {name: value for name, value in table.items() if name not in self._blocked}
+        refused = {name: dynamic.refused_call(name) for name in self._blocked & REFUSED_WHEN_CALLED}
+        return {name: value for name, value in table.items() if name not in self._blocked} | refused
 
 
 class _UserCode:

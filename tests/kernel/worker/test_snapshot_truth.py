@@ -80,6 +80,9 @@ head = None
 for i in range(5000): head = Node(i, head)
 class Table(dict): pass
 table = Table(a=1); table.tag = 't'; table['self'] = table
+class Config(dict):
+    def __init__(self, **named): super().__init__(**named); self.__dict__ = self
+config = Config(a=1); config.b = [2]
 class Rows(list): pass
 own_rows = Rows([1, 2]); own_rows.append(own_rows)
 one, two = [lambda: 1, lambda: 2]
@@ -195,6 +198,7 @@ Chance.number == number
 when() == then
 (now(), up(), now()) == (1, 2, 2)
 factorial(5) == 120
+(config.a, config['b'], vars(config) is config, dict(config)) == (1, [2], True, {'a': 1, 'b': [2]})
 fibonacci(10) == 55
 Registry.names == ['First', 'Second']
 Meta.made == ['ByMeta'] and type(ByMeta) is Meta

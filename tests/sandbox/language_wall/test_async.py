@@ -1,5 +1,9 @@
 """Coroutines, async generators, async with and for, top-level await."""
 
+import pytest
+
+from rlm_sandbox.errors import PolicyViolation
+
 
 def test_async_code_gives_the_same_results(same):
     """Tasks, gather, queues, timeouts, async comprehensions."""
@@ -69,3 +73,64 @@ def test_no_library_gets_the_frames_of_a_task_for_the_session(make_session) -> N
         result = await task
     """)
     assert (asked, result) == (["AttributeRefused"], 3)
+
+
+def test_a_runner_and_the_running_loop_do_what_programs_do_with_them(same):
+    """Several coroutines in one loop; tasks, futures and threads by the loop."""
+    same("""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+        async def echo(value): await asyncio.sleep(0); return value
+        with asyncio.Runner() as runner: first = runner.run(echo(1)), runner.run(echo(2))
+        async def main():
+            loop = asyncio.get_running_loop()
+            task, future = loop.create_task(echo(3), name="three"), loop.create_future()
+            future.set_result(4)
+            with ThreadPoolExecutor(1) as pool: in_pool = await loop.run_in_executor(pool, pow, 5, 2)
+            in_thread = await loop.run_in_executor(None, abs, -6)
+            return await task, task.get_name(), await future, in_thread, in_pool, loop.is_running()
+        result = first, asyncio.run(main())
+        try: asyncio.get_running_loop()
+        except RuntimeError as error: print(error)
+    """)
+
+
+def test_a_runner_says_what_to_do_where_a_loop_runs(session):
+    """As ``asyncio.run`` does."""
+    for call in ("asyncio.Runner()", "asyncio.run(asyncio.sleep(0))"):
+        with pytest.raises(RuntimeError, match="write `await main"):
+            session.run(f"import asyncio\nawait asyncio.sleep(0)\n{call}")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "asyncio.get_running_loop().run_until_complete(nothing())",
+        "asyncio.get_running_loop()._selector",
+        "asyncio.get_running_loop().subprocess_exec",
+        "asyncio.get_running_loop().set_exception_handler",
+        "asyncio.get_running_loop().time = print",
+        "type(asyncio.get_running_loop()).time = print",
+        "type(asyncio.get_running_loop()).time.__globals__",
+        "await asyncio.get_running_loop().run_in_executor(Pool(), print)",
+        "await asyncio.get_running_loop().run_in_executor(None, shutil.copyfile, SECRET, 'copy')",
+        "with asyncio.Runner() as runner: runner._runner",
+        "with asyncio.Runner() as runner: runner.get_loop()",
+        "with asyncio.Runner() as runner: vars(runner)['_runner']",
+        "with Own() as runner: runner._runner",
+        "with Own() as runner: runner.look()",
+    ],
+)
+def test_neither_leads_to_the_loop(session, folders, source):
+    """The real loop opens sockets and starts programs."""
+    session.run(f"""
+        import asyncio, shutil
+        SECRET = {str(folders["outside"] / "secret.txt")!r}
+        async def nothing(): pass
+        class Pool:
+            submit = setattr
+        class Own(asyncio.Runner):
+            def look(self): return self._runner
+    """)
+    with pytest.raises((AttributeError, TypeError, KeyError, PermissionError, PolicyViolation)):
+        session.run(source if "Runner" in source or "Own" in source else f"await asyncio.sleep(0)\n{source}")

@@ -2,6 +2,8 @@
 
 import pytest
 
+from rlm_sandbox.errors import PolicyViolation
+
 
 def test_class_features_behave_the_same(same):
     """Everything an ordinary class uses."""
@@ -125,8 +127,8 @@ def test_metaclasses_and_type_make_classes(same):
 def test_dangerous_members_are_refused_in_every_form(session, name):
     """In a class body, through type(), by assignment, by setattr."""
     assert name in session.refusal(f"class A:\n    def {name}(self): pass").reason
-    assert name in session.refusal(f"class A: pass\nA.{name} = 1").reason
     for source in (
+        f"class A: pass\nA.{name} = 1",
         f"type('A', (), {{'{name}': 1}})",
         f"class M(type): pass\nM('A', (), {{'{name}': 1}})",
         f"class A: pass\nsetattr(A, '{name}', 1)",
@@ -139,7 +141,7 @@ def test_dangerous_members_are_refused_in_every_form(session, name):
         f"import dataclasses; dataclasses.make_dataclass('A', [], namespace={{'{name}': 1}})",
         f"import abc; abc.ABCMeta('A', (), {{'{name}': 1}})",
     ):
-        with pytest.raises((TypeError, AttributeError)):
+        with pytest.raises((TypeError, AttributeError, PolicyViolation)):
             session.run(source)
 
 

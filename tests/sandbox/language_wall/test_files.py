@@ -128,3 +128,17 @@ def test_a_folder_for_reading_and_writing_is_named_once(tmp_path):
     link.symlink_to(scratch)
     said = str(FileAccess([str(scratch), str(link)], [str(scratch)]).refusal("/etc/passwd", writing=False))
     assert said.count(str(scratch)) == 1
+
+
+def test_what_is_thrown_away_may_be_written(same, session, folders):
+    """``os.devnull`` keeps nothing. No other device opens, and no way to this one that a link could turn."""
+    same("""
+        import contextlib, os
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere): print("gone")
+        with open("/dev/null", "rb") as nowhere: result = nowhere.read()
+    """)
+    link = folders["scratch"] / "null"
+    link.symlink_to("/dev/null")
+    for path in ("/dev/zero", "/dev/null/../zero", "/dev/./null", "/dev/stdin", str(link)):
+        with pytest.raises(PermissionError):
+            session.run(f"open({path!r}, 'w')")

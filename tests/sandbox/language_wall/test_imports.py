@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+from rlm_sandbox.errors import CellError, PolicyViolation
 from rlm_sandbox.language_wall.modules.tables import ADMITTED_BY
 from rlm_sandbox.policy import load_policy, policy_names
 
@@ -42,7 +43,7 @@ def test_everything_on_the_default_list_can_be_imported_and_is_a_copy(session):
         assert copy is not sys.modules.get(name)
 
 
-@pytest.mark.parametrize("name", ["subprocess", "socket", "ctypes", "importlib", "pickle", "_thread", "builtins"])
+@pytest.mark.parametrize("name", ["subprocess", "socket", "ctypes", "runpy", "pickle", "_thread", "builtins"])
 def test_a_module_that_is_not_listed_is_refused_with_the_field_that_lists_it(session, name):
     """The message says which policy field decides."""
     for source in (
@@ -198,9 +199,86 @@ def test_the_policies_that_admit_a_package_are_those_of_the_files():
     assert {module: set(names) for module, names in ADMITTED_BY.items()} == beyond
 
 
+def test_import_module_imports_what_a_statement_may(same, session):
+    """Admitted modules by a name that is known when the program runs."""
+    same("""
+        import importlib
+        from importlib import import_module
+        path = import_module("os.path")
+        try: import_module("nowhere.at.all")
+        except ModuleNotFoundError as error: print(error)
+        result = [importlib.import_module(name).__name__ for name in ("math", "json.decoder")], path.join("a", "b")
+    """)
+    assert session.value("import json; result = import_module('json') is json")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "importlib.import_module('subprocess')",
+        "importlib.import_module('importlib.util')",
+        "importlib.import_module('os').system",
+        "importlib.import_module('.x', 'os')",
+        "importlib.import_module('concurrent.futures.process')",
+        "importlib.import_module('_posixsubprocess')",
+        "importlib.import_module(Name('json'))",
+        "importlib.import_module.__globals__",
+        "importlib.reload",
+        "importlib.util",
+        "importlib.__import__",
+        "importlib.machinery",
+        "importlib.invalidate_caches",
+        "importlib.sys",
+    ],
+)
+def test_import_module_is_no_way_to_another_module(session, source):
+    """It decides by the exact text, as the statement does, and hands out the copy; the rest of importlib is not there."""
+    session.run("""
+        import importlib
+        class Name(str):
+            def startswith(self, *_): return False
+            def split(self, *_, **__): return ["json"]
+            def __eq__(self, other): return True
+            def __hash__(self): return hash("subprocess")
+    """)
+    with pytest.raises((ImportError, AttributeError, TypeError, PolicyViolation)):
+        session.run(source)
+
+
+def test_typing_extensions_is_the_typing_of_the_session(session):
+    """Its own classes and functions would evaluate text, make classes and look into frames their own way."""
+    session.run("""
+        import typing, typing_extensions
+        from typing_extensions import (Annotated, Literal, Protocol, ReadOnly, Self, TypedDict, TypeIs, get_type_hints,
+            override, runtime_checkable)
+        class Point(TypedDict): x: Annotated[int, "column"]
+        class Shape:
+            @override
+            def area(self) -> "int": return 3
+        def is_int(value) -> TypeIs[int]: return True
+        shared = [typing_extensions.Any is typing.Any, get_type_hints is typing.get_type_hints, TypedDict is typing.TypedDict]
+        result = Point(x=1), get_type_hints(Shape.area), shared, Shape().area()
+    """)
+    assert session.namespace["result"] == ({"x": 1}, {"return": int}, [True] * 3, 3)
+    for source in ("typing_extensions.sys", "typing_extensions.get_overloads", "typing_extensions.TypeIs.mark = 1",
+                   "typing_extensions._SpecialForm", "typing_extensions.ForwardRef", "TypeIs._getitem",
+                   "typing_extensions.inspect", "typing_extensions.evaluate_forward_ref"):  # fmt: skip
+        with pytest.raises((AttributeError, PolicyViolation)):
+            session.run(source)
+    with pytest.raises(CellError):
+        session.run("get_type_hints(type('C', (), {'__annotations__': {'x': 'open.__globals__'}}))")
+
+
+def test_a_refused_module_says_what_to_write_in_its_place(session):
+    """Where no packaged policy with a language wall admits it."""
+    for name, way in (("unittest", "with assert"), ("unittest.mock", "with assert"), ("doctest", "assert statements")):
+        with pytest.raises(ModuleNotFoundError, match=rf"language\.imports.*{way}"):
+            session.run(f"import {name}")
+
+
 def test_a_refused_package_is_told_with_the_policies_that_admit_it(session):
     """And with what to type; where none does, with the other ways on."""
     with pytest.raises(ModuleNotFoundError, match=r"\(data, tables, teaching\).*rlm-kernel run --policy data"):
         session.run("import numpy.linalg")
     with pytest.raises(ModuleNotFoundError, match="a policy of your own that admits it"):
-        session.run("import subprocess")
+        session.run("import socket")

@@ -38,11 +38,15 @@ def value_of(base: type, value: Any) -> Any:
     return base.__getnewargs__(value)[0]  # type: ignore[attr-defined]
 
 
-def state_of(value: Any, shape: Shape) -> tuple[Names, Names, Any] | None:
-    """Attributes, slots and items of an object; None if it has none of them."""
-    names: Names = {}
+def state_of(value: Any, shape: Shape) -> tuple[Names | bool, Names, Any] | None:
+    """Attributes, slots and items of an object; None if it has none of them.
+
+    True stands for the attributes of a dict whose items they are, because its code has assigned it to its `__dict__`.
+    """
+    names: Names | bool = {}
     try:
-        names = dict(object.__getattribute__(value, "__dict__"))
+        own = object.__getattribute__(value, "__dict__")
+        names = own is value or dict(dict.items(own))  # a class may say otherwise what is in a dict of its own
     except AttributeError:
         pass  # it has slots only
     slots: Names = {}

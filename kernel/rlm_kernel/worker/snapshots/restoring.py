@@ -269,7 +269,11 @@ class Restorer:
     def _set_state(self, made: Any, state: Any) -> None:
         names, slots, items = expect(state, tuple)
         shape = self._shape(type(made))
-        if names := names_in(names):
+        if names is True:
+            if not (shape.clean and issubclass(shape.base, dict)):
+                raise Unkept("only a dict of the session's own can be its own attributes")
+            object.__setattr__(made, "__dict__", made)
+        elif names := names_in(names):
             if shape.clean:
                 object.__getattribute__(made, "__dict__").update(names)
             else:

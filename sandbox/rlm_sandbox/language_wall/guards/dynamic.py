@@ -6,9 +6,11 @@ applied here.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
-from rlm_sandbox.language_wall import _core
+from rlm_sandbox.errors import CellError
+from rlm_sandbox.language_wall import _core, advice
 from rlm_sandbox.language_wall.guards.attributes import check_store
 from rlm_sandbox.language_wall.guards.namespaces import namespace_of
 from rlm_sandbox.language_wall.guards.reads import read_named
@@ -61,6 +63,23 @@ def guarded_vars(*args: Any) -> Any:
     if len(args) != 1:
         raise TypeError("vars() needs an object in this session; use your variables by their names")
     return namespace_of(args[0])
+
+
+class CallRefused(CellError, EOFError):
+    """A builtin that the policy blocks was called; a program that reads until the input ends takes it for that end."""
+
+    rule = "builtin"
+
+
+def refused_call(name: str) -> Callable[..., NoReturn]:
+    """What stands for a blocked builtin that code may mention: it refuses every call."""
+
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        refusal = advice.blocked_builtin(name)
+        raise CallRefused(f"{refusal.reason}. {refusal.instead}")
+
+    refused.__name__ = refused.__qualname__ = name
+    return refused
 
 
 for _function, _name in ((guarded_setattr, "setattr"), (guarded_delattr, "delattr"), (guarded_vars, "vars")):

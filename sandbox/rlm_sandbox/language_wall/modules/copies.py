@@ -37,6 +37,7 @@ from rlm_sandbox.language_wall.modules.tables import (
     STDLIB_SUBMODULES,
     UNUSED,
 )
+from rlm_sandbox.language_wall.modules.typing_names import typing_extensions
 from rlm_sandbox.language_wall.registry import HIDDEN, add_module, hide_metaclasses
 from rlm_sandbox.namespaces import Namespace
 
@@ -142,6 +143,8 @@ class ModuleSet:
             if name not in self._sources:
                 self._sources[name] = private_logging()
             return self._sources[name]
+        if name == "typing_extensions":
+            return typing_extensions(self.copy_of("typing"))
         with LATE.importing(name):
             real = importlib.import_module(name)
         harden_imported()

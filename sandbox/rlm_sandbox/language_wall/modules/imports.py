@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from rlm_sandbox.errors import CellError
 from rlm_sandbox.language_wall.audit_hook import import_trusted, is_installed, trusted
 from rlm_sandbox.language_wall.modules.copies import ModuleSet
-from rlm_sandbox.language_wall.modules.tables import ADMITTED_BY
+from rlm_sandbox.language_wall.modules.tables import ADMITTED_BY, IMPORT_INSTEAD
 from rlm_sandbox.namespaces import Namespace
 
 
@@ -55,6 +55,12 @@ class GuardedImport:
         """``__import__(...)`` written out."""
         return self._load(name, tuple(map(str, fromlist or ())), level)
 
+    def module(self, name: str, package: str | None = None) -> Any:
+        """``importlib.import_module``: the module itself, by the rules of a statement; a cell is in no package."""
+        if type(name) is not str:
+            raise TypeError("module name must be str")
+        return self._load(name, ("*",), int(name.startswith(".")))
+
     def _load(self, name: str, fromlist: Any, level: int) -> Any:
         if level:
             raise ImportError("attempted relative import with no known parent package")
@@ -98,12 +104,14 @@ def _refuse(name: str) -> NoReturn:
     top = name.split(".", maxsplit=1)[0]
     if is_installed(top):
         refused = f"module '{name}' is not on the allow-list of this session (policy field language.imports)"
-        raise ImportRefused(f"{refused}: {_instead(top)}", name=name)
+        raise ImportRefused(f"{refused}: {_instead(name, top)}", name=name)
     raise ModuleNotFoundError(f"No module named '{top}'", name=top)
 
 
-def _instead(top: str) -> str:
+def _instead(name: str, top: str) -> str:
     """Say what to do about a package that the session's policy does not admit."""
+    if way := IMPORT_INSTEAD.get(name, IMPORT_INSTEAD.get(top)):
+        return way
     if policies := ADMITTED_BY.get(top, ()):
         opened = f"RLM_KERNEL_POLICY={policies[0]}, or rlm-kernel run --policy {policies[0]}"
         return f"use a session under a policy that admits it ({', '.join(policies)}): {opened}"

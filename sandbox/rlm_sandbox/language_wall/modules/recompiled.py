@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.machinery
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -25,7 +26,7 @@ from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.modules.copies import ModuleSet
 from rlm_sandbox.language_wall.modules.imports import GuardedImport
 from rlm_sandbox.language_wall.modules.tables import UNUSED
-from rlm_sandbox.language_wall.registry import CLEAN, USER, is_class, is_user_function
+from rlm_sandbox.language_wall.registry import CLEAN, HIDDEN, USER, is_class, is_user_function
 from rlm_sandbox.namespaces import Namespace
 
 _DEFINITIONS: Final[dict[str, str]] = {
@@ -77,6 +78,41 @@ def no_type_check(arg):
     """Mark a function or class as having no annotations that are types."""
     mark(arg, "__no_type_check__", True)
     return arg
+
+class finalize:
+    """Call a function when an object is gone, unless this is called or detached before.
+
+    The end of a session runs none of them, whatever `atexit` says.
+    """
+
+    __module__ = "weakref"
+    _pending = {}
+
+    def __init__(self, obj, func, /, *args, **kwargs):
+        self.atexit = True
+        self._pending[self] = ref(obj, lambda _: self()), func, args, kwargs
+
+    def __call__(self, _=None):
+        """Call the function and return what it returns; None if that was done before."""
+        _, func, args, kwargs = self._pending.pop(self, (None, None, (), {}))
+        return func and func(*args, **kwargs)
+
+    def peek(self):
+        """Return the object, the function and its arguments while they are alive."""
+        found = self._pending.get(self)
+        obj = found and found[0]()
+        return None if obj is None else (obj, *found[1:])
+
+    def detach(self):
+        """Return what `peek` returns, and call nothing later."""
+        found = self.peek()
+        if found is not None and self._pending.pop(self, None):
+            return found
+
+    @property
+    def alive(self):
+        """Whether the function is still to be called."""
+        return self in self._pending
 
 class Stream:
     """Takes the place of a stream of the session's: whatever calls its methods does so as code of the session."""
@@ -152,10 +188,14 @@ class Recompiled:
         self._guards = {**guards, "IMPORT": importing.call}
         self._builtins = {**builtins, "__import__": importing.statement}
         _core.add_session(self._builtins)
-        own = self._namespace("functools", {"mark": mark, "MARKS": _MARKS})
+        own = self._namespace("functools", {"mark": mark, "MARKS": _MARKS, "ref": weakref.ref})
         self._execute(ast.parse(_OWN), __file__, own)
         self._helpers = {name: own[name] for name in ("mark", "update_entries")}
-        self.table: dict[str, object] = {"typing.no_type_check": own["no_type_check"]}
+        self.table: dict[str, object] = {
+            "typing.no_type_check": own["no_type_check"],
+            "weakref.finalize": own["finalize"],
+        }
+        _core.admit(HIDDEN, weakref.finalize)  # it keeps its state in the class, for everybody
         self.stream: type = own["Stream"]
         self._define_all()
 

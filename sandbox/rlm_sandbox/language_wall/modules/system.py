@@ -7,9 +7,11 @@ import importlib.util
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NoReturn, Self
 
 from rlm_sandbox.language_wall.audit_hook import trusted
+from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.guards.reads import SessionFormatter
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.streams import SafeStream
@@ -63,18 +65,93 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
+def _loop_for(what: str) -> asyncio.AbstractEventLoop:
+    """Make a loop; Python runs none inside another."""
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError(f"{what} cannot be called from a running event loop: write `await main()` in the cell")
+    return new_loop()
+
+
 def run(main: Any, *, debug: bool | None = None, loop_factory: Callable[[], Any] | None = None) -> Any:
     """``asyncio.run``: the loop needs descriptors, which only the wall may open.
 
     Only the loop: a runner keeps the context it is made in, and that of user code must stay armed.
     """
-    if asyncio._get_running_loop() is not None:
-        if type(main) is types.CoroutineType:
-            main.close()  # else it would be reported as never awaited
-        raise RuntimeError("asyncio.run() cannot be called from a running event loop: write `await main()` in the cell")
-    loop = new_loop()
+    if asyncio._get_running_loop() is not None and type(main) is types.CoroutineType:
+        main.close()  # else it would be reported as never awaited
+    loop = _loop_for("asyncio.run()")
     with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
         return runner.run(main)
+
+
+def import_module(name: str, package: str | None = None) -> Any:
+    """``importlib.import_module``, of what an import statement may name."""
+    return IN_FORCE.module(name, package)
+
+
+class Runner:
+    """``asyncio.Runner``: its loop is opened by the wall, and stays out of reach."""
+
+    __slots__ = ("_runner",)
+
+    def __init__(self, *, debug: bool | None = None, loop_factory: Callable[[], Any] | None = None) -> None:
+        loop = _loop_for("asyncio.Runner()")
+        self._runner = asyncio.Runner(debug=debug, loop_factory=lambda: loop)
+
+    def __enter__(self) -> Self:
+        self._runner.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, coro: Any) -> Any:
+        """Run a coroutine, and return its result."""
+        return self._runner.run(coro)
+
+    def close(self) -> None:
+        """End the tasks that are left, and close the loop."""
+        self._runner.close()
+
+
+class RunningLoop:
+    """``asyncio.get_running_loop()``: what programs do with a loop, and no loop."""
+
+    __slots__ = ()
+
+    def time(self) -> float:
+        """Return the clock of the loop."""
+        return asyncio.get_running_loop().time()
+
+    def is_running(self) -> bool:
+        """Return True: there is such an object only while the loop runs."""
+        return True
+
+    def create_task(self, coro: Any, *, name: str | None = None) -> asyncio.Task[Any]:
+        """Start a task."""
+        return asyncio.create_task(coro, name=name)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Make a future."""
+        return asyncio.Future()
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Call a function in another thread: one of the session's pool, or one of the loop's for None."""
+        if executor is None:
+            return asyncio.ensure_future(asyncio.to_thread(func, *args))
+        if type(executor) is not ThreadPoolExecutor:
+            raise TypeError("run_in_executor takes None or a ThreadPoolExecutor in this session")
+        return asyncio.wrap_future(ThreadPoolExecutor.submit(executor, func, *args))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        way = "await the coroutine in the cell, or use asyncio.create_task, asyncio.to_thread and asyncio.sleep"
+        refuse(name, f"of the event loop is not available in this session: {way}")
+
+
+def get_running_loop() -> RunningLoop:
+    """``asyncio.get_running_loop``."""
+    asyncio.get_running_loop()  # Python's own error where none runs
+    return RunningLoop()
 
 
 def private_logging() -> types.ModuleType:
@@ -99,6 +176,9 @@ def system_shims() -> dict[str, object]:
     """The replacements, by the full name of what they replace."""
     return {
         "asyncio.run": run,
+        "asyncio.Runner": Runner,
+        "asyncio.get_running_loop": get_running_loop,
+        "importlib.import_module": import_module,
         "os.environ": {},
         "os.getenv": getenv,
         "sys.setrecursionlimit": setrecursionlimit,

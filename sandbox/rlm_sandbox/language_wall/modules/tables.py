@@ -45,7 +45,8 @@ KEEP: Final = _table(
         Lock Event Semaphore BoundedSemaphore Condition Barrier TimeoutError CancelledError
         InvalidStateError as_completed shield Future Task iscoroutine iscoroutinefunction isfuture
         ensure_future TaskGroup timeout timeout_at Timeout FIRST_COMPLETED ALL_COMPLETED FIRST_EXCEPTION
-        to_thread current_task all_tasks
+        to_thread current_task all_tasks Runner get_running_loop
+    importlib: import_module
     warnings: warn simplefilter filterwarnings resetwarnings catch_warnings
     io: StringIO BytesIO TextIOBase IOBase RawIOBase BufferedIOBase TextIOWrapper BufferedReader
         BufferedWriter BufferedRandom IncrementalNewlineDecoder UnsupportedOperation SEEK_SET SEEK_CUR
@@ -105,7 +106,6 @@ DROP: Final = _table(
     typing: ForwardRef evaluate_forward_ref get_overloads clear_overloads no_type_check_decorator
     types: DynamicClassAttribute CodeType FrameType CellType new_class prepare_class resolve_bases coroutine CapsuleType
         get_original_bases
-    weakref: finalize
     string: Formatter
     argparse: FileType
     concurrent.futures: ProcessPoolExecutor
@@ -230,6 +230,17 @@ INSTEAD: Final = {
     "networkx.nx_pydot": "it starts programs",
 }
 """What to do without a part that is left out, or why it is."""
+
+IMPORT_INSTEAD: Final = {
+    "unittest": "it reads and stores attributes by name; write the checks as functions with assert, and call them",
+    "doctest": "it runs text as code; write the examples as assert statements",
+    "pytest": "write the checks as functions with assert, and call them",
+    "subprocess": "sessions start no programs; do it in Python, or in a shell beside the session",
+    "multiprocessing": "sessions start no processes; use threads, as concurrent.futures.ThreadPoolExecutor",
+    "pickle": "pickles run code; keep values in variables, or write them with json",
+    "matplotlib.animation": "draw each frame as a figure of its own",
+}
+"""What to do without a module for which no packaged policy with a language wall is a way out."""
 
 # `*` stands for every module but those whose only purpose is what the wall prevents (which may be named).
 NOT_IN_STAR: Final = frozenset(

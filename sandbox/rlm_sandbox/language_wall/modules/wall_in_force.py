@@ -17,6 +17,8 @@ class WallInForce:
     """Open a file within the policy's paths."""
     evaluate: Callable[..., Any] = staticmethod(_no_wall)
     """Evaluate the text of an annotation, or of a formula and its variables, under the policy."""
+    module: Callable[..., Any] = staticmethod(_no_wall)
+    """Import a module of the policy's allow-list."""
     stream: type = object
     """The class of what stands for a stream of the session's."""
     stands: bool = False

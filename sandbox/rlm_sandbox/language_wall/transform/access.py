@@ -5,6 +5,7 @@ What each rule emits (``TYPE``, ``CLEAN`` ... are guard objects in the code's co
     x.public            x.public
     x._private          (READ_PRIVATE(x, "_private") if TYPE(x) not in CLEAN else x)._private
     x.public = v        (STORE_PUBLIC(x) if TYPE(x) not in CLEAN else x).public = v
+    x.__class__ = v     REPLACE(x).__class__ = v             the same for ``__dict__``
     x.tb_frame          READ_GUARDED(x, "tb_frame") if TYPE(x) not in CLEAN else x.tb_frame
     type(x) is int      TYPE(x) is int                       while ``type`` is the builtin
 
@@ -21,6 +22,8 @@ from rlm_sandbox.language_wall.formatting import is_plain_format
 from rlm_sandbox.language_wall.names import (
     FORMAT_METHODS,
     NATIVE_ON_CLEAN,
+    REFUSED_WHEN_CALLED,
+    REPLACED_ON_OWN,
     AttributeAccess,
     access,
     is_private,
@@ -47,6 +50,9 @@ class AccessRules(TransformCore):
         """Native where the name is harmless; behind a guard where it is not; else refused."""
         if isinstance(node.ctx, ast.Load):
             return self._read(node)
+        if node.attr in REPLACED_ON_OWN and isinstance(node.ctx, ast.Store):
+            node.value = self.call_guard("REPLACE", node, self.visit(node.value))
+            return node
         if not may_store(node.attr):
             self.refuse(node, advice.denied_store(node.attr))
             return node
@@ -139,6 +145,8 @@ class AccessRules(TransformCore):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Calls are native; ``type`` gets a short way for the common case."""
+        if isinstance(node.func, ast.Name) and node.func.id in self.blocked & REFUSED_WHEN_CALLED:
+            self.scope.note_blocked_call(node.func)
         self.contents(node)
         return self._type_call(node) if _is_type_call(node) else node
 

@@ -162,6 +162,18 @@ class Scope:
             return None
         return self.assignments.get(name) if self.kind is ScopeKind.FUNCTION else None
 
+    def note_blocked_call(self, function: ast.Name) -> None:
+        """Record a call that runs with the cell itself; what a function calls is refused when it does."""
+        if not self._deferred():
+            self.blocked_loads.append(BlockedLoad(function, function.id))
+
+    def _deferred(self) -> bool:
+        """Whether what stands here may never run."""
+        scope: Scope | None = self
+        while scope is not None and scope.kind not in (ScopeKind.FUNCTION, ScopeKind.LAMBDA, ScopeKind.GENERATOR):
+            scope = scope.parent
+        return scope is not None
+
     def close(self) -> list[Site]:
         """Close the scope: return the sites on its own names, hand the others on to the scope around."""
         if self.parent is None:

@@ -18,7 +18,7 @@ import sys
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import advice
-from rlm_sandbox.language_wall.names import AttributeAccess, access, may_store
+from rlm_sandbox.language_wall.names import REFUSED_WHEN_CALLED, REPLACED_ON_OWN, AttributeAccess, access, may_store
 from rlm_sandbox.language_wall.transform.core import TransformCore, where
 from rlm_sandbox.language_wall.transform.functions import FunctionRules
 from rlm_sandbox.language_wall.transform.scopes import Assignment, BlockedLoad
@@ -66,7 +66,7 @@ class GuardTransformer(FunctionRules):
             return self.guard("IMPORT", node)
         else:
             self.check_variable(node, node.id)
-            if node.id in self.blocked:
+            if node.id in self.blocked - REFUSED_WHEN_CALLED:
                 self.scope.blocked_loads.append(BlockedLoad(node, node.id))
         return node
 
@@ -142,6 +142,9 @@ class GuardTransformer(FunctionRules):
         return node
 
     def _update_target(self, target: ast.Attribute) -> Any:
+        if target.attr in REPLACED_ON_OWN:  # it would read the attribute of what takes the place of the object
+            self.refuse(target, advice.denied_store(target.attr))
+            return target
         how = access(target.attr)
         if not may_store(target.attr) or how is AttributeAccess.NATIVE:
             return self.visit(target)
