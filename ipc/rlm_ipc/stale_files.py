@@ -1,6 +1,7 @@
-"""What a supervisor that was killed leaves in the runtime folder: sockets, connection files, scratch and spool files.
+"""What kernels leave in the runtime folder: sockets, connection files, scratch and spool files.
 
-Its kernels ended with it, so nobody owns any of it. The next supervisor holds the folder's lock and removes it.
+If a supervisor was killed whose kernels ended with it, nobody owns any of it. The next supervisor holds the folder's
+lock and removes it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rlm_ipc.folder_removal import remove_folder
+from rlm_ipc.kernel_reports import KernelInfo
 
 ZYGOTE = "z"
 """The temporary folder of zygotes."""
@@ -33,3 +35,11 @@ def remove(paths: Iterable[Path]) -> None:
         else:
             with suppress(OSError):
                 path.unlink()
+
+
+def remove_of(kernel: KernelInfo, *, keep_scratch: bool) -> None:
+    """Remove what a kernel that has ended leaves: its connection file, and its scratch folder unless a fork has it."""
+    if not keep_scratch:
+        remove_folder(Path(kernel.scratch))
+    if kernel.connection_file:
+        Path(kernel.connection_file).unlink(missing_ok=True)

@@ -38,9 +38,11 @@ async def _serve(
     discovery.announce_ready(ready)
     processes.finish_startup()
     used = loop.time()
-    while not stop.is_set() and loop.time() - used < idle_seconds:
+    while not stop.is_set():
         if supervisor.sessions or control.connections:
             used = loop.time()
+        elif loop.time() - used >= idle_seconds:
+            break
         try:
             await asyncio.wait_for(stop.wait(), min(1.0, idle_seconds))
         except TimeoutError:

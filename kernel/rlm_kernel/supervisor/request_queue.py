@@ -39,6 +39,8 @@ class RequestQueue:
         self._kernel_id = kernel_id
         self.closed = False
         self.last_used = time.time()
+        self.used = time.monotonic()
+        """The same by the clock that nobody sets."""
         self.taken: Item | None = None
         self._waiting: deque[Item] = deque()
         self._filled = asyncio.Event()
@@ -59,7 +61,7 @@ class RequestQueue:
     def enqueue(self, item: Item) -> None:
         """Put a request behind all others."""
         if isinstance(item, CellRequest):  # merely looking at a session must not keep it alive
-            self.last_used = time.time()
+            self.last_used, self.used = time.time(), time.monotonic()
         if self.closed:
             _fail(item, UnknownKernel(self._kernel_id))
         elif len(self._waiting) >= MAX_QUEUE:

@@ -172,6 +172,11 @@ class ControlServer:
             if connection.wants_events:
                 connection.stream.send(wire.EVENT, (part,))
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody who is connected wants to know what happens: a daemon, which looks after its sessions."""
+        return any(connection.wants_events for connection in self.connections)
+
     def close(self) -> None:
         """Stop listening and hang up."""
         self._stop_listening()

@@ -23,6 +23,7 @@ class SessionLimits:
     """How much a session may use: bytes, seconds and counts, as in `rlm_sandbox.policy.model.Limits`."""
 
     cell_seconds: float
+    idle_seconds: float
     interrupt_grace_seconds: float
     output_bytes: int
     content_bytes: int
@@ -74,6 +75,7 @@ class SessionPolicy:
 
     name: str
     checkpoint: str
+    reopen: bool
     network: bool
     language: Language
     limits: SessionLimits

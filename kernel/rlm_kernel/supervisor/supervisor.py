@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from rlm_ipc import framing, processes, stale_files
+from rlm_ipc import framing, left_kernels, processes, stale_files
 from rlm_ipc.environment import ZYGOTE, chosen
 from rlm_ipc.errors import CallerError, KernelDied, UnknownKernel
 from rlm_ipc.framed_stream import Unfinished
@@ -37,6 +37,7 @@ from rlm_kernel.supervisor.process_fork import fork
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
+from rlm_kernel.supervisor.unattended import Unattended
 from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED, ForkRefused, PeerDied, WorkerLink, heard
 from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor
 
@@ -59,6 +60,11 @@ class EventListener(Protocol):
         """Take note of what has happened in a session."""
         ...
 
+    @property
+    def heard(self) -> bool:
+        """Whether a daemon is there to hear of it."""
+        ...
+
 
 class Supervisor:
     """Every kernel of one user. ``runtime`` holds ipc sockets, scratch folders and spooled output."""
@@ -79,11 +85,15 @@ class Supervisor:
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
         self._pressure = MemoryPressure(self.capacity.keep_free)
+        self._unattended = Unattended(log.parent / left_kernels.FOLDER, self.sessions, self._is_attended)
         self._has_garbage = False
 
     def report_to(self, listener: EventListener) -> None:
         """Let ``listener`` hear of what happens in the sessions."""
         self._listener = listener
+
+    def _is_attended(self) -> bool:
+        return self._listener is not None and self._listener.heard
 
     async def start(self) -> None:
         """Become a subreaper and warm the first zygote."""
@@ -271,6 +281,7 @@ class Supervisor:
     def close(self) -> None:
         """End everything."""
         self._closed = True
+        self._unattended.close()
         self.keeping.quit()
         for session in list(self.sessions.values()):
             session.close()
@@ -295,6 +306,8 @@ class Supervisor:
                 processes.trim_heap()
             if tick % SLOW_TICKS == 0 or any(not session.queue.idle for session in self.sessions.values()):
                 self._pressure.relieve(self.sessions.values())
+            if tick % SLOW_TICKS == 0:
+                self._unattended.look()
             for session in list(self.sessions.values()):
                 if not session.queue.idle or tick % SLOW_TICKS == 0:
                     session.watch.memory()

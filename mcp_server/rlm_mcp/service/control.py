@@ -148,11 +148,6 @@ class SessionControl:
         dropped = await self._sessions.end(session)
         return ToolAnswer({"ended": session.id, "unloaded": dropped}, ("unloaded",))
 
-    async def end_orphans(self, kernels: list[KernelInfo]) -> None:
-        """End kernels of sessions that are no more: their rows ended while no daemon was there."""
-        for info in kernels:
-            await self._gateway.discard(info)
-
     async def _kernel(self, session: Session) -> JsonObject:
         """The kernel as the supervisor sees it now.
 

@@ -17,12 +17,11 @@ from pathlib import Path
 from rlm_contexts.errors import ContextError
 from rlm_contexts.search.pool import ScanWorkers
 from rlm_contexts.store.store import ContextStore
-from rlm_ipc import discovery
+from rlm_ipc import discovery, left_kernels
 from rlm_ipc.daemon_requests import Tidied
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.errors import KernelError
 from rlm_ipc.json_lines import hooks_folder
-from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.session_requests import KeepTurn, PolicyApplied, RestoreSession, SessionRestored, SessionSaved, TurnKept
 from rlm_mcp.client_info import ClientInfo
@@ -57,12 +56,12 @@ from rlm_mcp.service.sessions.attachments import Attachments
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal, entry_row
-from rlm_mcp.service.sessions.kernel_start import runs_under
 from rlm_mcp.service.sessions.policies import Policies
 from rlm_mcp.service.sessions.record import keep_turn, known_session, record_of
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.sessions.supervisor_gateway import Connect, KernelGateway, connect_host
+from rlm_mcp.service.taking_over import TakingOver
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer, encode, fit, whole_of
 from rlm_mcp.service.work.chains import Chains
@@ -137,6 +136,7 @@ class Service:
         self.frames_by_hand = FramesByHand(store, self.frames, clock)
         self.hooks = Hooks(store, self.frames, self.holders, clock, Path(hooks_folder(str(state))))
         self._tasks: list[asyncio.Task[None]] = []
+        self._left = state / left_kernels.FOLDER
 
     @classmethod
     @asynccontextmanager
@@ -329,37 +329,15 @@ class Service:
         self.snapshots.tidy()
         await self.sessions.restore()
         self.attachments.tidy()
-        live, copies = await self.gateway.adopt()
-        for session in self.sessions:
-            self.attachments.publish(session)
-            if runs_under(live.get(session.key), session.pinned):
-                await self._adopt(session, live.pop(session.key))
-            else:
-                self._tell_loss(session)
-                self.providers.give_up(session)
-        await self.control.end_orphans([*live.values(), *await self.attachments.adopt(copies)])
+        found = TakingOver(self, self._store, self.gateway, self._left)
+        alive = await found.kernels()
         await self.frames.recover()
         self.work.begin()
+        await found.idled(alive)
         await self._events.gone()
         self.hooks.start()
         beside = (self._sweep_now_and_then(), *([self._warm()] if warm else []))
         self._tasks += map(asyncio.create_task, beside)
-
-    async def _adopt(self, session: Session, info: KernelInfo) -> None:
-        """Take over a kernel, and what it did while no daemon was there."""
-        session.kernel.adopt(info)
-        session.kernel.budget_changed()  # what was used last, it may not have been told
-        with suppress(KernelError, OSError):
-            client = await self.gateway.client(start=False)
-            self.queries.note(session, await client.pending_queries(info.kernel_id))
-            self.providers.asked(session, queries.pending(self._store, session.key))
-            for note in await client.cells(info.kernel_id, self.journal.last_serial(info.kernel_id)):
-                self.journal.told(session.key, info.kernel_id, note)
-
-    def _tell_loss(self, session: Session) -> None:
-        """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""
-        if (ran := self.journal.of_session(session.key, 1)) and ran[0].ended_at >= session.row.created_at:
-            session.kernel.notice = "the kernel ended while no daemon ran: its variables are lost, contexts are kept"
 
     async def _stop(self) -> None:
         self.gateway.start_no_more()

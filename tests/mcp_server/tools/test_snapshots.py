@@ -479,7 +479,7 @@ async def test_variables_come_in_rounds_and_one_that_fails_costs_only_itself(
     connect_own, own, monkeypatch, tmp_path: Path
 ) -> None:
     """What cannot be saved is named; the others come in several rounds."""
-    monkeypatch.setattr(saved_variables, "_ROOM", 1_500_000)
+    monkeypatch.setattr(saved_variables, "ROOM", 1_500_000)
     async with connect_own("s") as agent:
         await agent.run("running, small, none = (n for n in 'ab'), 1, None")
         await agent.run("a, b, c = (bytes([n]) * 1_000_000 for n in (1, 2, 3))")

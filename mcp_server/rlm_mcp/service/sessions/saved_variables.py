@@ -13,22 +13,19 @@ from dataclasses import dataclass, field
 from rlm_contexts.store.files import write_all
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError, ProtocolError
+from rlm_ipc.variable_images import NO_IMAGE, ROOM, ArrivingImage
 from rlm_ipc.worker_requests import Digests, HandedOut, PutBack, SavedRow
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing, SavedVariable, Writer, pieces_of
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
-__all__ = ["SavedVariables", "hand_in", "hand_out", "missing", "put_back", "save_variables"]
+__all__ = ["SavedVariables", "as_left", "hand_in", "hand_out", "missing", "put_back", "save_variables"]
 
-_ROOM = 64 << 20
-"""Bytes that a kernel hands out at once."""
 _ROUNDS = 8
 """So often are all variables tried together, each time without those that failed; then each is tried alone."""
 _TRIAL_SECONDS = 15.0
 """Half of what a session has that is saved before it idles."""
-_WITHIN = 2
-"""An image has at most so many times the bytes that the session may use."""
 
 
 @dataclass
@@ -70,6 +67,12 @@ async def save_variables(session: Session, writer: Writer, *, trial: bool) -> Sa
         names = [row.name for row in rows]  # what would come back different is not in the snapshot
 
 
+def as_left(told: HandedOut) -> SavedVariables:
+    """What a supervisor has saved of a kernel, untried; raises KernelError if the kernel said nonsense."""
+    lost = [missing(item.name, item.reason) for item in (*told.failed, *told.notes)]
+    return SavedVariables(_rows(told.variables), lost, set(told.shadowed))
+
+
 def _rows(told: Sequence[SavedRow]) -> list[SavedVariable]:
     try:
         return [SavedVariable(name=row.name, type=row.type[:200], code=row.code) for row in told]
@@ -88,25 +91,17 @@ async def _take(session: Session, names: Sequence[str] | None, file: int) -> Han
 
 async def hand_out(session: Session, names: Sequence[str] | None) -> AsyncGenerator[tuple[HandedOut, bytes], None]:
     """Have a kernel hand out an image of variables, in pieces; raises KernelError."""
-    at = 0
-    first: HandedOut | None = None
-    while first is None or at < first.size:
+    image = ArrivingImage(session.policy.limits.memory_bytes)
+    while not image.whole:
 
-        async def ask(client: SupervisorClient, kernel: str, at: int = at) -> tuple[HandedOut, tuple[bytes, ...]]:
-            return await client.save_variables(kernel, names, at, _ROOM)
+        async def ask(client: SupervisorClient, kernel: str, at: int = image.at) -> tuple[HandedOut, tuple[bytes, ...]]:
+            return await client.save_variables(kernel, names, at, ROOM)
 
         try:
             told, blobs = await session.kernel.ask(ask)
         except ProtocolError as error:
             raise _nonsense() from error
-        first = first or told
-        data = blobs[0] if len(blobs) == 1 else b""
-        at += len(data)
-        if not data or at > first.size or told.size != first.size:
-            raise _nonsense()
-        if first.size > session.policy.limits.memory_bytes * _WITHIN:
-            raise KernelError(f"the kernel says that its variables have {first.size:,} bytes, more than it may use")
-        yield first, data
+        yield image.take(told, blobs)
 
 
 class _Trial:
@@ -232,4 +227,4 @@ def missing(name: str, reason: str) -> Missing:
 
 
 def _nonsense() -> KernelError:
-    return KernelError("the kernel did not answer with an image of its variables")
+    return KernelError(NO_IMAGE)

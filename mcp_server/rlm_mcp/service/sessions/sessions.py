@@ -369,20 +369,23 @@ class Sessions:
             sessions.touch(self._store, session.key, session.last_used)
             session._written = session.last_used
 
-    async def idled(self, session: Session, now: float, unsaved: str) -> None:
-        """End a session that has idled away, or let it rest; ``unsaved`` is why its variables could not be saved."""
+    async def idled(self, session: Session, now: float, unsaved: str, *, gone: bool = False) -> None:
+        """End a session that has idled away, or let it rest; ``unsaved`` is why its variables could not be saved.
+
+        ``gone`` says that its kernel has gone already, with variables.
+        """
         until = rests_until(self._store, session.key, session.policy, now)
         if until is not None and until <= now:
-            await self._end(session, How.EXPIRED)
+            await self._end(session, How.EXPIRED, variables=gone or session.kernel.alive)
             return
         self._forget(session)
         self._events.rests(session)
         sessions.rest(self._store, session.key, until, unsaved or None)
         await session.kernel.stop()
 
-    async def _end(self, session: Session, how: How) -> None:
+    async def _end(self, session: Session, how: How, *, variables: bool = False) -> None:
         idle = session.policy.limits.idle_seconds
-        gone = went(self._store, session.row, idle, variables=session.kernel.alive) if how is How.EXPIRED else None
+        gone = went(self._store, session.row, idle, variables=variables) if how is How.EXPIRED else None
         await self._events.ending(session.row)
         sessions.end(self._store, session.key, how, self._clock(), gone)
         self._forget(session)

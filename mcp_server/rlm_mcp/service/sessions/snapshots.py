@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,35 +18,33 @@ from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError
+from rlm_ipc.left_kernels import LeftFile
 from rlm_ipc.session_requests import RestoreSession, SessionRestored, SessionSaved
-from rlm_ipc.version import VERSION
-from rlm_ipc.worker_requests import PutBack
+from rlm_ipc.worker_requests import HandedOut, PutBack
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
-from rlm_mcp.formats.snapshot import TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer
+from rlm_mcp.formats.snapshot import IMAGE, TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.expiry import as_saved
 from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.manifests import Manifests
 from rlm_mcp.service.sessions.names import check_context_name, check_session_id, workspace_for
 from rlm_mcp.service.sessions.policies import Policies
 from rlm_mcp.service.sessions.saved_contexts import save_contexts
 from rlm_mcp.service.sessions.saved_rows import (
     entry_of,
     query_row_of,
-    saved_cell,
-    saved_query,
-    saved_turn,
     turn_row_of,
 )
-from rlm_mcp.service.sessions.saved_variables import SavedVariables, missing, put_back, save_variables
+from rlm_mcp.service.sessions.saved_variables import as_left, missing, put_back, save_variables
 from rlm_mcp.service.sessions.sealing import key_in
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, journal, queries, sessions
 from rlm_memory import model_turns as turns
-from rlm_memory.contexts import ContextOrigin, StoredContent
+from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.locks import is_section
 from rlm_memory.queries import QueryRow, QueryState
@@ -83,6 +80,7 @@ class Snapshots:
         self._policies = policies
         self._budgets = budgets
         self._journal, self._clock, self._folder = cells, clock, folder
+        self._manifests = Manifests(store, cells, clock)
 
     def kept(self, session: str) -> Path:
         """Where the snapshot of a session is that a user has saved without naming a file: it is theirs, and stays."""
@@ -131,11 +129,11 @@ class Snapshots:
         try:
             async with session.kernel.turn.between_cells():
                 saved = await save_variables(session, writer, trial=trial)
-                rows = [row for row in contexts.of_session(self._store, session.key) if not is_section(row)]
+                rows = self._texts_of(session)
                 # In the turn: a text that came since has the name to itself.
                 hidden = session.kernel.bound.current(saved.shadowed)
             texts, lost = await asyncio.to_thread(save_contexts, self._files, rows, writer, embed=embed)
-            manifest = self._manifest(session, saved, texts, lost, writer)
+            manifest = self._manifests.of(session, saved, texts, lost, writer)
             manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
             size = await asyncio.to_thread(writer.finish, manifest.sealed(key_in(self._folder)), target)
             if path is None and session.policy.reopen:
@@ -193,37 +191,31 @@ class Snapshots:
             return str(error) or f"it took longer than {_LASTING_SECONDS:g} s"
         return ""
 
+    async def keep_left(self, session: Session, file: LeftFile, told: HandedOut) -> None:
+        """Keep what a supervisor saved of a session while no daemon was there; raises KernelError, OSError."""
+        target, saved = self.lasting(session.key), as_left(told)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        writer = Writer(target.parent)
+        try:
+            await asyncio.to_thread(writer.add, IMAGE, file.pieces(), stored=True)
+            texts, lost = save_contexts(self._files, self._texts_of(session), writer, embed=False)
+            manifest = self._manifests.of(session, saved, texts, lost, writer)
+            manifest = manifest.model_copy(update={"created_at": file.left.ended_at})
+            had = file.left.contexts
+            manifest.shadowed.update({name: had[name] for name in saved.shadowed & had.keys()})
+            await asyncio.to_thread(writer.finish, manifest.sealed(key_in(self._folder)), target)
+        finally:
+            writer.abandon()
+
+    def _texts_of(self, session: Session) -> list[ContextRow]:
+        return [row for row in contexts.of_session(self._store, session.key) if not is_section(row)]
+
     def _come_back_to(self, session: Session, saved: Path) -> None:
         """Have the session come back to what a user has saved of it."""
         lasting = self.lasting(session.key)
         lasting.parent.mkdir(mode=0o700, exist_ok=True)
         lasting.unlink(missing_ok=True)
         lasting.hardlink_to(saved)
-
-    def _manifest(
-        self,
-        session: Session,
-        saved: SavedVariables,
-        texts: list[SavedContext],
-        lost: list[Missing],
-        writer: Writer,
-    ) -> Manifest:
-        return Manifest(
-            program=VERSION,
-            python=platform.python_version(),
-            created_at=self._clock(),
-            session=session.id,
-            policy=session.row.policy,
-            policy_text=session.pinned.text,
-            workspace=session.row.workspace,
-            variables=saved.variables,
-            contexts=texts,
-            queries=[saved_query(row) for row in queries.of_session(self._store, session.key)],
-            journal=[saved_cell(entry) for entry in self._journal.of_session(session.key)],
-            turns=[saved_turn(row) for row in turns.of_session(self._store, session.key)],
-            missing=[*saved.missing, *lost],
-            files=writer.files,
-        )
 
     # --- restoring --------------------------------------------------------------------------------
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 
 from rlm_contexts.store.store import ContextStore
+from rlm_ipc import stale_files
 from rlm_ipc.errors import KernelError, UnknownKernel
-from rlm_ipc.folder_removal import remove_folder
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, QueriesAsked, WaitsFor
 from rlm_kernel.supervisor_client import SupervisorClient
@@ -94,7 +93,7 @@ class KernelGateway:
         with suppress(KernelError, OSError, TimeoutError):
             client = await self.client(start=False)
             shared = await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
-        await asyncio.to_thread(_remove_traces, info, keep_scratch=shared)
+        await asyncio.to_thread(stale_files.remove_of, info, keep_scratch=shared)
 
     def start_no_more(self) -> None:
         """Start no supervisor from now on, because the daemon stops: one that is there may be stopping too."""
@@ -129,11 +128,3 @@ class KernelGateway:
         listener = self._listeners.get(kernel_id)
         if listener is not None:
             listener(event)
-
-
-def _remove_traces(info: KernelInfo, *, keep_scratch: bool) -> None:
-    """Delete what a kernel that has ended leaves: its connection file, and its scratch folder unless a fork has it."""
-    if not keep_scratch:
-        remove_folder(Path(info.scratch))
-    if info.connection_file:
-        Path(info.connection_file).unlink(missing_ok=True)

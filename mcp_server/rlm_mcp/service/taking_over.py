@@ -1,0 +1,93 @@
+"""What a daemon finds when it begins: kernels that an earlier one started, and what is left of those that ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from rlm_ipc import left_kernels
+from rlm_ipc.errors import KernelError
+from rlm_ipc.kernel_reports import KernelInfo
+from rlm_ipc.left_kernels import LeftFile, LeftKernel
+from rlm_mcp.errors import ClientFault
+from rlm_mcp.service.session_events import Parts
+from rlm_mcp.service.sessions.kernel_start import runs_under
+from rlm_mcp.service.sessions.sessions import Session
+from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
+from rlm_memory import queries, sessions
+from rlm_memory.errors import StoreFault
+from rlm_memory.store import Store
+
+__all__ = ["TakingOver"]
+
+log = logging.getLogger(__name__)
+
+
+class TakingOver:
+    """Takes over what there is of the sessions that are open. ``left`` is where supervisors leave kernels."""
+
+    def __init__(self, parts: Parts, store: Store, gateway: KernelGateway, left: Path) -> None:
+        self._parts, self._store, self._gateway, self._left = parts, store, gateway, left
+
+    async def kernels(self) -> Collection[str]:
+        """Take over the kernels that live, and end those that nobody knows. Returns the ids of all of them."""
+        live, copies = await self._gateway.adopt()
+        found = {info.kernel_id for info in live.values()}
+        for session in self._parts.sessions:
+            self._parts.attachments.publish(session)
+            if runs_under(live.get(session.key), session.pinned):
+                await self._adopt(session, live.pop(session.key))
+            else:
+                self._tell_loss(session)
+                self._parts.providers.give_up(session)
+        for orphan in (*live.values(), *await self._parts.attachments.adopt(copies)):
+            await self._gateway.discard(orphan)
+        return found
+
+    async def _adopt(self, session: Session, info: KernelInfo) -> None:
+        """Take over a kernel, and what it did while no daemon was there."""
+        session.kernel.adopt(info)
+        session.kernel.budget_changed()  # what was used last, it may not have been told
+        with suppress(KernelError, OSError):
+            client = await self._gateway.client(start=False)
+            self._parts.queries.note(session, await client.pending_queries(info.kernel_id))
+            self._parts.providers.asked(session, queries.pending(self._store, session.key))
+            for note in await client.cells(info.kernel_id, self._parts.journal.last_serial(info.kernel_id)):
+                self._parts.journal.told(session.key, info.kernel_id, note)
+
+    def _tell_loss(self, session: Session) -> None:
+        """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""
+        ran = self._parts.journal.of_session(session.key, 1)
+        if ran and ran[0].ended_at >= session.row.created_at:
+            session.kernel.notice = "the kernel ended while no daemon ran: its variables are lost, contexts are kept"
+
+    async def idled(self, alive: Collection[str]) -> None:
+        """Let sessions rest, or end, that idled away meanwhile; not those whose kernels are ``alive``."""
+        for path, file in left_kernels.left_kernels(self._left):
+            if file is not None and file.left.kernel_id not in alive:
+                try:
+                    await self._idled(file)
+                except (ClientFault, KernelError, StoreFault, OSError) as error:
+                    log.warning("what is left of kernel %s cannot be used: %s", path.name, error)
+            with suppress(OSError):
+                path.unlink()
+
+    async def _idled(self, file: LeftFile) -> None:
+        left, label = file.left, file.left.label
+        session = self._parts.sessions.of_key(label.get("key"))
+        theirs = label.get("owner") == self._gateway.owner and "session" in label
+        if session is None or not theirs or session.kernel.alive or label.get("policy") != session.pinned.digest:
+            return
+        self._note(session, left)
+        if left.saved is not None:
+            await self._parts.snapshots.keep_left(session, file, left.saved)
+        sessions.touch(self._store, session.key, left.last_used)
+        await self._parts.sessions.idled(session, left.ended_at, left.unsaved, gone=left.saved is None)
+
+    def _note(self, session: Session, left: LeftKernel) -> None:
+        """Write down what the kernel did while no daemon was there."""
+        self._parts.queries.note(session, left.pending)
+        for note in left.cells:
+            self._parts.journal.told(session.key, left.kernel_id, note)

@@ -1,0 +1,66 @@
+"""What a supervisor does by itself when nobody who wants events is connected: it ends what idles, and then itself."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from session_processes import runs
+from waiting import wait_until
+
+from rlm_ipc import discovery, left_kernels, supervisor_protocol
+from rlm_ipc.errors import SupervisorGone
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.blocking_client import BlockingClient
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_sandbox.policy import Policy
+
+pytestmark = pytest.mark.anyio
+MakePolicy = Callable[..., Policy]
+
+
+@pytest.fixture
+def brief(isolation: object) -> Iterator[psutil.Process]:
+    """A supervisor that ends a second after it has nothing to do."""
+    path = discovery.runtime_dir() / "supervisor.sock"
+    log = discovery.state_dir() / "supervisor.log"
+    argv = [sys.executable, "-P", "-m", "rlm_kernel.supervisor", "--socket", str(path), "--log", str(log)]
+    sock = discovery.connect_or_start(path, [*argv, "--idle-seconds", "1"], log=log)
+    with sock:
+        process = psutil.Process(discovery.peer(sock).pid)
+    yield process
+    wait_until(lambda: not runs(process))
+
+
+def _sessions(client: BlockingClient) -> set[str]:
+    reply = client.call(supervisor_protocol.KERNELS, supervisor_protocol.ListKernels())
+    return {info.kernel_id for info in reply.kernels}
+
+
+async def test_idle_sessions_end_and_then_the_supervisor(
+    brief: psutil.Process, policy: MakePolicy, tmp_path: Path, told
+) -> None:
+    """A cell that runs is use, and so is a front end; nothing is left in the end, the keeper included."""
+    rules = policy("trusted", idle_seconds=0.1)
+    client = await SupervisorClient.connect(start=False)
+    for name in ("busy", "idle"):
+        await client.spawn(SpawnRequest(name, str(tmp_path), label={"session": name}), rules)
+    keeper = brief.parent()
+    cell = client.execute("busy", told.wait)
+    client.close()
+    with pytest.raises(SupervisorGone):  # the connection has ended; the cell goes on
+        await cell.result()
+    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert sock is not None
+    looking = BlockingClient(sock)
+    wait_until(lambda: _sessions(looking), {"busy"}.__eq__)
+    told.give()
+    wait_until(lambda: _sessions(looking), set().__eq__)
+    looking.close()
+    for process in (brief, keeper):
+        assert process is not None
+        wait_until(lambda process=process: not runs(process))
+    left = [file.left for _, file in left_kernels.left_kernels(discovery.state_dir() / left_kernels.FOLDER) if file]
+    assert {(kernel.kernel_id, kernel.label["session"]) for kernel in left} == {("busy", "busy"), ("idle", "idle")}
+    assert all(kernel.saved is not None for kernel in left)
