@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -28,8 +29,8 @@ __all__ = ["DoctorCheck", "checks", "doctor", "package"]
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
 KERNELSPEC = "rlm"
-EXTRAS = ("query", "documents", "urls", *(("zstd",) if sys.version_info < (3, 14) else ()))
-"""What more sources and SQL need; see docs/dependencies.md."""
+EXTRAS = ("data", "query", "documents", "urls", *(("zstd",) if sys.version_info < (3, 14) else ()))
+"""What the policy `data` admits, and what more sources and SQL need; see docs/dependencies.md."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def _extra(extra: str, required: list[str]) -> DoctorCheck:
             f"extra {extra}", True, ", ".join(f"{package.name} {package.detail}" for package in packages)
         )
     lacking = "; ".join(f"{package.name}: {package.detail}" for package in packages if not package.ok)
-    return DoctorCheck(f"extra {extra}", None, lacking, f"{_installer()} 'rlm-kernel[{extra}]'")
+    wanted = [_bare(requirement) for requirement, found in zip(required, packages, strict=True) if not found.ok]
+    return DoctorCheck(f"extra {extra}", None, lacking, f"{_installer()} {shlex.join(wanted)}")
 
 
 def _installer() -> str:
@@ -116,7 +118,7 @@ def package(requirement: str) -> DoctorCheck:
     match = re.match(r"[A-Za-z0-9._-]+", requirement)
     name = match[0] if match else requirement
     lowest = re.search(r">=\s*([0-9.]+)", requirement)
-    fix = f"{_installer()} '{requirement.partition(';')[0].strip()}'"
+    fix = f"{_installer()} {shlex.quote(_bare(requirement))}"
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -128,6 +130,11 @@ def package(requirement: str) -> DoctorCheck:
         version if ok else f"{version} is older than {lowest[1] if lowest else ''}",
         "" if ok else fix,
     )
+
+
+def _bare(requirement: str) -> str:
+    """Return a requirement without the conditions under which it holds."""
+    return requirement.partition(";")[0].strip()
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -63,6 +63,18 @@ def test_a_module_that_does_not_exist_is_reported_as_such(session):
         session.run("import nowhere.at.all")
 
 
+def test_an_admitted_package_that_is_not_installed_says_where_to_install_it(make_session):
+    """The package may well be installed in the user's own environment."""
+    session = make_session(imports=("not_there", "json"))
+    for source in ("import not_there", "from not_there.sub import x"):
+        with pytest.raises(
+            ModuleNotFoundError, match=r"^No module named 'not_there': .* not installed in rlm-kernel's"
+        ):
+            session.run(source)
+    with pytest.raises(ImportError, match=r"language\.imports"):
+        session.run("import json.nothing")
+
+
 def test_a_name_that_the_copy_lacks_is_not_fetched_from_the_real_module(session):
     """CPython looks for ``module.name`` in sys.modules when the attribute is missing."""
     for source in (

@@ -145,8 +145,14 @@ class ModuleSet:
             return self._sources[name]
         if name == "typing_extensions":
             return typing_extensions(self.copy_of("typing"))
-        with LATE.importing(name):
-            real = importlib.import_module(name)
+        try:
+            with LATE.importing(name):
+                real = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name.partition(".")[0]:
+                raise
+            why = "this session may import it, but it is not installed in rlm-kernel's own Python: install it there"
+            raise ModuleNotFoundError(f"No module named '{error.name}': {why}", name=error.name) from None
         harden_imported()
         return real
 
