@@ -23,7 +23,7 @@ from typing import Any, TypeVar, Union
 
 from rlm_ipc.errors import ProtocolError
 
-__all__ = ["Json", "JsonObject", "plain", "read"]
+__all__ = ["Json", "JsonObject", "plain", "prepare", "read"]
 
 Json = Any
 """JSON of the user's: a schema, metadata, a display. Nothing of ours looks into it."""
@@ -50,6 +50,12 @@ def read(kind: type[T], value: object) -> T:
         return typing.cast("T", _reader(typing.cast("Hashable", kind))(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def prepare(kind: type[object]) -> None:
+    """Do ahead what the first message of that kind costs. Forks of this process then share it."""
+    _writers(typing.cast("Hashable", kind))
+    _reader(typing.cast("Hashable", kind))
 
 
 @functools.cache  # the types are resolved once for each class, not for each message

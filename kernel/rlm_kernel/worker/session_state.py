@@ -58,6 +58,8 @@ def _refuse_program(*_: object) -> int:
 
 _UNSAFE = ("numpy", "pyarrow")
 """Libraries that are not memory-safe: through them code may read and write its kernel's own memory."""
+WALL_CHANGERS = "rlm_kernel.worker"
+"""The package whose code may change a language wall that is closed."""
 HOMES = ("HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR")
 
 
@@ -193,7 +195,7 @@ class WorkerSession:
     def close_wall(self) -> None:
         """Let the audit hook watch everything from now on, and only our own code change the wall."""
         if self.wall is not None:
-            self.wall.close("rlm_kernel.worker")
+            self.wall.close(WALL_CHANGERS)
 
     def _cite(self, name: str, lines: str | int) -> dict[str, str]:
         """Return some lines of a loaded context, as 12 or "12-15" from 0, with the hash of its text."""

@@ -6,16 +6,22 @@ import gc
 import sys
 from typing import TYPE_CHECKING
 
-from rlm_ipc import processes
+from rlm_ipc import messages, processes, worker_protocol
 from rlm_ipc.worker_protocol import RunCell, Start
 from rlm_kernel.worker.cell_runner import CellRunner
-from rlm_kernel.worker.session_state import WorkerSession, resolve_in
+from rlm_kernel.worker.session_state import WALL_CHANGERS, WorkerSession, resolve_in
 from rlm_kernel.worker.worker_process import WorkerProcess
+from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.os_wall.confine import isolate
 
 if TYPE_CHECKING:
     from rlm_sandbox.policy.model import Policy
 
+_MESSAGES = (
+    *(worker_protocol.Fork, worker_protocol.Forked, worker_protocol.Handshake, Start, worker_protocol.Started),
+    *(RunCell, worker_protocol.Shown, worker_protocol.CellDone),
+)
+"""Those of a session's start and first cell."""
 _FIRST_CELLS = ("1+1", "missing", "import asyncio\nawait asyncio.sleep(0)", "print(1)")
 
 
@@ -32,6 +38,8 @@ class Warmup:
         Then forget their traces. ``expected`` is the policy for which forks prepare themselves.
         """
         self._expected = expected.model_dump_json()
+        for kind in _MESSAGES:
+            messages.prepare(kind)
         process = self._process
         streams = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = process.stdout, process.stderr
@@ -43,6 +51,7 @@ class Warmup:
         process.loop.close()
         sys.stdout, sys.stderr = streams
         process.forget_cells()
+        LanguageWall.prepare_to_close(WALL_CHANGERS)
         # The collector writes to the header of every object that it visits, which copies the page in each fork. Frozen
         # objects are never visited, so the pages of the imports stay shared for good.
         gc.collect()

@@ -1936,6 +1936,16 @@ struct part {
 
 static struct part *parts;
 static size_t part_count, part_room;
+static size_t noted; /* so many of the parts were noted before the seal */
+
+/* How many names a noted namespace had, so that one that has come since is not left out of the seal. */
+struct extent {
+    PyObject *namespace;
+    Py_ssize_t names;
+};
+
+static struct extent *extents;
+static size_t extent_count, extent_room;
 
 static int add_part(PyObject *holder, PyObject *key, PyObject *value) {
     if (part_count == part_room) {
@@ -1952,9 +1962,28 @@ static int add_part(PyObject *holder, PyObject *key, PyObject *value) {
     return 0;
 }
 
+static int add_extent(PyObject *namespace) {
+    if (extent_count == extent_room) {
+        size_t room = extent_room == 0 ? 512 : 2 * extent_room;
+        struct extent *larger = PyMem_Realloc(extents, room * sizeof(struct extent));
+        if (larger == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        extents = larger;
+        extent_room = room;
+    }
+    /* No reference of its own: a namespace without names is nobody's, and any other is the holder of a part. */
+    extents[extent_count++] = (struct extent){namespace, PyDict_GET_SIZE(namespace)};
+    return 0;
+}
+
 static int seal_namespace(PyObject *namespace) {
     PyObject *key, *value;
     Py_ssize_t at = 0;
+    if (PyDict_GET_SIZE(namespace) > 0 && add_extent(namespace) < 0) {
+        return -1;
+    }
     while (PyDict_Next(namespace, &at, &key, &value)) {
         if (PyUnicode_CheckExact(key) && add_part(namespace, key, value) < 0) {
             return -1;
@@ -1984,28 +2013,92 @@ static int seal_part(PyObject *part) {
     return -1;
 }
 
-/* Calling it again takes the place of what was sealed before. */
-static PyObject *seal(PyObject *module, PyObject *list) {
-    if (!may_change()) {
-        return NULL;
-    }
-    if (!PyList_CheckExact(list)) {
-        PyErr_SetString(PyExc_TypeError, "expected a list");
-        return NULL;
-    }
-    while (part_count > 0) {
+static void drop_parts(size_t kept) {
+    while (part_count > kept) {
         struct part part = parts[--part_count];
         Py_DECREF(part.holder);
         Py_XDECREF(part.key);
         Py_DECREF(part.value);
     }
+}
+
+static int seal_parts(PyObject *list) {
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(list); at++) {
         if (seal_part(PyList_GET_ITEM(list, at)) < 0) {
-            return NULL;
+            return -1;
         }
     }
-    sealed = 1;
+    return 0;
+}
+
+static int is_list_for_seal(PyObject *list) {
+    if (!may_change()) {
+        return 0;
+    }
+    if (!PyList_CheckExact(list)) {
+        PyErr_SetString(PyExc_TypeError, "expected a list");
+        return 0;
+    }
+    return 1;
+}
+
+/* The name of the first part that is not what it was; NULL if there is none, or with an error. */
+static PyObject *first_changed(void) {
+    for (size_t at = 0; at < part_count; at++) {
+        struct part part = parts[at];
+        if (part.key == NULL) {
+            if (PyFunction_GET_CODE(part.holder) != part.value) {
+                return ((PyFunctionObject *)part.holder)->func_qualname;
+            }
+        } else if (PyDict_GetItemWithError(part.holder, part.key) != part.value) {
+            return PyErr_Occurred() ? NULL : part.key;
+        }
+    }
+    return NULL;
+}
+
+static int as_noted(void) {
+    for (size_t at = 0; at < extent_count; at++) {
+        if (PyDict_GET_SIZE(extents[at].namespace) != extents[at].names) {
+            return 0;
+        }
+    }
+    return first_changed() == NULL && !PyErr_Occurred();
+}
+
+/* Calling it again takes the place of what was noted and sealed before. */
+static PyObject *note(PyObject *module, PyObject *list) {
+    if (!is_list_for_seal(list)) {
+        return NULL;
+    }
+    extent_count = 0; /* before the references go that keep them valid */
+    drop_parts(0);
+    noted = 0;
+    if (seal_parts(list) < 0) {
+        return NULL;
+    }
+    noted = part_count;
     Py_RETURN_NONE;
+}
+
+/* To hold a reference is to write to an object, and so to have the system copy its page in each fork of the zygote.
+What was noted there is only compared here, which writes nothing. */
+static PyObject *seal(PyObject *module, PyObject *list) {
+    if (!is_list_for_seal(list)) {
+        return NULL;
+    }
+    drop_parts(noted);
+    if (!as_noted()) {
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_False);
+    }
+    size_t known = extent_count;
+    int done = seal_parts(list);
+    extent_count = known;
+    if (done < 0) {
+        return NULL;
+    }
+    sealed = 1;
+    Py_RETURN_TRUE;
 }
 
 /* No code, of a library or not, stores on the class any more; none that works for a session on the function. */
@@ -2030,19 +2123,13 @@ static PyObject *freeze(PyObject *module, PyObject *value) {
     Py_RETURN_NONE;
 }
 
-/* The first part that is not what it was: its name, or None. */
+/* The name of the first part that is not what it was, or None. */
 static PyObject *changed(PyObject *module, PyObject *unused) {
-    for (size_t at = 0; at < part_count; at++) {
-        struct part part = parts[at];
-        if (part.key == NULL) {
-            if (PyFunction_GET_CODE(part.holder) != part.value) {
-                return Py_NewRef(((PyFunctionObject *)part.holder)->func_qualname);
-            }
-        } else if (PyDict_GetItemWithError(part.holder, part.key) != part.value) {
-            return PyErr_Occurred() ? NULL : Py_NewRef(part.key);
-        }
+    PyObject *name = first_changed();
+    if (name == NULL) {
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     }
-    Py_RETURN_NONE;
+    return Py_NewRef(name);
 }
 
 /* --- the module ----------------------------------------------------------------------------------*/
@@ -2071,8 +2158,9 @@ static PyMethodDef METHODS[] = {
     {"lift", lift, METH_NOARGS, "Put the rules out of force, in a process that has no language wall any more."},
     {"is_armed", is_armed, METH_NOARGS, "Whether what runs now is the session's, or a library's on its behalf."},
     {"refusals", refused_events, METH_NOARGS, "How many events the audit hook has refused."},
+    {"note", note, METH_O, "Take note of dicts, classes and functions that the wall consists of."},
     {"seal", seal, METH_O,
-     "Take note of dicts, classes and functions that the wall consists of, and let only its own code change it."},
+     "Let only the wall's own code change what was noted, and these parts; False if it has changed since it was noted."},
     {"check_methods", check_methods, METH_VARARGS,
      "Let the methods of a class that are of that type look at the object they are called with; not of an ordinary class."},
     {"freeze", freeze, METH_O, "Make a class or a function refuse to be changed, for good."},

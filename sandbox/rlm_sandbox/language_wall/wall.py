@@ -39,7 +39,7 @@ from rlm_sandbox.language_wall.modules.recompiled import Recompiled
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.names import REFUSED_WHEN_CALLED
 from rlm_sandbox.language_wall.registry import CLEAN, FORMATS, HIDDEN, Cache, hide_metaclasses
-from rlm_sandbox.language_wall.sealing import freeze, mark_ours, seal
+from rlm_sandbox.language_wall.sealing import freeze, mark_ours, note, seal
 from rlm_sandbox.language_wall.streams import SafeStream, safe_stream
 from rlm_sandbox.namespaces import Namespace
 from rlm_sandbox.policy import Policy
@@ -172,6 +172,11 @@ class LanguageWall:
                 modules.link(name)
         freeze()
         compile_guarded("class A:\n def f(self): return self._x", "<warm>", "exec", 0, {**_GUARDS, "IMPORT": None})
+
+    @staticmethod
+    def prepare_to_close(*packages: str) -> None:
+        """Do ahead most of what `close` does with the same ``packages``. Call it last, in the zygote."""
+        note(*packages)
 
     # -- compiling
 
