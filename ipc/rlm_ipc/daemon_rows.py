@@ -120,7 +120,10 @@ class FrameLine:
 
 @dataclass(frozen=True, slots=True)
 class JournalCell:
-    """A cell that ran, with the ids of the queries that it asked; times as ISO 8601 text."""
+    """A cell that ran, with the ids of the queries that it asked; times as ISO 8601 text.
+
+    ``number`` is its own among those of all sessions, ``count`` the one that its kernel gave it.
+    """
 
     author: str
     code: str
@@ -132,6 +135,7 @@ class JournalCell:
     attachment: str | None
     number: int
     seconds: float
+    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

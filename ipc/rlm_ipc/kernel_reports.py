@@ -200,6 +200,7 @@ class CellNote:
 
     ``serial`` counts those of a kernel. ``author`` is ``agent`` or ``notebook``; ``attachment`` is empty for a client
     at the kernel's own sockets. Times are seconds since the epoch. ``displays`` are its pictures and HTML by MIME type.
+    ``count`` is the number that the kernel gave it, ``value`` the text of its last expression, a part of ``output``.
     """
 
     serial: int
@@ -212,6 +213,9 @@ class CellNote:
     output: str
     queries: tuple[str, ...]
     displays: tuple[dict[str, str], ...]
+    count: int | None = None
+    value: str = ""
+    traceback: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,11 @@ class RecordedContext:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCell:
-    """A cell of the journal. ``displays`` are its pictures and HTML by MIME type."""
+    """A cell of the journal. ``displays`` are its pictures and HTML by MIME type.
+
+    ``number`` is its own among those of all sessions. ``count`` is the number that its kernel gave it, which tracebacks
+    and front ends show. ``output`` is all its text; ``value``, that of its last expression, is a part of it.
+    """
 
     number: int
     author: str
@@ -64,6 +68,9 @@ class RecordedCell:
     queries: tuple[RecordedQuery, ...] = ()
     attachment: str | None = None
     displays: tuple[dict[str, str], ...] = ()
+    count: int | None = None
+    value: str = ""
+    traceback: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

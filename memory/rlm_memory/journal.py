@@ -8,7 +8,7 @@ keeps the log takes what is `beyond` it there before it is `let_go`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -49,6 +49,8 @@ LONGEST_CODE = 65_536
 LONGEST_OUTPUT = 16_384
 """Characters kept of what a cell wrote."""
 LONGEST_STATUS = 20
+HIGHEST_COUNT = 1 << 53
+"""A kernel tells the number of a cell itself. Of a higher one nothing is kept: the database and pages take none."""
 MOST_ROWS = 1000
 """Rows kept of one session."""
 MOST_BYTES = 4 << 20
@@ -76,7 +78,8 @@ class JournalEntry:
     ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the supervisor told
     of the cell; ``attachment`` is the one that a person's cell came through;
     ``displays`` are the pictures and the HTML that it showed, by MIME type and as the kernel made them. ``frame`` is
-    the key of the frame that it was run for. ``number`` is 0 until the entry has a row.
+    the key of the frame that it was run for. ``number`` is 0 until the entry has a row. ``count`` is the number that
+    the kernel gave the cell, ``value`` the text of its last expression, which ``output`` has too.
     """
 
     session: int
@@ -93,6 +96,9 @@ class JournalEntry:
     displays: tuple[dict[str, str], ...] = ()
     frame: int | None = None
     number: int = 0
+    count: int | None = None
+    value: str = ""
+    traceback: tuple[str, ...] = ()
 
     @property
     def by(self) -> str:
@@ -184,14 +190,30 @@ def _values(entry: JournalEntry) -> dict[str, object]:
     code = limits.storable(entry.code, LONGEST_CODE)
     output = limits.storable(entry.output, LONGEST_OUTPUT)
     shown = sum(len(form.encode(errors="replace")) for display in entry.displays for form in display.values())
-    size = len(code.encode()) + len(output.encode()) + shown
-    status = limits.storable(entry.status, LONGEST_STATUS)
-    return {**values, "author": entry.author.value, "status": status, "code": code, "output": output, "size": size}
+    value, traceback = limits.storable(entry.value, LONGEST_OUTPUT), _lines(entry.traceback)
+    size = sum(len(part.encode()) for part in (code, output, value, *traceback)) + shown
+    count = entry.count if entry.count is not None and 0 <= entry.count <= HIGHEST_COUNT else None
+    texts = {"code": code, "output": output, "value": value, "status": limits.storable(entry.status, LONGEST_STATUS)}
+    return {**values, **texts, "author": entry.author.value, "traceback": traceback, "count": count, "size": size}
+
+
+def _lines(traceback: Sequence[str]) -> list[str]:
+    """The last lines of a traceback, which say most, as far as there is room."""
+    found: list[str] = []
+    left = LONGEST_OUTPUT
+    for line in reversed(traceback):
+        left -= len(line) + 1
+        if left < 0:
+            break
+        found.append(limits.storable(line, LONGEST_OUTPUT))
+    return found[::-1]
 
 
 def _entry(row: dict[str, object]) -> JournalEntry:
     del row["size"]
     row["author"] = Author(str(row["author"]))
     row["displays"] = tuple(row["displays"] or ())  # type: ignore[arg-type]  # a JSON list
+    row["value"] = row["value"] or ""
+    row["traceback"] = tuple(row["traceback"] or ())  # type: ignore[arg-type]  # a JSON list
     row["queries"] = tuple(row["queries"])  # type: ignore[arg-type]  # a JSON list
     return JournalEntry(**row)  # type: ignore[arg-type]  # the columns are the fields

@@ -236,6 +236,10 @@ journal = Table(
     Column("attachment", Text),
     # Pictures and HTML that the cell showed, each a JSON object by MIME type.
     Column("displays", JSON),
+    # The number that the kernel gave the cell, the text of its last expression, and the lines of its traceback.
+    Column("count", Integer),
+    Column("value", Text),
+    Column("traceback", JSON),
     # The frame that the cell was run for. No foreign key: what a forgotten frame ran is still the session's.
     Column("frame", Integer),
     UniqueConstraint("kernel", "serial"),

@@ -99,3 +99,17 @@ def test_whatever_a_kernel_calls_its_state_is_written(store, session) -> None:
     session("a")
     journal.append(store, [JournalEntry(A, Author.NOTEBOOK, "x", 1.0, 2.0, "\ud800" * 100)])
     assert journal.of_session(store, A)[0].status.startswith("?")
+
+
+def test_a_kernel_may_call_its_cells_by_any_number_and_fail_at_any_length(store, session) -> None:
+    """What no database holds is left out; of a traceback the end is kept, which says most."""
+    session("a")
+    counts = (3, -1, 1 << 80, None)
+    journal.append(store, [entry(count=count) for count in counts])
+    assert [row.count for row in journal.of_session(store, A)] == [3, None, None, None]
+    long = tuple(f"line {number} \ud800" for number in range(10_000))
+    journal.append(store, [entry(traceback=long, value="v" * 100_000)])
+    row = journal.of_session(store, A)[-1]
+    assert row.traceback[-1] == "line 9999 ?"
+    assert sum(map(len, row.traceback)) <= journal.LONGEST_OUTPUT
+    assert len(row.value) == journal.LONGEST_OUTPUT

@@ -95,6 +95,7 @@ def test_an_entry_comes_back_as_it_was(store, session) -> None:
     key = session("a").key
     shown = ({"text/html": "<b>", "text/plain": "b"},)
     rest = {"output": "o", "queries": ("q_000", "q_001"), "kernel": "k", "serial": 3, "displays": shown}
+    rest |= {"count": 7, "value": "'v'", "traceback": ("Traceback (most recent call last):", "KeyError: 'k'")}
     told = JournalEntry(key, Author.NOTEBOOK, "x", 1.5, 2.5, "error", **rest, attachment="attachment-1")  # type: ignore[arg-type]
     assert told.number == 0
     journal.append(store, [told])

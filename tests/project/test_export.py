@@ -84,10 +84,14 @@ def test_a_session_becomes_an_executed_notebook(command: Command, tmp_path: Path
 
     notebook = exported(command, "seen", tmp_path)
     first, failed, mine = code_cells(notebook)
-    assert (first.source, first.outputs[0].text) == ("print('hello')\nlog['line_count']", "hello\n2\n")
+    assert first.source == "print('hello')\nlog['line_count']"
+    printed, value = first.outputs
+    assert (printed.text, value.output_type, value.data) == ("hello\n", "execute_result", {"text/plain": "2"})
     assert [output.output_type for output in failed.outputs] == ["stream", "error"]
+    assert failed.outputs[1].traceback[1:3] == ["  Cell 2, line 2", "    1 / 0"]
     assert (failed.outputs[1].ename, failed.outputs[1].evalue) == ("ZeroDivisionError", "division by zero")
-    assert mine.outputs[0].text == "'mine'\n"
+    assert mine.outputs[0].data == {"text/plain": "'mine'"}
+    assert [cell.execution_count for cell in (first, failed, mine)] == [1, 2, 3]
     assert [cell.metadata.rlm.author for cell in (first, failed, mine)] == ["agent", "agent", "notebook"]
     assert first.metadata.rlm.started_at <= first.metadata.rlm.ended_at <= failed.metadata.rlm.started_at
     about = notebook.metadata.rlm
@@ -104,9 +108,39 @@ def test_the_text_of_a_table_stands_once(command: Command, tmp_path: Path) -> No
     first, alone, text = code_cells(notebook)
     printed, value = first.outputs
     assert (printed.text, value.data) == ("before plain\n", {"text/plain": "plain", "text/html": "<b>rich</b>"})
-    assert [output.output_type for output in alone.outputs] == ["display_data"]
-    assert text.outputs[0].text == "plain\n'plain'\n"
+    assert [output.data for output in alone.outputs] == [{"text/plain": "plain", "text/html": "<b>rich</b>"}]
+    assert (text.outputs[0].text, text.outputs[1].data) == ("plain\n", {"text/plain": "'plain'"})
     assert "3 cells under" in notebook.cells[0].source
+
+
+def test_a_cell_has_one_number_everywhere(command: Command, tmp_path: Path) -> None:
+    """In its traceback, the journal, the notebook and the page of Markdown; another session's cells do not count."""
+    evaluate("other", "1", "2", "3")
+    evaluate("one", "def fail():\n    return {}['key']", "fail()")
+    until_noted("one", 2)
+    assert re.findall("^# ([0-9]+) ", command("journal", "one").stdout, re.MULTILINE) == ["1", "2"]
+    first, failed = code_cells(exported(command, "one", tmp_path))
+    assert (first.execution_count, failed.execution_count) == (1, 2)
+    told = ["Traceback (most recent call last):", "  Cell 2, line 1", "    fail()", "  Cell 1, line 2, in fail"]
+    told += ["    return {}['key']", "KeyError: 'key'"]
+    assert failed.outputs[0].traceback == told
+    command("export", "one", "one.md")
+    text = (tmp_path / "one.md").read_text()
+    assert re.findall("^## ([0-9]+) ", text, re.MULTILINE) == ["1", "2"]
+    assert "\n".join(told) in text
+
+
+def test_the_traceback_of_a_notebooks_cell_keeps_its_colours_and_no_more() -> None:
+    """A front end shows colours; nothing else that a terminal obeys comes with them. Markdown has none."""
+    hostile = "\x1b[32mCell 1, line 1\x1b[0m\x1b]0;title\x07\x1b[2J"
+    cell = RecordedCell(
+        7, "notebook", "x", 1.0, 2.5, "error", "KeyError: 'x'", count=1, traceback=(hostile, "KeyError: 'x'")
+    )
+    record = SessionRecord("s", "p", "ended", cells=(cell,))
+    notebook = nbformat.from_dict(as_notebook(record, 0.0))
+    nbformat.validate(notebook)
+    assert code_cells(notebook)[0].outputs[0].traceback[0] == "\x1b[32mCell 1, line 1\x1b[0m]0;title[2J"
+    assert "\x1b" not in as_markdown(record, 0.0)
 
 
 def test_a_session_whose_kernel_has_died_is_exported(command: Command, tmp_path: Path) -> None:
@@ -277,10 +311,10 @@ def test_pictures_are_in_the_markdown_and_forged_ones_are_named() -> None:
     """Each stands where it was shown, its data at the end, where it disturbs nobody. What is no PNG is none."""
     forms = {"image/png": _dot()}, {"image/png": "bm90IG9uZQ=="}, {"image/x\n# owned": "y"}
     text = as_markdown(_record("ok", "", *forms), 0.0)
-    assert "\n![Picture 1 of cell 1][picture-1]\n" in text
+    assert "\n![Picture 1 of cell -][picture-1]\n" in text
     assert text.endswith(f"\n[picture-1]: data:image/png;base64,{_dot()}\n")
-    assert "\n```text\nPicture 2 of cell 1 is left out: it is not a PNG\n```\n" in text
-    assert re.search(r"```text\nPicture 3 of cell 1 is left out: [^`]*\n# owned\n```", text)
+    assert "\n```text\nPicture 2 of cell - is left out: it is not a PNG\n```\n" in text
+    assert re.search(r"```text\nPicture 3 of cell - is left out: [^`]*\n# owned\n```", text)
     assert text.count("data:image") == 1
 
 
@@ -297,7 +331,7 @@ def test_a_status_that_is_none_is_not_passed_on(status: str) -> None:
     """The word comes from the kernel's process; the notebook is valid and the page has no heading of its making."""
     record = _record(status, "")
     nbformat.validate(nbformat.from_dict(as_notebook(record, 0.0)))
-    assert "## 1 · agent · unknown · 1.500 s" in as_markdown(record, 0.0).splitlines()
+    assert "## - · agent · unknown · 1.500 s" in as_markdown(record, 0.0).splitlines()
 
 
 @pytest.mark.parametrize(

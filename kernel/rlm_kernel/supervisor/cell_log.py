@@ -10,7 +10,7 @@ import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rlm_ipc.displays import kept
 from rlm_ipc.jupyter_wire import DELIMITER
@@ -51,6 +51,9 @@ class CellLog:
             output=_output(request)[:LONGEST_OUTPUT],
             queries=tuple(request.queries),
             displays=tuple(kept(request.data)),
+            count=None if request.reply is None else request.reply.execution_count,
+            value=(request.result or "")[:LONGEST_OUTPUT],
+            traceback=_within(request.error.traceback if request.error is not None else ()),
         )
         self._notes.append(note)
         self._chars += _chars(note)
@@ -97,6 +100,17 @@ def _output(request: CellRequest) -> str:
     return "\n".join(part.rstrip("\n") for part in parts if part)
 
 
+def _within(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the lines of a traceback that have room; the first ones go, because the last ones say most."""
+    kept, left = list[str](), LONGEST_OUTPUT
+    for line in reversed(lines):
+        left -= len(line) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    return tuple(reversed(kept))
+
+
 def _chars(note: CellNote) -> int:
     shown = sum(len(form) for display in note.displays for form in display.values())
-    return len(note.code) + len(note.output) + shown
+    return len(note.code) + len(note.output) + len(note.value) + sum(map(len, note.traceback)) + shown

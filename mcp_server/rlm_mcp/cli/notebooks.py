@@ -222,7 +222,7 @@ class _Replay:
         if entry is None:
             return Compared(number, cell.source, (cell.status, "refused"), (cell.text, refused))
         self._answer(entry.queries, cell.queries)
-        now = CodeCell.read(code_cell(entry, number))
+        now = CodeCell.read(code_cell(entry))
         return Compared(number, cell.source, (cell.status, now.status), (cell.text, now.text))
 
     def end(self) -> None:

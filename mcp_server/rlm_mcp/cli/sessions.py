@@ -107,7 +107,8 @@ def _print_cells(cells: Sequence[JournalCell]) -> None:
         console.print("nothing has run in this session yet")
     for cell in cells:
         asked = f", asked {', '.join(cell.queries)}" if cell.queries else ""
-        print(f"# {cell.number} {cell.started_at} {cell.author} {cell.status} {cell.seconds} s{asked}")
+        number = "-" if cell.count is None else cell.count
+        print(f"# {number} {cell.started_at} {cell.author} {cell.status} {cell.seconds} s{asked}")
         print("\n".join(f"    {line}" for line in printable(cell.code).split("\n")))
         if cell.output:
             print(printable(cell.output))

@@ -61,7 +61,7 @@ class RunQuery:
 
 @dataclass(frozen=True, slots=True)
 class RunCell:
-    """A cell with its queries; ``pictures`` is how many it showed."""
+    """A cell with its queries; ``pictures`` is how many it showed, ``count`` the number that the kernel gave it."""
 
     number: int
     author: str
@@ -72,6 +72,7 @@ class RunCell:
     seconds: float
     pictures: int
     queries: tuple[RunQuery, ...]
+    count: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,7 @@ def _cell(cell: RecordedCell, children: Sequence[RunLine], left: list[int]) -> R
         cell.ended_at - cell.started_at,
         len(pictures_in(cell.displays, MOST_KEPT_CHARS)),
         tuple(_query(query, children, left) for query in cell.queries),
+        cell.count,
     )
 
 

@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlm_client.models.json_schemas import import_jsonschema
-from rlm_ipc.displays import MOST_KEPT_CHARS
+from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_ipc.version import VERSION
@@ -59,6 +59,10 @@ MOST_PICTURES = 8 << 20
 """Characters of the pictures in a Markdown file: editors open larger ones badly."""
 _ERROR_LINE = re.compile(r"^([A-Za-z_][\w.]*): ?", re.MULTILINE)
 _ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|Warning)$")
+_SOUND_STYLE = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+"""What is no colour among the characters that a terminal obeys; front ends show the colours of a traceback."""
+_SHOWN = frozenset({"code", "output", "displays", "value", "traceback"})
+"""What of a cell stands in the notebook itself, and not among its notes."""
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 
 
@@ -67,7 +71,7 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 
 def as_notebook(record: SessionRecord, now: float) -> NotebookNode:
     """Return the notebook: one code cell for each cell of the journal, below one cell that says what it is."""
-    cells = [(cell.started_at, code_cell(cell, count)) for count, cell in enumerate(record.cells, 1)]
+    cells = [(cell.started_at, code_cell(cell)) for cell in record.cells]
     for number, turn in enumerate(record.turns, 1):
         cells.append((turn.started_at, _spoken(f"turn-{number}", f"Turn {number} · {turn.model}", turn.reply)))
         if turn.final is not None:
@@ -95,13 +99,13 @@ def _kernelspec(record: SessionRecord) -> dict[str, str]:
     return {"display_name": f"session {record.session}", "language": "python", "name": record.kernelspec}
 
 
-def code_cell(cell: RecordedCell, count: int) -> NotebookNode:
-    """Return a cell of the journal as the ``count``-th executed cell of a notebook."""
-    told = {name: value for name, value in plain(cell).items() if name not in {"code", "output", "displays"}}
+def code_cell(cell: RecordedCell) -> NotebookNode:
+    """Return a cell of the journal as an executed cell of a notebook."""
+    told = {name: value for name, value in plain(cell).items() if name not in _SHOWN}
     told["status"] = _status(cell)
     times = {"iopub.execute_input": _moment(cell.started_at), "shell.execute_reply": _moment(cell.ended_at)}
     about = {"execution": times, "rlm": told, "tags": [cell.author, _status(cell)]}
-    facts = {"id": f"cell-{cell.number}", "execution_count": count, "metadata": about, "outputs": _outputs(cell)}
+    facts = {"id": f"cell-{cell.number}", "execution_count": cell.count, "metadata": about, "outputs": _outputs(cell)}
     return new_code_cell(cell.code, **facts)
 
 
@@ -116,15 +120,15 @@ def cells_as_markdown(record: SessionRecord) -> list[str]:
     parts: list[str] = []
     found: list[str] = []
     turns = deque(enumerate(record.turns, 1))
-    for count, cell in enumerate(record.cells, 1):
+    for cell in record.cells:
         while turns and turns[0][1].started_at <= cell.started_at:
             parts += _said(*turns.popleft())
         seconds = cell.ended_at - cell.started_at
-        parts.append(f"## {count} · {cell.author} · {_status(cell)} · {seconds:.3f} s")
+        number = "-" if cell.count is None else cell.count
+        parts.append(f"## {number} · {cell.author} · {_status(cell)} · {seconds:.3f} s")
         parts.append(fenced(cell.code, "python"))
-        if cell.output:
-            parts.append(fenced(cell.output, "text"))
-        parts += _pictures(cell, f"cell {count}", found)
+        parts += [fenced(text, "text") for text in _texts(cell) if text]
+        parts += _pictures(cell, f"cell {number}", found)
         parts += [fenced(f"{query.prompt}\n→ {_outcome(query)}", "text") for query in cell.queries]
     for number, turn in turns:
         parts += _said(number, turn)
@@ -187,28 +191,42 @@ def _outcome(query: RecordedQuery) -> str:
 
 
 def _outputs(cell: RecordedCell) -> list[NotebookNode]:
-    """The one text that the journal has, its error apart, and pictures and HTML, with nothing in it that acts."""
-    written, error = cell.output, None
-    if cell.status == "error":
-        written, error = parted(cell.output)
-    elif cell.status == "died":
-        written, error = "", ("KernelDied", cell.output)
-    for display in reversed(cell.displays):
-        written = _without_end(written, str(display.get("text/plain", "")).rstrip("\n"))
+    """What the cell wrote, its value, its other displays and its error, with nothing in it that acts."""
+    written, error = _written(cell)
+    displays, value = list(cell.displays), None
+    if cell.value:
+        shown = next((one for one in reversed(displays) if str(one.get("text/plain", "")) == cell.value), {})
+        displays = [one for one in displays if one is not shown]
+        data = {**sanitized(shown), "text/plain": cell.value}
+        value = new_output("execute_result", data=data, execution_count=cell.count)
     outputs = [new_output("stream", text=f"{written.rstrip(chr(10))}\n")] if written else []
-    outputs += [new_output("display_data", data=data) for data in map(sanitized, cell.displays) if data]
+    outputs += [new_output("display_data", data=data) for data in map(sanitized, displays) if data]
+    if value is not None:
+        outputs.append(value)
     if error is not None:
-        name, value = error
-        outputs.append(new_output("error", ename=name, evalue=value, traceback=[f"{name}: {value}"]))
+        name, said = error
+        lines = [_SOUND_STYLE.sub("", line) for line in cell.traceback] or [f"{name}: {said}"]
+        outputs.append(new_output("error", ename=name, evalue=said, traceback=lines))
     return outputs
 
 
-def _without_end(written: str, plain: str) -> str:
-    """What a cell wrote, without the text of its last value, which the display shows better."""
-    lines = written.rstrip("\n")
-    if not plain or f"\n{lines}".removesuffix(f"\n{plain}") == f"\n{lines}":
-        return written
-    return lines.removesuffix(plain)
+def _texts(cell: RecordedCell) -> tuple[str, ...]:
+    """What the cell wrote, its value, and its error with the traceback."""
+    written, error = _written(cell)
+    if error is None:
+        return written, cell.value
+    name, said = error
+    return written, cell.value, unstyled("\n".join(cell.traceback)) or (f"{name}: {said}" if name else said)
+
+
+def _written(cell: RecordedCell) -> tuple[str, tuple[str, str] | None]:
+    """The text of a cell without its value and its error, and that error by name and message."""
+    if cell.status == "died":
+        return "", ("KernelDied", cell.output)
+    if cell.status == "error":
+        return parted(cell.output)
+    written = cell.output.rstrip("\n")
+    return (written.removesuffix(cell.value.rstrip("\n")) if cell.value else written), None
 
 
 def parted(output: str) -> tuple[str, tuple[str, str]]:

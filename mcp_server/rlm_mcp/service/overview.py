@@ -52,7 +52,10 @@ _LONGEST_WORD = 200
 
 @dataclass(frozen=True, slots=True)
 class CellLine:
-    """A cell of the journal, its texts cut; ``started`` is in epoch seconds. ``pictures`` is how many it showed."""
+    """A cell of the journal, its texts cut; ``started`` is in epoch seconds. ``pictures`` is how many it showed.
+
+    ``count`` is the number that the kernel gave it.
+    """
 
     number: int
     author: str
@@ -63,6 +66,7 @@ class CellLine:
     output: str
     queries: tuple[str, ...]
     pictures: int
+    count: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,9 +327,8 @@ def _cell(entry: JournalEntry) -> CellLine:
     seconds = round(entry.ended_at - entry.started_at, 3)
     texts = _cut(entry.code), _cut(entry.output)
     shown = len(pictures_in(entry.displays, MOST_KEPT_CHARS))
-    return CellLine(
-        entry.number, entry.author.value, entry.status[:20], entry.started_at, seconds, *texts, entry.queries, shown
-    )
+    author, status = entry.author.value, entry.status[:20]
+    return CellLine(entry.number, author, status, entry.started_at, seconds, *texts, entry.queries, shown, entry.count)
 
 
 def _asked(session: str, row: QueryRow) -> AskedLine:

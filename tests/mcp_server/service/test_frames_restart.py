@@ -161,7 +161,7 @@ class Done:
         nbformat.validate(notebook)
         cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
         assert [cell.source for cell in cells] == [code for code, _ in goal.cells]
-        assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+        assert all(isinstance(cell.execution_count, int) for cell in cells)
         for cell, (_, output) in zip(cells, goal.cells, strict=True):
             assert output in str(cell.outputs)
 

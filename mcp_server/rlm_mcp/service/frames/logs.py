@@ -178,5 +178,5 @@ def _parsed(line: str) -> JournalEntry | None:
         values = json.loads(line)
     except ValueError:
         return None
-    lists = {name: tuple(values[name]) for name in ("queries", "displays")}
+    lists = {name: tuple(values.get(name, ())) for name in ("queries", "displays", "traceback")}
     return JournalEntry(**{**values, **lists, "author": Author(values["author"])})

@@ -63,6 +63,9 @@ class Journal:
                 result.queries,
                 displays=tuple(kept(result.data)),
                 frame=frame,
+                count=result.execution_count,
+                value=result.result or "",
+                traceback=() if result.error is None else result.error.traceback,
             )
         )
 
@@ -89,6 +92,9 @@ class Journal:
                 note.serial,
                 note.attachment or None,
                 note.displays,
+                count=note.count,
+                value=note.value,
+                traceback=note.traceback,
             )
         )
 
@@ -169,6 +175,7 @@ def entry_row(entry: JournalEntry) -> JournalCell:
         attachment=entry.attachment,
         number=entry.number,
         seconds=round(entry.ended_at - entry.started_at, 3),
+        count=entry.count,
     )
 
 

@@ -119,6 +119,9 @@ def cell_of(entry: JournalEntry, asked: dict[str, RecordedQuery]) -> RecordedCel
         queries=tuple(asked[query] for query in entry.queries if query in asked),
         attachment=entry.attachment,
         displays=entry.displays,
+        count=entry.count,
+        value=entry.value,
+        traceback=entry.traceback,
     )
 
 

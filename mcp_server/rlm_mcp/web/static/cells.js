@@ -19,6 +19,9 @@ function parted({ output, status }) {
   return start === undefined ? ["", output] : [output.slice(0, start.index), output.slice(start.index)];
 }
 
+/** The number of a cell, as its traceback and front ends show it. */
+export const counted = (cell) => (cell.count === null ? "" : `[${cell.count}]`);
+
 /** Code as a block. */
 export const codeBlock = (code) => h("pre", { class: "code their", tabindex: 0, "aria-label": "Code" }, ...lines(code));
 

@@ -1,6 +1,6 @@
 // One run: the question, every turn with what the model was told and said, its code and queries, and the answer.
 
-import { codeBlock, outcome } from "./cells.js";
+import { codeBlock, counted, outcome } from "./cells.js";
 import { ask, deedButton } from "./dialogs.js";
 import { byId, h, keep, show, theirs, write } from "./dom.js";
 import { cellOfRun, forgetRuns, wholeRun } from "./feed.js";
@@ -149,7 +149,7 @@ function makeReply(turn) {
 function makeCell(cell) {
   const facts = [cell.status, duration(cell.seconds)];
   if (cell.author !== "agent") facts.push(`by a ${cell.author}`);
-  const title = h("summary", {}, h("span", { class: "dot", "data-status": cell.status }), h("b", {}, "Code"), " ", h("small", {}, facts.join(" · ")));
+  const title = h("summary", {}, h("span", { class: "dot", "data-status": cell.status }), h("b", {}, `Code ${counted(cell)}`.trim()), " ", h("small", {}, facts.join(" · ")));
   const queries = cell.queries.map((query) => makeQuery(query, cell.queries.length <= OPEN_QUERIES));
   return h("details", { class: "ran", open: true }, title, codeBlock(cell.code), ...outcome(cell, cellOfRun(run.line.key, cell.number)), ...queries);
 }

@@ -1,6 +1,6 @@
 // One session: what it is, what runs, what it holds, what ran.
 
-import { codeBlock, outcome, showCode } from "./cells.js";
+import { codeBlock, counted, outcome, showCode } from "./cells.js";
 import { fork, interrupt, open, rollBack, save } from "./dialogs.js";
 import { byId, h, keep, show, theirs, write } from "./dom.js";
 import { cellOf } from "./feed.js";
@@ -215,6 +215,7 @@ function makeCell(cell) {
     "summary",
     { title: `${cell.author}, ${cell.status}` },
     h("span", { class: "dot", "data-status": cell.status }, h("span", { class: "hidden" }, cell.status)),
+    h("span", { class: "count number" }, counted(cell)),
     title,
     h("span", { class: "note" }, `${shown}${cell.author} · ${times}`),
   );
