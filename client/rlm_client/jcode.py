@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rlm_client.client import Client
 from rlm_ipc.messages import Json, JsonObject
+
+if TYPE_CHECKING:
+    from rlm_client.http_client import HttpClient
 
 __all__ = ["JCodeClient"]
 
@@ -28,12 +31,13 @@ class JCodeClient:
     """A client that knows the project by one lock.
 
     ``context_lock_id`` is the caller's name for the lock: the first call with P0 binds it. The session is the
-    environment's or the git root's unless named, as for every client.
+    environment's or the git root's unless named, as for every client. With ``url`` and ``token``, as `rlm-kernel serve`
+    names them, it talks HTTP; then the session has to be named.
     """
 
-    def __init__(self, context_lock_id: str, *, session: str | None = None) -> None:
+    def __init__(self, context_lock_id: str, *, session: str | None = None, url: str = "", token: str = "") -> None:
         self.context_lock_id = context_lock_id
-        self._client = Client(session)
+        self._client = _over_http(url, token, session) if url else Client(session)
 
     def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> JsonObject:
         """Call a tool; of the lock everything comes back that was asked for, with ``truncated`` if it is too much.
@@ -73,6 +77,12 @@ class JCodeClient:
             lines += page["content"].split("\n")
             more = page["has_more"]
         return json.loads("\n".join(lines))
+
+
+def _over_http(url: str, token: str, session: str | None) -> HttpClient:
+    from rlm_client.http_client import HttpClient  # the official client takes half a second to import
+
+    return HttpClient(url, token, session)
 
 
 def _within_bounds(answer: JsonObject) -> JsonObject:

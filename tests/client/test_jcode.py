@@ -2,15 +2,20 @@
 
 import json
 import random
+import socket
 import string
 import subprocess
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rlm_client import Client
 from rlm_client.jcode import JCodeClient
-from rlm_ipc.errors import ToolFailed
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_requests import ServeHttp
+from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -31,9 +36,23 @@ def here(daemon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_client_of_the_protocol_runs_the_examples_of_its_document(here: Path) -> None:
+@pytest.fixture(params=["socket", "HTTP"])
+def way(request: pytest.FixtureRequest, here: Path) -> Iterator[dict[str, str]]:
+    """How a client reaches the daemon: the arguments for it."""
+    session = here.parent.name[:60]
+    if request.param == "socket":
+        yield {"session": session}
+        return
+    with Client(session) as opened:
+        opened.eval_code("1")  # the session has the project that its first client works in
+    with DaemonConnection(ServeHttp(port=0)) as control:
+        token = Path(control.reply.token_file).read_text().strip()
+        yield {"url": control.reply.url, "token": token, "session": session}
+
+
+def test_the_client_of_the_protocol_runs_the_examples_of_its_document(way: dict[str, str]) -> None:
     """L-15: P0, then a quick check whose count differs once a file was added."""
-    with JCodeClient(context_lock_id="omo_session_abc123") as client:
+    with JCodeClient(context_lock_id="omo_session_abc123", **way) as client:
         named = {"lock_id": client.context_lock_id}
         fields = ["project", "keyfiles", "rules", "history"]
         lock_data = client.call_tool("jcode.lock", {**named, "priority": "P0", "fields": fields})
@@ -47,21 +66,30 @@ def test_the_client_of_the_protocol_runs_the_examples_of_its_document(here: Path
         assert refused.value.answer["verifiability"] == "NON-VERIFIABLE"
 
 
-def test_the_client_of_the_protocol_gets_what_an_answer_had_no_room_for(here: Path) -> None:
+def test_a_client_that_nobody_answers_over_http_says_what_to_do(here: Path) -> None:
+    """L-15: whether nothing listens there, or the token is wrong."""
+    with DaemonConnection(ServeHttp(port=0)) as control, socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        for url in (control.reply.url, f"http://127.0.0.1:{nobody.getsockname()[1]}/mcp"):
+            with JCodeClient("x", url=url, token="wrong") as client, pytest.raises(DaemonUnavailable, match="serve"):
+                client.call_tool("jcode.lock")
+
+
+def test_the_client_of_the_protocol_gets_what_an_answer_had_no_room_for(here: Path, way: dict[str, str]) -> None:
     """L-13, L-15: whole sections, unless they are larger than a megabyte when compressed."""
     for number in range(300):
         folder = here / f"packages/package_{number:03}"
         folder.mkdir(parents=True)
         (folder / "README.md").write_text(f"{number}\n")
     git(here, "add", "-A")
-    with JCodeClient("big") as client:
+    with JCodeClient("big", **way) as client:
         told = client.call_tool("lock", {"lock_id": "big", "priority": "P0"})
         assert len(told["content"]["project"]["directories"]["paths"]) == 302
         assert "truncated" not in told
         assert client.call_tool("list_vars")["variables"]
 
 
-def test_what_is_larger_than_a_megabyte_when_compressed_is_cut_and_said_to_be(here: Path) -> None:
+def test_what_is_larger_than_a_megabyte_when_compressed_is_cut_and_said_to_be(here: Path, way: dict[str, str]) -> None:
     """L-13, L-15: the program gets as much as fits, all fields of it, and how many there are."""
     chance = random.Random(28)
     for _ in range(7_000):
@@ -69,7 +97,7 @@ def test_what_is_larger_than_a_megabyte_when_compressed_is_cut_and_said_to_be(he
         folder.mkdir()
         (folder / "x").touch()
     git(here, "add", "-A")
-    with JCodeClient("huge") as client:
+    with JCodeClient("huge", **way) as client:
         named = {"lock_id": "huge", "priority": "P0"}
         while (told := client.call_tool("lock", named))["content"]["project"]["files"]["count"] != 7_002:
             pass
