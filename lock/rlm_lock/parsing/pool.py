@@ -25,7 +25,7 @@ __all__ = ["SECONDS_A_FILE", "SECONDS_LOST", "FileToParse", "Outcome", "ParsePoo
 
 SECONDS_A_FILE = 5.0
 """Processor time after which the system ends a helper that is held by one file."""
-SECONDS_LOST = 50.0
+SECONDS_LOST = 40.0
 """Processor time that slow files may waste, all together; after that files are hashed only."""
 _SECONDS_OF_CRASH = 1.0
 _TOGETHER = 24
