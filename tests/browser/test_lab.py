@@ -23,7 +23,7 @@ def test_jupyterlab_lists_live_sessions(page: Page, lab, daemon: Path) -> None:
     page.goto(lab.url())
     cards = page.locator(".jp-LauncherCard[data-category='Notebook']")
     expect(cards.get_by_text("RLM (sandboxed Python)")).to_be_visible()
-    expect(cards.get_by_text(f"session listed-{lab.transport}", exact=True)).to_be_visible()
+    expect(cards.get_by_text(f"RLM: listed-{lab.transport}", exact=True)).to_be_visible()
 
 
 @pytest.mark.screenshot

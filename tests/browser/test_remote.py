@@ -111,7 +111,7 @@ def test_papermill_runs_a_notebook_in_a_live_session(daemon: Path, tmp_path: Pat
     name = kernelspecs.spec_name("milled", "execute")
     parameters = nbformat.v4.new_code_cell("step = 1", metadata={"tags": ["parameters"]})
     cells = [parameters, nbformat.v4.new_code_cell("found += step\nfound")]
-    spec = {"name": name, "display_name": "session milled", "language": "python"}
+    spec = {"name": name, "display_name": "RLM: milled", "language": "python"}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), tmp_path / "in.ipynb")
     command = [sys.executable, "-m", "papermill", "in.ipynb", "out.ipynb", "-p", "step", "3", "--no-progress-bar"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=SECONDS)

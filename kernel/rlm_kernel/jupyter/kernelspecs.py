@@ -17,7 +17,24 @@ from pathlib import Path
 
 from rlm_ipc import discovery
 
-__all__ = ["kernels_folder", "key_file", "publish", "published", "spec_folder", "spec_name", "sweep", "withdraw"]
+__all__ = [
+    "KERNEL",
+    "display_name",
+    "is_startable",
+    "kernels_folder",
+    "key_file",
+    "publish",
+    "publish_kernel",
+    "published",
+    "spec_folder",
+    "spec_name",
+    "starts_here",
+    "sweep",
+    "withdraw",
+]
+
+KERNEL = "rlm"
+"""The kernelspec of a session that a front end starts by itself."""
 
 LOGO = Path(__file__).with_name("logo-svg.svg")
 """What launchers show beside a kernel's name, a session's and that of the kernel ``rlm``."""
@@ -69,7 +86,7 @@ def publish(attachment: str, session: str, mode: str, key: str) -> None:
             "-f",
             "{connection_file}",
         ],
-        "display_name": f"session {session}" + ("" if mode == "execute" else f" ({mode})"),
+        "display_name": display_name(session, mode),
         "language": "python",
         "interrupt_mode": "message",
         "env": {name: os.environ[name] for name in variables if name in os.environ},
@@ -81,6 +98,44 @@ def publish(attachment: str, session: str, mode: str, key: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / LOGO.name, LOGO.read_text(encoding="utf-8"))
     _write(folder / "kernel.json", json.dumps(spec, indent=1))
+
+
+def display_name(session: str, mode: str = "execute") -> str:
+    """Return how launchers call a session: all of ours stand together, below the kernel itself."""
+    return f"RLM: {session}" + ("" if mode == "execute" else f" ({mode})")
+
+
+def publish_kernel() -> None:
+    """Have every Jupyter front end of this user list our kernel, wherever this installation is.
+
+    An environment lists what is installed in it: a front end of another one would not find the kernel. What another
+    installation has published stays while that is there.
+    """
+    folder = kernels_folder() / KERNEL
+    if is_startable(starts_here()):
+        return
+    spec = {
+        "argv": [sys.executable, "-P", "-m", "rlm_kernel", "-f", "{connection_file}"],
+        "display_name": "RLM (sandboxed Python)",
+        "language": "python",
+        "interrupt_mode": "message",
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / LOGO.name, LOGO.read_text(encoding="utf-8"))
+    _write(folder / "kernel.json", json.dumps(spec, indent=1))
+
+
+def is_startable(program: str) -> bool:
+    """Say whether there is a program that a kernelspec names; one without a folder is what the front end finds."""
+    return bool(program) and (not Path(program).is_absolute() or Path(program).exists())
+
+
+def starts_here() -> str:
+    """Return the Python that the published kernel starts; empty if none is published that can be read."""
+    try:
+        return str(json.loads((kernels_folder() / KERNEL / "kernel.json").read_text())["argv"][0])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def spec_folder(session: str, mode: str) -> Path:

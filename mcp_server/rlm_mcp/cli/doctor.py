@@ -21,6 +21,7 @@ from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.version import VERSION
+from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show, size
 from rlm_sandbox.errors import SandboxError
 
@@ -28,7 +29,6 @@ __all__ = ["DoctorCheck", "checks", "doctor", "package"]
 
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
-KERNELSPEC = "rlm"
 EXTRAS = ("data", "query", "documents", "urls", *(("zstd",) if sys.version_info < (3, 14) else ()))
 """What the policy `data` admits, and what more sources and SQL need; see docs/dependencies.md."""
 
@@ -220,14 +220,19 @@ def _wall(wall: Any) -> tuple[bool, str]:
 
 
 def _kernelspec() -> Iterator[DoctorCheck]:
+    """Say which Jupyter lists the kernel: every one of this user, or that of this environment alone."""
     from jupyter_client.kernelspec import KernelSpecManager
 
-    found = KernelSpecManager().find_kernel_specs()
-    if KERNELSPEC in found:
-        yield DoctorCheck("Jupyter kernelspec", True, found[KERNELSPEC])
+    started, folder = kernelspecs.starts_here(), kernelspecs.kernels_folder() / kernelspecs.KERNEL
+    fix = "rlm-kernel daemon start lists it for every Jupyter of yours"
+    if kernelspecs.is_startable(started):
+        yield DoctorCheck("Jupyter kernelspec", True, f"{folder}, for every Jupyter of yours; it starts {started}")
+    elif started:
+        yield DoctorCheck("Jupyter kernelspec", None, f"{folder} starts {started}, which is not there", fix)
     else:
-        fix = "install rlm-kernel as a package; only `jupyter console --kernel rlm` needs it"
-        yield DoctorCheck("Jupyter kernelspec", None, f"{KERNELSPEC!r} is not installed", fix)
+        found = KernelSpecManager().find_kernel_specs().get(kernelspecs.KERNEL)
+        where = f"only Jupyter in this environment lists it, by {found}" if found else "no Jupyter lists it"
+        yield DoctorCheck("Jupyter kernelspec", None, where, fix)
 
 
 def _clients() -> Iterator[DoctorCheck]:

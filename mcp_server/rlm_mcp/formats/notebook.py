@@ -24,6 +24,7 @@ from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_ipc.version import VERSION
+from rlm_kernel.jupyter.kernelspecs import display_name
 from rlm_kernel.jupyter.sanitizer import sanitized
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.formats.pictures import PNG, BadPicture, checked_png, pictures_in
@@ -96,7 +97,7 @@ def _kernelspec(record: SessionRecord) -> dict[str, str]:
     """The live session, or else a fresh kernel like it."""
     if record.kernelspec is None:
         return {"display_name": "RLM (sandboxed Python)", "language": "python", "name": "rlm"}
-    return {"display_name": f"session {record.session}", "language": "python", "name": record.kernelspec}
+    return {"display_name": display_name(record.session), "language": "python", "name": record.kernelspec}
 
 
 def code_cell(cell: RecordedCell) -> NotebookNode:

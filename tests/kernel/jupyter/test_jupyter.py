@@ -13,8 +13,11 @@ import nbclient
 import nbformat
 import pytest
 from jupyter_client import AsyncKernelClient, BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager, start_new_kernel
 from waiting import wait_until
+
+from rlm_kernel.jupyter import kernelspecs
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +34,14 @@ def kernelspec(isolation) -> Iterator[str]:
     folder.mkdir(parents=True)
     (folder / "kernel.json").write_text(KERNELSPEC.read_text())
     yield "rlm"
+    stop_supervisor(isolation.runtime)
+
+
+@pytest.fixture
+def kernel_listed(isolation) -> Iterator[Path]:
+    """The folder of our kernelspec as a daemon publishes it when it starts."""
+    kernelspecs.publish_kernel()
+    yield kernelspecs.kernels_folder() / "rlm"
     stop_supervisor(isolation.runtime)
 
 
@@ -98,6 +109,38 @@ def test_the_blocking_client_starts_a_session_by_its_kernelspec(kernelspec) -> N
         client.stop_channels()
         manager.shutdown_kernel()
     assert not manager.is_alive()
+
+
+def test_every_jupyter_of_the_user_lists_and_starts_the_kernel(isolation, kernel_listed) -> None:
+    """Also one of another environment, which knows neither our package nor its provisioner."""
+    manager = KernelManager(
+        kernel_name="rlm", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernel_listed.parent)])
+    )
+    manager.start_kernel()
+    client = manager.blocking_client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    try:
+        assert "kernel_provisioner" not in manager.kernel_spec.metadata
+        assert manager.kernel_spec.resource_dir == str(kernel_listed)
+        assert executed(client, "6 * 7")[1][2]["content"]["data"] == {"text/plain": "42"}
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+
+
+def test_what_another_installation_has_listed_stays_while_it_is_there(kernel_listed, tmp_path) -> None:
+    """The kernel of an installation that has gone is listed anew."""
+    file, other = kernel_listed / "kernel.json", tmp_path / "python"
+    other.touch()
+    theirs = {**json.loads(file.read_text()), "argv": [str(other)]}
+    for program, stays in ((str(other), True), ("python", True), (str(tmp_path / "gone"), False)):
+        file.write_text(json.dumps({**theirs, "argv": [program]}))
+        kernelspecs.publish_kernel()
+        assert kernelspecs.starts_here() == (program if stays else sys.executable)
+    file.write_text("{}")
+    kernelspecs.publish_kernel()
+    assert kernelspecs.starts_here() == sys.executable
 
 
 def test_a_front_end_can_restart_its_kernel(kernelspec) -> None:

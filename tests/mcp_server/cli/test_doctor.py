@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from command_line import answer, cli
 
+from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.cli.clients import CLIENTS
 from rlm_mcp.cli.doctor import _folders, package
 
@@ -32,6 +33,22 @@ def test_doctor_says_what_works_and_how_to_fix_what_does_not(isolation: Any) -> 
     done = cli("doctor", code=1)
     assert "FAILS" in done.stdout
     assert "chmod 700" in done.stdout
+
+
+def test_the_doctor_says_which_jupyter_lists_the_kernel(isolation: Any, tmp_path: Path) -> None:
+    """Before a daemon has started only that of our environment does; a program that has gone is named."""
+
+    def seen() -> dict[str, Any]:
+        checks = answer("doctor", "--json")["checks"]
+        [check] = [check for check in checks if check["name"] == "Jupyter kernelspec"]
+        return dict(check)
+
+    before = seen()
+    assert (before["ok"], "rlm-kernel daemon start" in before["fix"]) == (None, True)
+    kernelspecs.publish_kernel()
+    assert (seen()["ok"], sys.executable in seen()["detail"]) == (True, True)
+    (kernelspecs.kernels_folder() / "rlm" / "kernel.json").write_text(json.dumps({"argv": [str(tmp_path / "gone")]}))
+    assert (seen()["ok"], "which is not there" in seen()["detail"]) == (None, True)
 
 
 def test_the_doctor_tells_a_folder_that_cannot_be_used_apart_from_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:

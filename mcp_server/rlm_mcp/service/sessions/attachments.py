@@ -110,6 +110,8 @@ class Attachments:
         List the others again.
         """
         kernelspecs.sweep()
+        with suppress(OSError):  # a home that cannot be written: the kernel is listed where it is installed
+            kernelspecs.publish_kernel()
         published = list(kernelspecs.published())
         listed, kept = {attachment for attachment, _ in published}, set()
         for attachment in attachments.of_sessions(self._store):
