@@ -177,7 +177,7 @@ class Runner:
                 args = [walker.pool.fresh(text) for text in shape]
                 self._mark(index)
                 walker.call(Piece(target.value, target.expression), args, {}, target.key)
-                if (result := self._came_back(index)) is not None and callable(getattr(result.value, "result", None)):
+                if (result := self._came_back(index)) is not None and _has_outcome(result.value):
                     walker.operate("outcome", result, args[-1], target.key)
             yield index
             self.next = position + 1
@@ -315,3 +315,10 @@ def load_finding(data: dict[str, Any]) -> Finding:
 def fail(error: BaseException) -> None:
     """Say on the parent's terminal why a batch could not run."""
     sys.__stderr__.write(f"batch: {type(error).__name__}: {error}\n")  # type: ignore[union-attr]
+
+
+def _has_outcome(value: Any) -> bool:
+    try:
+        return callable(value.result)
+    except Exception:  # an object of a library whose repr fails, and which formats itself in the error
+        return False
