@@ -56,6 +56,7 @@ class Warmup:
         # objects are never visited, so the pages of the imports stay shared for good.
         gc.collect()
         gc.freeze()
+        gc.enable()
         processes.trim_heap()
 
     def make_ready(self) -> None:

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 
-from rlm_ipc import framing
+from rlm_ipc import framing, processes
 
 
 def main() -> None:
@@ -22,6 +22,7 @@ def main() -> None:
     options.add_argument("--fd", type=int, required=True, help="the lifeline, by which it gets its line")
     options.add_argument("--preload", default="", help="modules to import before the first fork, comma-separated")
     given = options.parse_args()
+    processes.begin_startup()
     # No debugger in a kernel: it would start threads, and a process with threads cannot be forked safely.
     sys.modules["debugpy"] = None  # type: ignore[assignment]
     os.environ.pop("PYTHONPATH", None)

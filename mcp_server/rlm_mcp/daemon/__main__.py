@@ -20,8 +20,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from rlm_ipc.daemon_requests import (
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.json_lines import CHUNK, GOODBYE, IDLE_SECONDS, hooks_folder
 from rlm_ipc.version import VERSION
+from rlm_kernel.supervisor_connection import connect_socket
 from rlm_mcp.daemon.caller import Caller
 from rlm_mcp.daemon.logs import current_client, log_to
 from rlm_mcp.daemon.requests import answer
@@ -261,10 +263,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         discovery.detach()
     os.umask(0o077)
     faulthandler.enable()
-    import_sdk()
+    processes.begin_startup()
     try:
         log_to(discovery.state_dir() / "logs" / "daemon.log")
-        with discovery.claim_to_serve(options.socket, options.ready_fd) as claim:
+        with discovery.claim_to_serve(options.socket, options.ready_fd) as claim, _supervisor_beside(options.server):
+            import_sdk()
             asyncio.run(_serve(options, claim))
     except discovery.AlreadyServed:
         pass
@@ -273,6 +276,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         log.error("daemon ended", extra={"reason": str(error)})
         return 1
     return 0
+
+
+@contextlib.contextmanager
+def _supervisor_beside(server: str) -> Iterator[None]:
+    """Start the supervisor while this process imports its modules. Either takes as long as the other.
+
+    Who connects to it later starts it, too, and tells why if it cannot be started.
+    """
+    if server != DEFAULT_SERVER:
+        yield
+        return
+    starter = threading.Thread(target=_start_supervisor, daemon=True)
+    starter.start()
+    try:
+        yield
+    finally:
+        starter.join(CLOSE_SECONDS)  # it may hold the lock on the start of a supervisor
+
+
+def _start_supervisor() -> None:
+    with contextlib.suppress(discovery.DiscoveryError, OSError):
+        if (line := connect_socket(discovery.runtime_dir() / "supervisor.sock", start=True)) is not None:
+            line.close()
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:

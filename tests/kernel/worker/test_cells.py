@@ -151,3 +151,9 @@ async def test_asyncio_run_says_to_await(run) -> None:
     refused = await run("import asyncio\nasync def main(): return 5\nasyncio.run(main())")
     assert "write `await main()`" in refused.error.evalue
     assert ("never awaited" in refused.stderr, (await run("await main()")).result) == (False, "5")
+
+
+async def test_what_refers_to_itself_is_collected_while_code_goes_on(run) -> None:
+    """The collector rests only while the processes start."""
+    await run("import weakref\nclass A: pass\na = A()\na.me = a\nr = weakref.ref(a)\ndel a")
+    assert (await run("kept = [[] for _ in range(20000)]\nr() is None")).result == "True"
