@@ -21,7 +21,6 @@ from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.version import VERSION
-from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show, size
 from rlm_sandbox.errors import SandboxError
 
@@ -222,6 +221,8 @@ def _wall(wall: Any) -> tuple[bool, str]:
 def _kernelspec() -> Iterator[DoctorCheck]:
     """Say which Jupyter lists the kernel: every one of this user, or that of this environment alone."""
     from jupyter_client.kernelspec import KernelSpecManager
+
+    from rlm_kernel.jupyter import kernelspecs  # here alone, as each command loads this module
 
     started, folder = kernelspecs.starts_here(), kernelspecs.kernels_folder() / kernelspecs.KERNEL
     fix = "rlm-kernel daemon start lists it for every Jupyter of yours"
