@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import command_line
 import pytest
 import typer
+from console_pages import FENCE, commands, matches, run
 from model_endpoint import Asked, ModelEndpoint, Reply, served
 from sample_files import write_samples
 from typer.core import TyperGroup
@@ -37,9 +37,6 @@ PAGES = sorted(
         ROOT / "bench/README.md",
     ]
 )
-EXIT_CODE = re.compile(r" # exit code ([0-9]+)\b")
-"""How a page says that a command does not end with 0."""
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"console", "json", "python", "sh", "text", "toml", "yaml"}
 OUTSIDE = ("docs/python.md", "docs/transcripts.md")
 """The pages whose Python is for programs, not for cells."""
@@ -98,10 +95,6 @@ def _of(*languages: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("block", chosen, ids=str)
 
 
-def _program(name: str) -> str:
-    return str(Path(sys.executable).with_name(name))
-
-
 @pytest.fixture(scope="module")
 def place(daemon: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with the sample log and other files, in which the examples run against a daemon of this module.
@@ -129,33 +122,6 @@ def _analyst(asked: Asked) -> Reply:
     errors = "errors = [line for line in context['lines'] if 'ERROR' in line]"
     submit = "answer.update(content=llm_query('What fails? ' + ' '.join(errors)), ready=True)"
     return Reply(f"Now I ask.\n```repl\n{errors}\n{submit}\n```")
-
-
-def _run(line: str, folder: Path) -> str:
-    """Run a command and return what it printed; it ends with the exit code that its comment states, or 0."""
-    program, *arguments = shlex.split(line, comments=True)
-    if program == "rlm-kernel":
-        result = command_line.run(arguments, cwd=folder, timeout=50)
-    else:
-        command = [_program(program), *arguments]
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
-    printed = result.stdout + result.stderr
-    stated = EXIT_CODE.search(line)
-    assert result.returncode == (int(stated.group(1)) if stated else 0), f"{line}\nended otherwise\n{printed}"
-    return printed
-
-
-def _commands(block: Block) -> Iterator[tuple[str, str]]:
-    """Yield each command of a console block with the output that the page shows for it."""
-    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-        command, _, output = part.partition("\n")
-        yield command, output
-
-
-def _matches(shown: str, printed: str) -> bool:
-    """Compare output; `...` on the page stands for anything."""
-    pattern = ".*".join(re.escape(" ".join(piece.split())) for piece in shown.strip().split("..."))
-    return re.search(pattern, " ".join(printed.split()), re.DOTALL) is not None
 
 
 def test_every_block_says_what_language_it_is_in() -> None:
@@ -230,22 +196,22 @@ def test_a_page_of_goals_runs_from_its_first_line_to_its_last(page: str, tmp_pat
             if block.language == "console":
                 _run_block(block, tmp_path)
             elif block.language == "python":
-                printed = _run(f"python -c {shlex.quote(block.text)}", tmp_path)
+                printed = run(f"python -c {shlex.quote(block.text)}", tmp_path)
                 assert printed.splitlines() == re.findall(r"# prints (.*)", block.text) != []
     finally:
-        _run("rlm-kernel daemon stop --all", tmp_path)
+        run("rlm-kernel daemon stop --all", tmp_path)
 
 
 def _run_block(block: Block, place: Path) -> None:
-    for command, shown in _commands(block):
+    for command, shown in commands(block.text):
         program, *arguments = shlex.split(command, comments=True)
         if program == "make":
             _check_make(arguments)
         elif program == "rlm-kernel" and arguments[0] not in WAITS_FOR_A_PERSON:
-            printed = _run(command, place)
-            assert _matches(shown, printed), f"{command}\nprinted\n{printed}"
+            printed = run(command, place)
+            assert matches(shown, printed), f"{command}\nprinted\n{printed}"
         elif program == "rlm-kernel":
-            assert "Usage" in _run(f"rlm-kernel {arguments[0]} --help", place)
+            assert "Usage" in run(f"rlm-kernel {arguments[0]} --help", place)
         else:
             assert program in {"jupyter", "pip", "uv"}, command
 
@@ -285,8 +251,8 @@ def test_the_program_of_a_page_for_python_runs(page: str, place: Path) -> None:
 @_of("python")
 def test_python_examples_run_in_a_session(block: Block, place: Path) -> None:
     """K-24: the Python that a page shows runs unmodified in a session that has the sample as `log`."""
-    _run("rlm-kernel load log app.log --session docs", place)
-    result = json.loads(_run(f"rlm-kernel run --json --session docs {shlex.quote(block.text)}", place))
+    run("rlm-kernel load log app.log --session docs", place)
+    result = json.loads(run(f"rlm-kernel run --json --session docs {shlex.quote(block.text)}", place))
     assert result["success"], result
     for expected in re.findall(r"# prints (.*)", block.text):
         assert expected in result["stdout"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import uuid
 from typing import Any, TypeVar
 
@@ -138,6 +139,8 @@ class RlmProvisioner(KernelProvisionerBase):
     async def _call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
         if self._client is None:
             raise UnknownKernel(self._kernel)
+        if not threading.main_thread().is_alive():  # `jupyter run` ends its kernel when no thread starts any more
+            return self._client.call(operation, request)
         return await asyncio.to_thread(self._client.call, operation, request)
 
     async def _quietly(self, operation: Operation[_Request, _Reply], request: _Request) -> None:

@@ -95,6 +95,15 @@ def test_a_front_end_may_give_the_folder_as_a_path(kernelspec, tmp_path) -> None
         manager.shutdown_kernel(now=True)
 
 
+def test_a_script_runs_in_a_session_and_leaves_no_error_behind(kernelspec, tmp_path) -> None:
+    """`jupyter run` ends its kernel while its interpreter ends, when no thread can be started."""
+    script = tmp_path / "script.py"
+    script.write_text("print(6 * 7)")
+    command = [str(Path(sys.executable).with_name("jupyter")), "run", "--kernel", kernelspec, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "42", "")
+
+
 def test_the_blocking_client_starts_a_session_by_its_kernelspec(kernelspec) -> None:
     """K-28: jupyter_client starts the kernel through the provisioner; messages come in the protocol's order."""
     manager, client = started(kernelspec)
