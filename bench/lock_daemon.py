@@ -137,8 +137,8 @@ def measure(root: Path, small: Path, state: Path, count: int) -> None:
     memory = Memory(daemon)
     with memory.watched():
         first = time.perf_counter()
-        ask(ShowLock(str(root), seconds=2.0, sections=("project", "rules")), start=True)
-        print(f"{'structure, manifests and rules answered':<58}{time.perf_counter() - first:10.2f} s", flush=True)
+        ask(ShowLock(str(root), seconds=4.0, sections=("project", "rules")), start=True)
+        row("structure, manifests and rules answered", time.perf_counter() - first, "s", 2)
         finished(ShowLock(str(root), seconds=2.0))
         print(f"{f'first scan of {count:,} files':<58}{time.perf_counter() - first:10.2f} s", flush=True)
         whole = ShowLock(str(root), seconds=4.0, sections=("project", "keyfiles", "rules"))

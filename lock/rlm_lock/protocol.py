@@ -85,10 +85,12 @@ class Refresh(Question["Refreshed"]):
     Attributes:
         seconds: how long the answer may take. What is not done by then goes on in the background.
         changed: paths that are known to have changed, from hooks and pops; empty: look at all files.
+        is_first: somebody waits for the first answer: do not wait for parsing that takes longer anyway.
     """
 
     seconds: float
     changed: tuple[str, ...] = ()
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

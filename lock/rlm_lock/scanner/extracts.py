@@ -28,6 +28,7 @@ class Extracts:
 
     Attributes:
         wanted: contents without an extract, each with a file that has it.
+        unseen: files of which nobody knows yet whether they are wanted.
         late: how many files are hashed only, because the time for parsing was used up.
     """
 
@@ -40,7 +41,7 @@ class Extracts:
         self._is_complete = False
         self.wanted: dict[tuple[bytes, str], FileToParse] = {}
         self._given: set[tuple[bytes, str]] = set()
-        self.late = 0
+        self.late = self.unseen = 0
         self.done = 0
 
     def close(self) -> None:
@@ -101,10 +102,12 @@ class Extracts:
         rows = range(len(table)) if touched is None else [row for path in touched if (row := table.row_of(path)) >= 0]
         if touched is None:
             self.wanted.clear()
-        for at, row in enumerate(rows):
+        for at, row in enumerate(rows, 1):
             self._want(table, row)
             if at % _SLICE == 0:
+                self.unseen = len(rows) - at
                 yield Progress(Phase.PARSING, 0, len(self.wanted))
+        self.unseen = 0
 
     def _want(self, table: FileTable, row: int) -> None:
         if not table.has_text(row):

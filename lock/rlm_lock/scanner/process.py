@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from rlm_lock.store import Store
 __all__ = ["Scanner"]
 
 _PROGRESS_SECONDS = 0.2
+_FILES_A_SECOND = 300
+"""Files that are parsed in a second on an ordinary machine."""
 
 
 class _CannotAnswer(Exception):
@@ -192,16 +195,21 @@ class Scanner:
     def _refresh(self, question: Refresh) -> Refreshed:
         until = time.monotonic() + question.seconds
         before, begun = self._project.version, self._begun
+        is_wanted = partial(self._is_near, until) if question.is_first else _always
         self._drive(until, lambda: self._is_looking)
         if self._is_looking:
             self._wants_look |= self._begun == begun  # the look that goes on may have passed what has changed since
         elif self._begun != begun:  # one that was still wanted has begun since, and has seen everything
-            self._drive(until, lambda: True)
+            self._drive(until, is_wanted)
         else:
             self._begun += 1
             self._look = self._project.look([path.encode("utf-8", "surrogateescape") for path in question.changed])
-            self._drive(until, lambda: True)
+            self._drive(until, is_wanted)
         return self._refreshed(is_new=self._project.version != before)
+
+    def _is_near(self, until: float) -> bool:
+        """Whether the rest may be done by then; the version itself is waited for."""
+        return self._is_looking or len(self._extracts.wanted) <= _FILES_A_SECOND * (until - time.monotonic())
 
     def _drive(self, until: float, is_wanted: Callable[[], bool]) -> None:
         """Work while that is wanted, until that time, and tell how far it is."""
@@ -237,7 +245,8 @@ class Scanner:
         if self._look is not None:
             said.append(f"{len(self._project.waiting):,} files are still to be read")
         if self._extracts.wanted and not self._extracts.refusal:
-            said.append(f"{len(self._extracts.wanted):,} files are not parsed yet")
+            most = "up to " if self._extracts.unseen else ""
+            said.append(f"{most}{len(self._extracts.wanted) + self._extracts.unseen:,} files are not parsed yet")
         if self._extracts.refusal:
             said.append(f"no file is parsed: {self._extracts.refusal}")
         elif self._extracts.late:
@@ -281,6 +290,10 @@ class Scanner:
             self._drive(time.monotonic() + question.seconds, lambda: self._is_parsing)
             found = compare((question.before, old), (after.number, new), self._extracts.names)
         return found
+
+
+def _always() -> bool:
+    return True
 
 
 def _tidy() -> None:

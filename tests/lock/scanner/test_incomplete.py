@@ -14,7 +14,7 @@ from lock_scanner import Refusal, RunningScanner
 from project_folders import git, write
 
 from rlm_lock.listing.listing import Lister, Listing
-from rlm_lock.protocol import ReadSection, Section, ShowMap
+from rlm_lock.protocol import Phase, ReadSection, Refresh, Section, ShowMap
 
 FILES = {"top.py": "def here(): ...\n", "near/a.py": "def near(): ...\n", "far/b.py": "def far(): ...\n"}
 
@@ -89,6 +89,23 @@ def test_of_a_project_with_too_many_files_some_are_left_out(origin: Path, is_git
         found = listed(most)
         assert len(found.paths) == most
         assert found.missing == (f"the project has more than {most} files; the others are left out",)
+
+
+def test_who_asks_first_gets_the_structure_and_does_not_wait_for_parsing_that_takes_longer(tmp_path: Path) -> None:
+    """L-13: what is missing is said, and made meanwhile; a project that is parsed in the time is waited for."""
+    for name, count in (("small", 20), ("large", 16_000)):
+        (tmp_path / name).mkdir()
+        for number in range(count):
+            (tmp_path / name / f"f{number}.py").write_text(f"def f{number}(): ...\n")
+        with RunningScanner(tmp_path / name, tmp_path / f"{name} store") as scanner:
+            found = scanner.ask(Refresh(50.0, is_first=True))
+            assert (found.version, found.files) == (1, count)
+            assert scanner.ask(ReadSection(Section.PROJECT)).content["files"]["count"] == count
+            if name == "small":
+                assert (found.phase, found.missing) == (Phase.READY, ())
+            else:  # in fifty seconds a part of them would have been parsed
+                assert found.missing == ("up to 16,000 files are not parsed yet", "there is no map yet")
+            scanner.process.kill()
 
 
 @pytest.fixture

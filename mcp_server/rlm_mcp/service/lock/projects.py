@@ -169,7 +169,7 @@ class Project:
         if seconds is None:
             seconds = FIRST_SECONDS if locks.project(self._store, self.root) is None else CHECK_SECONDS
         try:
-            question = Refresh(seconds, () if everything or self.latest is None else changed)
+            question = Refresh(seconds, () if everything or self.latest is None else changed, self.latest is None)
             found = await self.ask(question, seconds)
         except BaseException:
             self.note_changed(changed)
