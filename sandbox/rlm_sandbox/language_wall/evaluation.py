@@ -9,6 +9,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import compiling
+from rlm_sandbox.language_wall.registry import cell_frame
 from rlm_sandbox.namespaces import Namespace
 
 _HIDDEN: Final = frozenset({"__builtins__", "__loader__", "__spec__"})
@@ -80,10 +81,13 @@ class Evaluation:
             return self._run(source, "eval", globals, locals, sys._getframe(1))
 
         def globals() -> NamespaceView:  # noqa: A001
-            return NamespaceView(sys._getframe(1).f_globals)
+            frame = cell_frame(sys._getframe(1))
+            return NamespaceView({} if frame is None else frame.f_globals)
 
         def locals() -> Any:  # noqa: A001
-            frame = sys._getframe(1)
+            frame = cell_frame(sys._getframe(1))
+            if frame is None:
+                return {}
             if frame.f_locals is frame.f_globals:
                 return NamespaceView(frame.f_globals)
             return {key: value for key, value in frame.f_locals.items() if key.isidentifier() and key not in _HIDDEN}
@@ -118,7 +122,9 @@ class Evaluation:
         text = _source_text(source)
         code = self._compiler(text.strip() if mode == "eval" else text, "<string>", mode)
         if globals is None:
-            return eval(code, frame.f_globals, _locals_of(frame) if locals is None else _namespace_of(locals))
+            if (cell := cell_frame(frame)) is None:
+                return self._run_in(code, {}, locals)  # a library has called this
+            return eval(code, cell.f_globals, _locals_of(cell) if locals is None else _namespace_of(locals))
         if type(globals) is NamespaceView:
             return eval(code, globals._namespace, _namespace_of(globals if locals is None else locals))
         return self._run_in(code, globals, locals)

@@ -28,10 +28,32 @@ HIDDEN: Final = _core.members()
 """Classes that `type(x)` does not give: metaclasses read as ``type``, what no module gives is refused."""
 FORMATS: Final = _core.texts()
 """Texts known to format without reading a private attribute."""
+_OF_LIBRARIES: Final = _core.members()
 _MODULES: Final = _core.members()
 
 is_user_function: Final = _core.is_session_function
 is_user_frame: Final = _core.is_session_frame
+
+
+def add_library_code(code: types.CodeType) -> None:
+    """Take the code of a library's definitions that are compiled as the session's own, and all code inside it."""
+    _core.admit(_OF_LIBRARIES, code)
+    for constant in code.co_consts:
+        if type(constant) is types.CodeType:
+            add_library_code(constant)
+
+
+def cell_frame(frame: types.FrameType | None) -> types.FrameType | None:
+    """The frame whose variables a function that looks for those of its caller may take; None if there is none.
+
+    It is of code that the session wrote. What a library defines has variables of its own, also where it is compiled as
+    the session's: it is passed over, as the interpreter's own definition in C is.
+    """
+    while frame is not None and is_user_frame(frame):
+        if frame.f_code not in _OF_LIBRARIES:
+            return frame
+        frame = frame.f_back
+    return None
 
 
 def is_class(value: Any) -> bool:

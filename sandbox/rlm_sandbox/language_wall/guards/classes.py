@@ -12,6 +12,7 @@ same rules (`library_class`).
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import collections
 import dataclasses
@@ -52,8 +53,11 @@ _UNSUBCLASSABLE: Final = (
     types.CodeType,
     types.FrameType,
     types.ModuleType,
+    asyncio.TaskGroup,  # it keeps its event loop in itself
     types.GenericAlias,  # it answers for its origin: `vars` of an object of the session gave a library's own namespace
 )
+
+_OF_NAMESPACES: Final = frozenset({object, types.SimpleNamespace})
 
 _MADE_HERE: Final = "_abc_made_here_"
 """The name of a token in a namespace for a library's metaclass. `typing.Protocol` ignores names with this beginning."""
@@ -72,6 +76,7 @@ def check_namespace(namespace: Iterable[Any], *, metaclass: bool = False) -> Non
 
 def register_class(cls: type) -> type:
     """Check a class that the caller has just made for the session, and register it as the session's own; return it."""
+    _check_namespaces(mro_of(cls))
     check_bases(mro_of(cls)[1:])  # `__mro_entries__` of a base may have put other classes in its place
     names = [name for name in dict_of(cls) if name not in _AUTOMATIC]
     check_namespace(names, metaclass=issubclass(cls, type))
@@ -111,6 +116,12 @@ def claim(token: object, made: Any) -> Any:
         type.__delattr__(made, _MADE_HERE)
         return register_class(made)
     return made
+
+
+def _check_namespaces(mro: tuple[type, ...]) -> None:
+    """Refuse a class of simple namespaces that are objects of a library, too: they compare by all that they keep."""
+    if types.SimpleNamespace in mro and not all(base in USER for base in mro[1:] if base not in _OF_NAMESPACES):
+        raise TypeError("SimpleNamespace cannot be combined with another library's class in this session")
 
 
 def _check_fields(cls: type) -> None:

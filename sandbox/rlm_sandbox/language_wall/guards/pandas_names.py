@@ -13,7 +13,7 @@ from rlm_sandbox.language_wall.evaluation import without_plumbing
 from rlm_sandbox.language_wall.function_origins import is_from
 from rlm_sandbox.language_wall.guards.attributes import refuse, wash
 from rlm_sandbox.language_wall.names import AttributeAccess, access
-from rlm_sandbox.language_wall.registry import USER, is_user_frame, mro_of
+from rlm_sandbox.language_wall.registry import USER, cell_frame, is_class, mro_of
 
 # -- names of functions
 
@@ -56,15 +56,27 @@ def _function_names(value: Any) -> Any:
         if access(name) is not AttributeAccess.NATIVE or name.startswith("__"):
             refuse(name, "may not be named as a function in this session: pass the function itself")
         return name
-    if hasattr(value, "keys") and not isinstance(value, type):
+    if is_class(value):
+        return value
+    if hasattr(value, "keys"):
         return {key: _function_names(value[key]) for key in list(value.keys())}
     if type(value) is tuple or (isinstance(value, tuple) and type(value) not in USER):
         for part in tuple.__iter__(value):
             _function_names(part)
         return value
-    if hasattr(value, "__iter__") and not isinstance(value, type):
+    if hasattr(value, "__iter__"):
         return [_function_names(part) for part in value]
-    return value
+    return _called(value) if type(value) in USER else value
+
+
+def _called(value: Any) -> Any:
+    """A function that calls an object of the session's, which could say to pandas that it is a list of names."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return value(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = type(value).__name__
+    return call
 
 
 # -- templates and expressions
@@ -111,11 +123,11 @@ def evaluate_pandas(
     """Let pandas evaluate checked text with the variables of the code that asked for it, and no other frame's."""
     if kwargs.pop("level", 0) != 0 or len(args) > _BEFORE_LEVEL:
         raise TypeError("level is not available in this session: pass the variables as local_dict")
-    own = is_user_frame(caller)
+    cell = cell_frame(caller)
     if kwargs.get("local_dict") is None:
-        kwargs["local_dict"] = without_plumbing(caller.f_locals) if own else {}
+        kwargs["local_dict"] = {} if cell is None else without_plumbing(cell.f_locals)
     if kwargs.get("global_dict") is None:
-        kwargs["global_dict"] = without_plumbing(caller.f_globals) if own else {}
+        kwargs["global_dict"] = {} if cell is None else without_plumbing(cell.f_globals)
     return function(*args, **kwargs)
 
 

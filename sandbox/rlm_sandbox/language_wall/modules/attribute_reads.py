@@ -8,6 +8,7 @@ their classes can be found among the bases of others.
 
 from __future__ import annotations
 
+import argparse
 import collections
 import functools
 import sys
@@ -16,10 +17,10 @@ from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.guards.attributes import refuse
-from rlm_sandbox.language_wall.guards.dynamic import guarded_delattr, guarded_getattr, guarded_setattr
+from rlm_sandbox.language_wall.guards.dynamic import guarded_delattr, guarded_getattr, guarded_setattr, guarded_vars
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.names import AttributeAccess, access, may_store
-from rlm_sandbox.language_wall.registry import dict_of
+from rlm_sandbox.language_wall.registry import USER, dict_of, mro_of
 
 _MODULES: Final = ("argparse", "ast", "configparser", "tarfile", "tempfile")
 _WRAPPERS: Final = ("StreamWriter", "StreamReader", "StreamReaderWriter", "StreamRecoder")
@@ -57,16 +58,28 @@ def _store_by_name(obj: Any, name: Any, value: Any) -> None:
 
 
 def _delete_by_name(obj: Any, name: Any) -> None:
-    if is_armed():
+    if is_armed() and not (type(name) is str and name in _THEIR_OWN):
         guarded_delattr(obj, name)
     else:
         delattr(obj, name)
+
+
+def _vars_of_arguments(obj: Any) -> Any:
+    """``vars`` for argparse: the live one of its namespaces, of whatever else the session gives it what that may see.
+
+    What it takes from there is given to a format string, or stored in an object, which may be the session's.
+    """
+    kinds = {base for base in mro_of(type(obj)) if base not in USER}
+    if is_armed() and not kinds <= {object, *mro_of(argparse.Namespace)}:
+        return guarded_vars(obj)
+    return vars(obj)
 
 
 def harden_reads() -> None:
     """Let the modules that have been imported read and store by the session's rules."""
     for module in _MODULES:
         _give(module, getattr=read_by_name, setattr=_store_by_name, delattr=_delete_by_name)
+    _give("argparse", vars=_vars_of_arguments)
     for name in _WRAPPERS:  # they have their `getattr` as the default of an argument
         vars(sys.modules["codecs"])[name].__getattr__.__defaults__ = (read_by_name,)
     _give("contextlib", getattr=_stream_of, setattr=_set_stream)

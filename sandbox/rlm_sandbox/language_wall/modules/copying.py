@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from rlm_sandbox.language_wall.guards.attributes import refuse, wash
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
-from rlm_sandbox.language_wall.names import may_store
-from rlm_sandbox.language_wall.registry import CLEAN, USER
+from rlm_sandbox.language_wall.names import is_private, may_store
+from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, may_touch_private, mro_of
 
 _HARDENED: Final[list[Any]] = []
 
@@ -31,7 +31,7 @@ def harden_copy() -> None:
         if IN_FORCE.stands and state is not None:
             func = _same_class(type(x), func)
         if IN_FORCE.stands and type(x) in USER and type(x) not in CLEAN:
-            args, state = tuple(map(wash, args)), _washed(state)
+            args, state = tuple(map(wash, args)), _washed(state, type(x))
         return real(x, memo, func, args, state, *rest, **options)
 
     _HARDENED.append(reconstruct)
@@ -39,11 +39,22 @@ def harden_copy() -> None:
     module["setattr"] = _set_state
 
 
-def _washed(state: Any) -> Any:
-    """A state without what no session may hold, whichever method, or answer of ``__getattr__``, it is passed to."""
+_RECEIVERS: Final = ("__setstate__", "__setattr__", "__getattribute__", "__getattr__")
+"""What is passed the state of a copy, or gives what it is passed to."""
+
+
+def _washed(state: Any, cls: type) -> Any:
+    """A state without what no session may hold, or the methods of its class that receive it could not read."""
     if type(state) is tuple:
-        return tuple(map(_washed, state))
-    return {name: wash(value) for name, value in state.items()} if type(state) is dict else wash(state)
+        return tuple(_washed(part, cls) for part in state)
+    if type(state) is not dict:
+        return wash(state)
+    received = any(name in dict_of(base) for base in mro_of(cls) if base in USER for name in _RECEIVERS)
+    return {name: wash(value) for name, value in state.items() if not received or _may_read(cls, name)}
+
+
+def _may_read(cls: type, name: Any) -> bool:
+    return type(name) is not str or not is_private(name) or may_touch_private(cls, name)
 
 
 def _same_class(cls: type, func: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,7 +24,7 @@ from rlm_sandbox.language_wall.modules.attribute_reads import harden_reads
 from rlm_sandbox.language_wall.modules.buffered_files import harden_buffered
 from rlm_sandbox.language_wall.modules.cython_methods import harden_methods
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
-from rlm_sandbox.language_wall.registry import is_user_frame, mro_of
+from rlm_sandbox.language_wall.registry import cell_frame, is_user_frame, mro_of
 
 
 def _load_array(file: Any, *args: Any, **kwargs: Any) -> Any:
@@ -166,8 +166,8 @@ def _capture(cls: Any, eval_env: Any = 0, reference: int = 0) -> Any:
         frame = frame.f_back or frame
     while frame.f_back is not None and not is_user_frame(frame):
         frame = frame.f_back
-    own = is_user_frame(frame)
-    return cls([without_plumbing(frame.f_locals), without_plumbing(frame.f_globals)] if own else [{}])
+    cell = cell_frame(frame)
+    return cls([{}] if cell is None else [without_plumbing(cell.f_locals), without_plumbing(cell.f_globals)])
 
 
 def _evaluate_formula(

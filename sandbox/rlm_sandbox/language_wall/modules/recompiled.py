@@ -26,7 +26,7 @@ from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.modules.copies import ModuleSet
 from rlm_sandbox.language_wall.modules.imports import GuardedImport
 from rlm_sandbox.language_wall.modules.tables import UNUSED
-from rlm_sandbox.language_wall.registry import CLEAN, HIDDEN, USER, is_class, is_user_function
+from rlm_sandbox.language_wall.registry import CLEAN, HIDDEN, USER, add_library_code, is_class, is_user_function
 from rlm_sandbox.namespaces import Namespace
 
 _DEFINITIONS: Final[dict[str, str]] = {
@@ -223,7 +223,9 @@ class Recompiled:
 
     def _execute(self, tree: ast.Module, filename: str, namespace: Namespace) -> None:
         tree = ast.fix_missing_locations(_Adaptation().visit(tree))
-        exec(compile_guarded(tree, filename, "exec", 0, self._guards), namespace)
+        code = compile_guarded(tree, filename, "exec", 0, self._guards)
+        add_library_code(code)
+        exec(code, namespace)
 
 
 def _source(module: str, wanted: Iterable[str]) -> tuple[ast.Module, str]:

@@ -13,11 +13,13 @@ import dataclasses
 import enum
 import functools
 import inspect
+import itertools
 import keyword
 import sys
 import time
 import types
 import typing
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -40,7 +42,7 @@ from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
 from rlm_sandbox.language_wall.names import AttributeAccess, access
-from rlm_sandbox.language_wall.registry import USER, dict_of, is_user_frame, mro_of
+from rlm_sandbox.language_wall.registry import USER, cell_frame, dict_of, mro_of
 from rlm_sandbox.namespaces import Namespace
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
@@ -62,8 +64,8 @@ def _named(replacement: Any, original: Any) -> Any:
 
 def get_type_hints(obj: Any, globalns: Any = None, localns: Any = None, include_extras: bool = False) -> dict[str, Any]:
     """``typing.get_type_hints``; text is evaluated under the policy, with the caller's variables or those given."""
-    caller = sys._getframe(1)
-    mine = NamespaceView(caller.f_globals) if globalns is None and is_user_frame(caller) else globalns
+    caller = cell_frame(sys._getframe(1))
+    mine = NamespaceView(caller.f_globals) if globalns is None and caller is not None else globalns
     names = {
         key: value for given in (mine, localns) if type(given) in (dict, NamespaceView) for key, value in given.items()
     }
@@ -124,11 +126,27 @@ def _harden_signature() -> None:
 
 def _harden_tasks() -> None:
     """``asyncio.Task.get_stack`` gives frames: not while user code runs, whoever asks for it."""
+    vars(asyncio.mixins)["_LoopBoundMixin"]._get_loop = _bound_loop
     for name in ("get_stack", "print_stack"):
         real = dict_of(asyncio.Task)[name]
         if not hasattr(real, "__code__"):
             namespace_of(asyncio.Task)[name] = _without_frames(real)
     modified(asyncio.Task)
+
+
+_loop_numbers: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, int]] = weakref.WeakKeyDictionary()
+_numbers: Final = itertools.count()
+
+
+def _bound_loop(self: Any) -> asyncio.AbstractEventLoop | None:
+    """Of a lock or a queue, which keeps the number of its loop: much code reads and compares what objects keep."""
+    loop = asyncio._get_running_loop()
+    number = None if loop is None else _loop_numbers.setdefault(loop, next(_numbers))
+    if self._loop is None:
+        self._loop = number
+    if self._loop is not loop and self._loop != number:
+        raise RuntimeError(f"{self!r} is bound to a different event loop")
+    return loop
 
 
 def _without_frames(real: Any) -> Any:

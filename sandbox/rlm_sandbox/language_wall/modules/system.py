@@ -65,11 +65,10 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def _loop_for(what: str) -> asyncio.AbstractEventLoop:
-    """Make a loop; Python runs none inside another."""
+def _refuse_inside_a_loop(what: str) -> None:
+    """Python runs no loop inside another."""
     if asyncio._get_running_loop() is not None:
         raise RuntimeError(f"{what} cannot be called from a running event loop: write `await main()` in the cell")
-    return new_loop()
 
 
 def run(main: Any, *, debug: bool | None = None, loop_factory: Callable[[], Any] | None = None) -> Any:
@@ -79,8 +78,8 @@ def run(main: Any, *, debug: bool | None = None, loop_factory: Callable[[], Any]
     """
     if asyncio._get_running_loop() is not None and type(main) is types.CoroutineType:
         main.close()  # else it would be reported as never awaited
-    loop = _loop_for("asyncio.run()")
-    with asyncio.Runner(debug=debug, loop_factory=lambda: loop) as runner:
+    _refuse_inside_a_loop("asyncio.run()")
+    with asyncio.Runner(debug=debug, loop_factory=new_loop) as runner:
         return runner.run(main)
 
 
@@ -94,9 +93,12 @@ class Runner:
 
     __slots__ = ("_runner",)
 
+    _runner: asyncio.Runner
+
     def __init__(self, *, debug: bool | None = None, loop_factory: Callable[[], Any] | None = None) -> None:
-        loop = _loop_for("asyncio.Runner()")
-        self._runner = asyncio.Runner(debug=debug, loop_factory=lambda: loop)
+        _refuse_inside_a_loop("asyncio.Runner()")
+        # Not by `self._runner = ...`, which a class of the session could take for itself.
+        object.__setattr__(self, "_runner", asyncio.Runner(debug=debug, loop_factory=new_loop))
 
     def __enter__(self) -> Self:
         self._runner.__enter__()
