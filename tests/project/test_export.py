@@ -115,7 +115,7 @@ def test_the_text_of_a_table_stands_once(command: Command, tmp_path: Path) -> No
 
 def test_a_cell_has_one_number_everywhere(command: Command, tmp_path: Path) -> None:
     """In its traceback, the journal, the notebook and the page of Markdown; another session's cells do not count."""
-    evaluate("other", "1", "2", "3")
+    evaluate("counted", "1", "2", "3")
     evaluate("one", "def fail():\n    return {}['key']", "fail()")
     until_noted("one", 2)
     assert re.findall("^# ([0-9]+) ", command("journal", "one").stdout, re.MULTILINE) == ["1", "2"]

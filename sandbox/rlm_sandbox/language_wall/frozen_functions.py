@@ -24,9 +24,21 @@ _seen: Final[set[str]] = set()
 def freeze_all() -> None:
     """Freeze the functions that there are; for the zygote."""
     _seen.update(sys.modules)
+    _complete_lazy()
     for value in gc.get_objects():
         if type(value) is types.FunctionType and not is_user_function(value):
             _freeze(value)
+
+
+def _complete_lazy() -> None:
+    """Have the functions of networkx compiled that replace their own code at their first call: frozen, they cannot."""
+    module = sys.modules.get("networkx.utils.decorators")
+    if module is not None:
+        argmap = vars(module)["argmap"]
+        lazy = [code for code in argmap.__call__.__code__.co_consts if type(code) is types.CodeType]
+        for value in gc.get_objects():
+            if type(value) is types.FunctionType and any(value.__code__ is code for code in lazy):
+                argmap._lazy_compile(value)
 
 
 def freeze_imported() -> None:

@@ -185,6 +185,14 @@ def test_figures_are_drawn_though_functions_of_libraries_take_no_stores(session,
     """)
 
 
+def test_functions_that_compile_themselves_when_first_called_work_though_they_take_no_stores(session) -> None:
+    """Most of networkx's do."""
+    pytest.importorskip("networkx")
+    freeze_all()
+    session.run("import networkx as nx\nresult = nx.pagerank(nx.path_graph(2))")
+    assert session.namespace["result"] == {0: 0.5, 1: 0.5}
+
+
 def test_selectors_of_soups_work_without_their_module(make_session) -> None:
     """Each way to select; what does it is no module, and cannot be changed."""
     pytest.importorskip("bs4")
