@@ -11,13 +11,14 @@ import types
 from typing import Final
 
 from rlm_sandbox.language_wall import _core
+from rlm_sandbox.language_wall.arrivals import came_since
 from rlm_sandbox.language_wall.function_origins import functions_of, module_of
 from rlm_sandbox.language_wall.registry import is_user_function
 
 DESCRIBED_LATER: Final = {"matplotlib.pyplot": frozenset({"new_figure_manager", "draw_if_interactive", "show"})}
 """Functions of a module, which itself stores their signatures when the first figure is drawn: they stay open."""
 
-_seen: Final[set[str]] = set()
+_seen: Final[dict[str, object]] = {}
 """The modules whose functions are frozen."""
 
 
@@ -43,9 +44,8 @@ def _complete_lazy() -> None:
 
 def freeze_imported() -> None:
     """Freeze the functions of modules that were imported after ``freeze_all``; called after each import."""
-    for name in sys.modules.keys() - _seen if _seen else ():
-        _seen.add(name)
-        for function in functions_of(sys.modules[name]):
+    for module in came_since(_seen) if _seen else ():
+        for function in functions_of(module):
             _freeze(function)
 
 

@@ -147,14 +147,14 @@ class ModuleSet:
             return typing_extensions(self.copy_of("typing"))
         try:
             with LATE.importing(name):
-                real = importlib.import_module(name)
+                return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name != name.partition(".")[0]:
                 raise
             why = "this session may import it, but it is not installed in rlm-kernel's own Python: install it there"
             raise ModuleNotFoundError(f"No module named '{error.name}': {why}", name=error.name) from None
-        harden_imported()
-        return real
+        finally:  # also what a failed one has brought
+            harden_imported()
 
     def _sanitise(self, name: str, real: types.ModuleType) -> types.ModuleType:
         copy = SystemModule(name, real.__doc__) if name == "sys" else types.ModuleType(name, real.__doc__)

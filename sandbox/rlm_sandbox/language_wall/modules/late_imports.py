@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader
 from typing import Any, Final
 
+from rlm_sandbox.language_wall import arrivals
 from rlm_sandbox.language_wall.audit_hook import trusted
 
 __all__ = ["LATE"]
@@ -24,7 +26,7 @@ class _LateImports:
     """Finds modules of the packages that a policy admits; the first on ``sys.meta_path`` of a process with a wall."""
 
     def __init__(self) -> None:
-        self._under_way: list[str] = []  # one list for good: the wall is watched for changes of what it consists of
+        self._under_way = threading.local()  # another thread may use at once what this one has imported
         self._admits: Callable[[str], bool] = lambda _: False
         self._harden: Callable[[], None] = lambda: None
 
@@ -37,11 +39,12 @@ class _LateImports:
     @contextmanager
     def importing(self, name: str) -> Iterator[None]:
         """Bracket an import; what comes within another one is hardened with that."""
-        self._under_way.append(name)
+        names = self._names()
+        names.append(name)
         try:
             yield
         finally:
-            self._under_way.pop()
+            names.pop()
 
     @trusted
     def find_spec(
@@ -59,16 +62,23 @@ class _LateImports:
     def run(self, loader: Loader, module: types.ModuleType) -> None:
         """Run a module's code; when it fails, forget the modules of its package that have come with it."""
         known = set(sys.modules)
+        arrivals.begin(module.__name__)
         try:
             with self.importing(module.__name__):
                 loader.exec_module(module)
+            arrivals.end(module.__name__)
         except BaseException:
             top = module.__name__.partition(".")[0]
             for name in [name for name in sys.modules if name not in known and name.partition(".")[0] == top]:
                 del sys.modules[name]
             raise
-        if not self._under_way:
-            self._harden()
+        finally:  # what other packages have brought stays
+            if not self._names():
+                self._harden()
+
+    def _names(self) -> list[str]:
+        names: list[str] = self._under_way.__dict__.setdefault("names", [])
+        return names
 
 
 class _Runner(Loader):

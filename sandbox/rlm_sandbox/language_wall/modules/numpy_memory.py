@@ -17,6 +17,7 @@ the escape corpus (``tests/escapes/cases/arrays.yaml``).
 from __future__ import annotations
 
 import ctypes
+import importlib
 import operator
 import secrets
 import struct
@@ -24,6 +25,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from rlm_sandbox.language_wall.arrivals import whole
 from rlm_sandbox.language_wall.guards.buffers import refuse_objects
 from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of, original_new, replace_slot
 from rlm_sandbox.language_wall.registry import dict_of, mro_of
@@ -35,17 +37,21 @@ _kept: Final[list[Any]] = []
 
 def harden_numpy() -> None:
     """Take the ways to raw memory from numpy, once it is there; what is done already is not done again."""
-    numpy = sys.modules.get("numpy")
+    numpy = whole("numpy")
     if numpy is None or sys.platform != "linux":
         return
-    if not _kept:
-        _kept.append(numpy)
+    if numpy not in _kept:
+        random: Any = importlib.import_module(
+            "numpy.random"
+        )  # if it comes only now, its end has brought us here before
+    if numpy not in _kept:
         _rename(_NAMES, b"_multiarray_umath")
         sys.modules["numpy.lib._stride_tricks_impl"].__dict__["DummyArray"] = view_within
         _replace_constructor(numpy.ndarray)
         for generator, place, size in _POSITIONS:
-            _check_position(getattr(numpy.random, generator), place, size)
-    image = sys.modules.get("PIL.Image")
+            _check_position(getattr(random, generator), place, size)
+        _kept.append(numpy)
+    image = whole("PIL.Image")
     if image is not None and image not in _kept:
         _kept.append(image)
         image.__dict__["Image"].__array__ = _array_of_image
