@@ -30,8 +30,9 @@ class CellRequest:
     request later. ``header`` is the parent header of Jupyter messages about the request; a direct cell gets one only
     when it is needed. ``shadowed`` are the contexts whose names the cell has taken, and ``returned`` those whose names
     it took or deleted and gave back. A ``withdrawn`` request must not begin any more. A cell that was ``interrupted``
-    before it began ends as it begins. ``ended`` tells what ended the request, ``reason`` why, in words, unless it ended
-    by itself, and ``loss`` what was lost with its worker. ``uncopied`` is what no checkpoint holds after it.
+    before it began ends as it begins. One that ``says_that_it_waits`` shows so in front ends. ``ended`` tells what
+    ended the request, ``reason`` why, in words, unless it ended by itself, and ``loss`` what was lost with its worker.
+    ``uncopied`` is what no checkpoint holds after it.
     """
 
     tag: bytes
@@ -43,6 +44,7 @@ class CellRequest:
     run: object = None
     attachment: str = ""
     withdrawn: bool = False
+    says_that_it_waits: bool = False
     interrupted: bool = False
     output: CellOutput | None = None
     reply: CellReply | None = None

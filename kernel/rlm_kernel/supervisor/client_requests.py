@@ -11,6 +11,7 @@ from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.output_router import OutputRouter
 from rlm_kernel.supervisor.request_queue import RequestQueue
+from rlm_kernel.supervisor.waiting_notes import WaitingNotes
 
 
 class ControlledSession(Protocol):
@@ -39,6 +40,7 @@ class ClientRequests:
     ) -> None:
         self._session, self._front, self._queue = session, front, queue
         self._processes, self._relay, self._wait = processes, relay, wait
+        queue.waits = WaitingNotes(queue, front).watch
 
     def take(self, channel: str, parts: list[bytes]) -> None:
         """Handle one request. The kernel has no key, so the signature is checked here."""

@@ -123,6 +123,8 @@ class OutputRouter:
         self.current = request
         left = max(LEAST_SECONDS, allowed.cell_seconds - before)
         self.limits = CellLimits(live, left, allowed.interrupt_grace_seconds, of=allowed.cell_seconds)
+        if request.says_that_it_waits:
+            self.front.publish(request, "clear_output", {"wait": False})
         if request.direct is not None and taken_over is None:
             if request.cell is not None:
                 request.cell = replace(request.cell, watched=self.front.watched)

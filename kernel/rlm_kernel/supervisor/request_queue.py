@@ -42,6 +42,8 @@ class RequestQueue:
         self.used = time.monotonic()
         """The same by the clock that nobody sets."""
         self.taken: Item | None = None
+        self.waits: Callable[[CellRequest], None] = lambda _: None
+        """Hears of each request that has been put into the queue."""
         self._waiting: deque[Item] = deque()
         self._filled = asyncio.Event()
 
@@ -69,6 +71,12 @@ class RequestQueue:
         else:
             self._waiting.append(item)
             self._filled.set()
+            if isinstance(item, CellRequest):
+                self.waits(item)
+
+    def holds(self, request: CellRequest) -> bool:
+        """Whether a request has not begun yet."""
+        return any(item is request for item in self._waiting)
 
     def operation(self, work: Operation) -> asyncio.Future[Any]:
         """Have ``work`` done between requests."""

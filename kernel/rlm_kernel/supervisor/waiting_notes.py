@@ -1,0 +1,50 @@
+"""What a front end shows of a cell that waits: whose cell it waits for. It goes when the waiting cell begins."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from rlm_ipc.displays import printable
+from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
+from rlm_kernel.supervisor.cell_log import author_of, shown_content
+from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
+from rlm_kernel.supervisor.request_queue import RequestQueue
+
+SHOWN_AFTER_SECONDS: Final = 1.0
+"""Most cells begin before that, and nobody asks why."""
+LONGEST_LINE: Final = 80
+
+
+class WaitingNotes:
+    """Looks after the cells of Jupyter clients in one queue, of which `watch` hears."""
+
+    def __init__(self, queue: RequestQueue, front: JupyterBroadcaster) -> None:
+        self._queue, self._front = queue, front
+
+    def watch(self, request: CellRequest) -> None:
+        """Look at a cell again in a moment, when it may still wait."""
+        if request.direct is None and request.kind == EXECUTE and not self._queue.closed:
+            asyncio.get_running_loop().call_later(SHOWN_AFTER_SECONDS, self._look, request)
+
+    def _look(self, request: CellRequest) -> None:
+        if not self._queue.holds(request):
+            return
+        ahead = self._queue.taken
+        if isinstance(ahead, CellRequest) and ahead.kind == EXECUTE and not _same_client(ahead, request):
+            request.says_that_it_waits = True
+            self._front.stream(request, "stderr", _note(ahead))
+        else:  # its own client's cells go first, and then maybe another's
+            self.watch(request)
+
+
+def _same_client(one: CellRequest, other: CellRequest) -> bool:
+    return one.direct is None and one.identities == other.identities
+
+
+def _note(ahead: CellRequest) -> str:
+    whose = "an agent" if author_of(ahead) == "agent" else "another notebook"
+    content = shown_content(ahead)
+    line = "" if content is None else str(content["code"]).strip().partition("\n")[0]
+    short = line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+    return f"[waits for the cell of {whose} that runs now{': ' if short else ''}{printable(short)}]\n"

@@ -1,0 +1,77 @@
+"""A notebook's cell that cannot begin says why: whose cell runs before it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from jupyter_client import AsyncKernelClient
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def notebook(connection: dict[str, Any]) -> AsyncIterator[AsyncKernelClient]:
+    client = AsyncKernelClient()
+    client.load_connection_info({**connection, "key": connection["key"].encode()})
+    client.start_channels()
+    try:
+        await client.wait_for_ready(timeout=60)
+        yield client
+    finally:
+        client.stop_channels()
+
+
+async def shown_of(
+    client: AsyncKernelClient, asked: str, last: Callable[[dict[str, Any]], bool]
+) -> list[tuple[str, dict[str, Any]]]:
+    """What a front end is shown of a cell, up to a message that is the ``last`` one looked for."""
+    found = []
+    while True:
+        message = await client.get_iopub_msg(timeout=60)
+        if message["parent_header"].get("msg_id") == asked:
+            found.append((message["msg_type"], message["content"]))
+            if last(message):
+                return found
+
+
+def is_note(message: dict[str, Any]) -> bool:
+    return bool(message["msg_type"] == "stream")
+
+
+def is_end(message: dict[str, Any]) -> bool:
+    return bool(message["content"].get("execution_state") == "idle")
+
+
+async def test_a_cell_behind_an_agents_cell_says_so_until_it_begins(supervisor, kernel, told) -> None:
+    """The front end shows the first line of what runs, made harmless; the note goes when the cell begins."""
+    async with notebook(kernel.connection) as client:
+        running = supervisor.execute(kernel.kernel_id, f"# look \x1b[2J closely\n{told.wait}")
+        await until(lambda: supervisor.running(kernel.kernel_id), lambda now: now.cell is not None)
+        asked = client.execute("6 * 7")
+        ((_, note),) = await shown_of(client, asked, is_note)
+        assert note["text"] == "[waits for the cell of an agent that runs now: # look \\x1b[2J closely]\n"
+        told.give()
+        await running.result()
+        rest = await shown_of(client, asked, is_end)
+    assert [kind for kind, _ in rest] == ["clear_output", "status", "execute_input", "execute_result", "status"]
+    assert rest[0][1] == {"wait": False}
+
+
+async def test_a_cell_behind_the_same_notebooks_cell_says_nothing(kernel, told) -> None:
+    """Whoever runs all cells of a notebook sees where it is; another notebook's cell says that it waits."""
+    async with AsyncExitStack() as stack:
+        mine, other = [await stack.enter_async_context(notebook(kernel.connection)) for _ in range(2)]
+        first = mine.execute(told.wait)
+        await shown_of(mine, first, lambda message: bool(message["msg_type"] == "execute_input"))
+        second = mine.execute("6 * 7")
+        theirs = other.execute("8 * 9")
+        ((_, note),) = await shown_of(other, theirs, is_note)
+        assert note["text"].startswith("[waits for the cell of another notebook that runs now: ")
+        told.give()
+        await shown_of(mine, first, is_end)
+        kinds = [kind for kind, _ in await shown_of(mine, second, is_end)]
+    assert kinds == ["status", "execute_input", "execute_result", "status"]
