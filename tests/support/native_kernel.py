@@ -24,3 +24,22 @@ def answer_with(*frames):
         send(tag, frames if tag == worker_requests.Answered.TAG else told, descriptors, later=later)
     line.send = lie
 """
+
+TETHERS = """
+import fcntl, os, stat
+
+def is_pipe(fd):
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+tethers = list(filter(is_pipe, range(3, 64)))
+len(tethers)
+"""
+OPEN_TETHERS = """
+for fd in tethers:
+    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
+writing = [os.open(f"/proc/self/fd/{fd}", os.O_WRONLY) for fd in tethers]
+"""
+"""Finds the pipes by which the system would end this process; takes them off, and opens their other ends."""

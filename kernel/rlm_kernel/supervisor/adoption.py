@@ -21,9 +21,9 @@ from rlm_kernel.supervisor.checkpoints import Checkpoint
 from rlm_kernel.supervisor.driver import GivenOut
 from rlm_kernel.supervisor.equipment import BoundText
 from rlm_kernel.supervisor.fork_broker import ForkBroker
+from rlm_kernel.supervisor.held_pipes import Space, Tether
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.kept_session import KeptQueries, KeptSpec, KeptState
-from rlm_kernel.supervisor.pid_namespace import Space
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.session_file import QUERIES, SPEC, STATE, SessionFile
 from rlm_kernel.supervisor.worker_link import WorkerLink
@@ -87,15 +87,15 @@ class Adoption:
         return tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0) for fd in entry.descriptors) if entry else ()
 
     def _link(self, name: str) -> WorkerLink:
-        lifeline, pidfd, *pin = self._copies(name)
+        lifeline, pidfd, *pipes = self._copies(name)
         link = WorkerLink(
             None,
             self._unfinished,
-            Space.of(pin[0]) if pin else None,
+            Space.of(pipes[1]) if len(pipes) > 1 else None,
             lifeline=socket.socket(fileno=lifeline),
             keeping=self._keeping,
         )
-        link.key = name
+        link.key, link.tether = name, Tether.of(pipes[0]) if pipes else None
         link.take_over(int(self._keeping.entries[name].content), pidfd, dead=_has_ended(pidfd))
         return link
 

@@ -130,6 +130,7 @@ async def _begin(parent: KernelProcesses, child: SupervisedSession, peer: Worker
         answer = await answered(begun, ANSWER_SECONDS, peer.pid)
     except (PeerDied, TimeoutError) as error:
         raise ProcessError("the session could not be forked: the copy ended before it was ready") from error
+    peer.keep(peer.key)
     started = heard(Started, answer)
     # A copy inherits its parent's filter, whose gate the supervisor holds already. It ran user code before, so a
     # descriptor that it sends cannot be trusted to be a gate.

@@ -23,8 +23,6 @@ from rlm_kernel.keeper import keeper
 
 REAPED_SECONDS = 0.3
 """How long the keeper may take to tell how a child of its own has ended; one that has another parent never does."""
-F_SETSIG = 10
-_SIGKILL = 9
 
 ExitCallback = Callable[[int | None], None]
 
@@ -112,10 +110,6 @@ class Keeping:
             self._fetch()
         else:
             self._introduce()
-            reading, writing = os.pipe()
-            self.put("tether", (reading, writing))
-            os.close(reading)
-            os.close(writing)
 
     def next_serial(self) -> int:
         """A number that no supervisor has given before."""
@@ -142,18 +136,6 @@ class Keeping:
     def names(self, prefix: str) -> list[str]:
         """What is kept under names that begin so."""
         return [name for name in self.entries if name.startswith(prefix)]
-
-    def new_tether(self, group: int) -> int:
-        """A descriptor for a session: while it holds it, the system kills that process group when we are all gone.
-
-        We are the supervisors and keepers, who hold the writing end. It is a pipe, because on a socket a member that
-        waits for input would keep the signal from all. The description is the session's own: it can free only itself.
-        """
-        tether = os.open(f"/proc/self/fd/{self.entries['tether'].descriptors[0]}", os.O_RDONLY | os.O_NONBLOCK)
-        fcntl.fcntl(tether, fcntl.F_SETOWN, -group)
-        fcntl.fcntl(tether, F_SETSIG, _SIGKILL)
-        fcntl.fcntl(tether, fcntl.F_SETFL, os.O_RDONLY | os.O_NONBLOCK | os.O_ASYNC)
-        return tether
 
     # -- the line
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.worker_protocol import ForkState
+from rlm_kernel.supervisor.held_pipes import Space
 from rlm_kernel.supervisor.patience import answered, retrieved
-from rlm_kernel.supervisor.pid_namespace import Space
 from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied, WorkerLink, heard
 
 

@@ -168,7 +168,7 @@ class SessionFile:
 
     def write(self, part: Part, message: object) -> None:
         """Note a message, in place of what was noted before."""
-        data = json.dumps(plain(message), separators=(",", ":")).encode("utf-8", "surrogatepass")
+        data = json.dumps(plain(message), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
         place = 1 - self._get(part.numbers)
         if not self._put(data, part.places[place]):
             return

@@ -16,9 +16,9 @@ from rlm_ipc import framing, worker_protocol
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.framed_stream import Stream, Unfinished
 from rlm_ipc.outcomes import NoCopy
+from rlm_kernel.supervisor.held_pipes import Space, Tether
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.kernel_json import parse
-from rlm_kernel.supervisor.pid_namespace import Space
 from rlm_kernel.supervisor.proc_status import ignores_interrupts, parent_of
 
 MAX_KERNEL_PAYLOAD = 512 << 20
@@ -87,6 +87,7 @@ class WorkerLink:
         self.key: str = ""
         """Under which the keeper knows it; empty if it does not."""
         self.is_zygote = False
+        self.tether: Tether | None = parent.tether.share() if parent and parent.tether else None
         self._source = (None, False) if parent is None else (parent.pid, parent.is_zygote)
         self.loop = asyncio.get_running_loop()
         self.pid: int | None = None
@@ -180,7 +181,12 @@ class WorkerLink:
 
     def new_tether(self) -> tuple[int, ...]:
         """A descriptor by which the system ends its process group when supervisor and keeper are gone."""
-        return () if self.keeping is None or self.pid is None else (self.keeping.new_tether(self.pid),)
+        if self.keeping is None or self.pid is None:
+            return ()
+        before, self.tether = self.tether, Tether(self.pid)
+        if before is not None:
+            before.release()
+        return (self.tether.hand_over(),)
 
     def keep_process(self) -> None:
         """`keep` a process of a session."""
@@ -192,8 +198,8 @@ class WorkerLink:
         if self.keeping is None or self.lifeline is None or self._pidfd is None:
             return
         self.key = name
-        pin = () if self.space is None else (self.space.pin,)
-        self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pin), b"%d" % (self.pid or 0))
+        pipes = (pipe.held for pipe in (self.tether, self.space) if pipe is not None)
+        self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pipes), b"%d" % (self.pid or 0))
 
     def expect(self, tag: bytes) -> asyncio.Future[Any]:
         """The next message with ``tag``. Fails with `PeerDied`."""
@@ -373,9 +379,10 @@ class WorkerLink:
             self.lifeline.close()
         if self.key and self.keeping is not None:
             self.keeping.drop(self.key)
-        if self.space is not None:
-            self.space.release()
-            self.space = None
+        for pipe in (self.tether, self.space):
+            if pipe is not None:
+                pipe.release()
+        self.tether = self.space = None
         for waiting in self._waiting.values():
             for future in waiting:
                 if not future.done():

@@ -136,7 +136,10 @@ class Worker:
         state.close_wall()
 
     def _start_fork(self, message: framing.Message) -> None:
-        self.process.tether += message.descriptors
+        # The other one is its parent's: code of this session must not find it.
+        for fd in self.process.tether:
+            os.close(fd)
+        self.process.tether = message.descriptors
         fork_session.begin(self.process, decode(StartFork, message.parts[0]))
 
     def _resume(self, resume: Resume) -> None:

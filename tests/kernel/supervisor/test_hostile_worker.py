@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from native_kernel import NATIVE, ON_THE_LINE
+from native_kernel import NATIVE, ON_THE_LINE, OPEN_TETHERS, TETHERS
 from waiting import until
 
 from rlm_contexts.errors import ContextError
@@ -368,3 +368,9 @@ async def test_what_a_dead_process_had_written_is_read_and_no_more() -> None:
             flood.communicate()
         stream.close()
         theirs.close()
+
+
+async def test_its_tether_ends_no_other_kernel(run) -> None:
+    """Whoever writes into a tether has the system kill everybody who hangs on it."""
+    assert (await run(TETHERS)).result == "1"
+    assert (await run(OPEN_TETHERS + "for end in writing: os.write(end, b'x')")).error is None

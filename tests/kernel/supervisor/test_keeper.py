@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from native_kernel import NATIVE, OPEN_TETHERS, TETHERS
 from session_processes import copies_of, keeper_of, kill_with_keeper, runs, standby_of, zygote_of
 from waiting import until, wait_until
 
@@ -29,7 +30,7 @@ from rlm_ipc.outcomes import Ended, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.keeper import keeper
 from rlm_kernel.supervisor_client import SupervisorClient
-from rlm_sandbox.policy import Policy
+from rlm_sandbox.policy import Policy, load_policy
 from rlm_sandbox.policy.model import LlmPolicy
 
 pytestmark = pytest.mark.anyio
@@ -257,6 +258,52 @@ async def test_without_keeper_and_supervisor_every_kernel_ends(session: Session)
     with pytest.raises(SupervisorGone, match="variables are lost"):
         await cell.result()
     wait_until(lambda: not any(map(runs, processes)))
+
+
+async def test_no_kernel_keeps_another_from_ending(session: Session, tmp_path: Path) -> None:
+    """A hostile one holds all that it can. The other is a fork, and hangs on nothing of its parent's."""
+    client, native = session.client, load_policy("default").model_copy(update=NATIVE)
+    hostile = Session(client, await client.spawn(SpawnRequest("hostile", str(tmp_path)), native))
+    await hostile.value(TETHERS + OPEN_TETHERS)
+    parent = await client.spawn(SpawnRequest("parent", str(tmp_path)), native)
+    fork = Session(client, (await client.fork(parent.kernel_id, SpawnRequest("fork", str(tmp_path)), native)).kernel)
+    session.kill_supervisor()
+    assert await fork.value(TETHERS) == "1"
+    process, cell = psutil.Process(await fork.pid()), client.execute("fork", "while True: pass")
+    kill_with_keeper(session.supervisor)
+    with pytest.raises(SupervisorGone):
+        await cell.result()
+    wait_until(lambda: not runs(process))
+
+
+async def test_a_kernel_holds_nothing_that_supervisor_and_keeper_hold(session: Session, tmp_path: Path) -> None:
+    """Only other ends: no line of theirs, no file of a session, nothing of another session. A tether is a pipe."""
+    fork = await session.client.fork("k1", SpawnRequest("fork", str(tmp_path)), load_policy("trusted"))
+    found = [_held(pid) for pid in (await session.pid(), fork.kernel.pid)]
+    for generation in range(2):
+        standby, keeping = standby_of(session.supervisor), keeper_of(session.supervisor)
+        assert standby is not None
+        theirs = _held(session.supervisor) | _held(keeping.pid) | _held(standby.pid)
+        for held in found:
+            assert [name.partition(":")[0] for name in held & theirs] == ["pipe"]
+        if generation == 0:
+            session.kill_supervisor()
+            await session.value("x")
+    assert not found[0] & found[1]
+
+
+def _held(pid: int | None) -> set[str]:
+    """The open objects of a process that have a number of their own."""
+    links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]
+    return {link for link in links if link.startswith(("pipe:", "socket:", "/memfd:"))}
+
+
+async def test_what_a_kernel_has_forked_ends_with_its_session(session: Session) -> None:
+    """Nobody has told the supervisor of this process."""
+    pid = int(await session.value("import os, time\nchild = os.fork()\nif not child: time.sleep(600)\nchild") or 0)
+    process = psutil.Process(pid)
+    await session.client.shutdown("k1")
+    wait_until(lambda: not runs(process))
 
 
 async def test_a_supervisor_that_dies_while_it_takes_over_loses_nothing(session: Session) -> None:
