@@ -112,6 +112,45 @@ def test_locks_and_queues_are_bound_to_one_loop(same):
     """)
 
 
+def test_no_code_of_the_session_is_given_the_context_of_the_kernel(session):
+    """A future gives it to its loop, and a task to the future that it waits for."""
+    for base in ("Future", "Task"):
+        with pytest.raises(TypeError, match=base):
+            session.run(f"import asyncio\nclass Own(asyncio.{base}): pass")
+    session.run("""
+        given = []
+        class Loop:
+            def call_soon(self, *args, **options):
+                given.append(options)
+            def get_debug(self):
+                return False
+        class Awaited:
+            _asyncio_future_blocking = True
+            loop = Loop()
+            def get_loop(self):
+                return self.loop
+            def add_done_callback(self, function, **options):
+                given.append(options)
+        async def nothing():
+            pass
+        made = nothing()
+        for make in (lambda: asyncio.Future(loop=Loop()), lambda: asyncio.Task(made, loop=Loop())):
+            try:
+                future = make()
+                future.add_done_callback(print)
+                future.set_result(1)
+            except TypeError:
+                pass
+        made.close()
+        try:
+            asyncio.gather(Awaited(), Awaited())
+        except TypeError:
+            pass
+        result = [options for options in given if options]
+    """)
+    assert session.namespace["result"] == []
+
+
 def test_arguments_are_parsed_as_ever(same):
     """Into the namespace of `argparse`, one derived from it, and one of a class of the session."""
     same("""

@@ -54,6 +54,8 @@ _UNSUBCLASSABLE: Final = (
     types.FrameType,
     types.ModuleType,
     asyncio.TaskGroup,  # it keeps its event loop in itself
+    asyncio.Future,  # its methods are given the context of the kernel
+    asyncio.Task,
     types.GenericAlias,  # it answers for its origin: `vars` of an object of the session gave a library's own namespace
 )
 

@@ -38,7 +38,7 @@ from rlm_sandbox.language_wall.guards.classes import (
 from rlm_sandbox.language_wall.guards.reads import SessionFormatter, read_named
 from rlm_sandbox.language_wall.modules.copying import harden_copy
 from rlm_sandbox.language_wall.modules.dates import harden_dates
-from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of
+from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of, replace_slot
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
 from rlm_sandbox.language_wall.names import AttributeAccess, access
@@ -132,6 +132,19 @@ def _harden_tasks() -> None:
         if not hasattr(real, "__code__"):
             namespace_of(asyncio.Task)[name] = _without_frames(real)
     modified(asyncio.Task)
+    for cls in (asyncio.Future, asyncio.Task):
+        replace_slot(cls, "__init__", _with_real_loop(dict_of(cls)["__init__"]))
+
+
+def _with_real_loop(real: Any) -> Any:
+    """A future tells its loop what to call in which context: a loop of the session's would be given the kernel's."""
+
+    def __init__(self: Any, *args: Any, loop: Any = None, **options: Any) -> None:  # noqa: N807
+        if loop is not None and asyncio.AbstractEventLoop not in mro_of(type(loop)):
+            raise TypeError("a future takes no loop of your own in this session: leave the argument out")
+        real(self, *args, loop=loop, **options)
+
+    return _named(__init__, real)
 
 
 _loop_numbers: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, int]] = weakref.WeakKeyDictionary()
