@@ -17,7 +17,7 @@ from typing import Final
 
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import AskedQuery, CellNote
-from rlm_ipc.messages import Json, plain, read
+from rlm_ipc.messages import Json, plain, read_known
 from rlm_ipc.worker_requests import HandedOut
 
 __all__ = ["FOLDER", "Leaving", "LeftFile", "LeftKernel", "left_kernels"]
@@ -35,7 +35,7 @@ class LeftKernel:
 
     ``contexts`` are the revisions of the texts that it had, ``cells`` and ``pending`` its latest cells and its queries.
     ``saved`` tells what the image holds; without one it is None, and ``unsaved`` says why, unless its policy does not
-    have it come back.
+    have it come back. It ``idled`` away, or another version of rlm-kernel could not go on with it.
     """
 
     kernel_id: str
@@ -47,6 +47,7 @@ class LeftKernel:
     pending: tuple[AskedQuery, ...] = ()
     saved: HandedOut | None = None
     unsaved: str = ""
+    idled: bool = True
 
 
 class Leaving:
@@ -113,7 +114,7 @@ def _opened(path: Path) -> Iterator[LeftFile]:
         if not 0 < length <= min(size, _MOST_BYTES):
             raise ProtocolError(f"{path} is damaged")
         text = os.pread(descriptor, length, size - length)
-        yield LeftFile(descriptor, size - length, read(LeftKernel, json.loads(text)))
+        yield LeftFile(descriptor, size - length, read_known(LeftKernel, json.loads(text)))
     except (struct.error, ValueError) as error:
         raise ProtocolError(f"{path} is damaged: {error}") from error
     finally:

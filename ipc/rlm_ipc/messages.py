@@ -23,7 +23,7 @@ from typing import Any, TypeVar, Union
 
 from rlm_ipc.errors import ProtocolError
 
-__all__ = ["Json", "JsonObject", "plain", "prepare", "read"]
+__all__ = ["Json", "JsonObject", "plain", "prepare", "read", "read_known"]
 
 Json = Any
 """JSON of the user's: a schema, metadata, a display. Nothing of ours looks into it."""
@@ -56,6 +56,28 @@ def prepare(kind: type[object]) -> None:
     """Do ahead what the first message of that kind costs. Forks of this process then share it."""
     _writers(typing.cast("Hashable", kind))
     _reader(typing.cast("Hashable", kind))
+
+
+def read_known(kind: type[T], value: object) -> T:
+    """`read`, but fields that this version does not know are left out: another version may have written it."""
+    try:
+        return read(kind, _known(kind, value))
+    except RecursionError as error:
+        raise ProtocolError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def _known(kind: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _known(_only_other(arguments), value)
+    if origin is tuple and type(value) is list:
+        return [_known(arguments[0], item) for item in value]
+    if origin is dict and type(value) is dict:
+        return {name: _known(arguments[1], item) for name, item in value.items()}
+    if dataclasses.is_dataclass(kind) and type(value) is dict:
+        hints = typing.get_type_hints(kind)
+        return {name: _known(hint, value[name]) for name, hint in hints.items() if name in value}
+    return value
 
 
 @functools.cache  # the types are resolved once for each class, not for each message

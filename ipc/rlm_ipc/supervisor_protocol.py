@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from rlm_ipc import supervisor_core as core
 from rlm_ipc.kernel_reports import (
     AskedQuery,
     BudgetUsed,
@@ -56,21 +57,6 @@ class SpawnRequest:
 @dataclass(frozen=True, slots=True)
 class Done:
     """The reply of a call that has nothing to tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class Handshake:
-    """The first call of every connection; with ``events`` it receives the events of every kernel."""
-
-    protocol: int
-    events: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """The supervisor's own process."""
-
-    pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +287,17 @@ class Operation(Generic[Request, Reply]):
     request: type[Request]
     reply: type[Reply]
 
+    @property
+    def of_core(self) -> bool:
+        """Whether every version knows it (`supervisor_core`)."""
+        return issubclass(self.request, core.Core)
 
-HANDSHAKE = Operation("handshake", Handshake, Welcome)
+
+HELLO = Operation("hello", core.Hello, core.Welcome)
+LIST_ALL = Operation("list", core.ListAll, core.CoreKernels)
+SAVE = Operation("save", core.CoreSave, core.CoreSaved)
+STOP_ALL = Operation("stop_all", core.StopAll, Done)
+HAND_OVER = Operation("hand_over", core.HandOver, Done)
 SPAWN = Operation("spawn", Spawn, KernelInfo)
 FORK = Operation("fork", Fork, ForkInfo)
 KERNELS = Operation("kernels", ListKernels, KernelList)

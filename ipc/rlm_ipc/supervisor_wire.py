@@ -12,15 +12,17 @@ from typing import Any
 
 from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
-from rlm_ipc.messages import Json, plain, read
-from rlm_ipc.supervisor_protocol import EVENTS, Event, Operation, Request
+from rlm_ipc.messages import Json, plain, read, read_known
+from rlm_ipc.supervisor_core import Range
+from rlm_ipc.supervisor_protocol import EVENTS, Event, Operation, Reply, Request
 
 CALL, RESULT, EVENT = b"Q", b"R", b"E"
 """The one-byte tags of the messages."""
 GOODBYE = b"g"
 """To the bridge of an attachment: the front end has shut its kernel down."""
-PROTOCOL = 7
-"""The version of the calls; both sides have to have the same."""
+PROTOCOL = 8
+SPEAKS = Range(PROTOCOL, PROTOCOL)
+"""The versions of the calls that this version speaks."""
 MAX_CALL = 512 << 20
 """Bytes of the largest message."""
 
@@ -62,6 +64,16 @@ def call_in(part: bytes) -> tuple[int, str, Json]:
     """Read a call's number, the name of its operation, and its request as JSON; raises `ProtocolError`."""
     envelope = read(_CallEnvelope, _json(part))
     return envelope.id, envelope.op, envelope.request
+
+
+def request_in(operation: Operation[Request, Any], request: Json) -> Request:
+    """Read the request of a call; raises `ProtocolError`."""
+    return (read_known if operation.of_core else read)(operation.request, request)
+
+
+def reply_in(operation: Operation[Any, Reply], answer: Answer) -> Reply:
+    """Read the reply of a call that has not failed; raises `ProtocolError`."""
+    return (read_known if operation.of_core else read)(operation.reply, answer.reply)
 
 
 def reply_part(number: int, reply: object) -> bytes:

@@ -29,6 +29,12 @@ from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import BudgetUsed, GivenAnswers, QueryOutcome, WallState
 from rlm_ipc.messages import Json, JsonObject, plain, read
+from rlm_ipc.supervisor_core import Range
+
+PROTOCOL = 1
+"""The version of these messages, those of `worker_requests` and those of a session's file."""
+SPEAKS = Range(PROTOCOL, PROTOCOL)
+"""The versions of kernels that a supervisor of this version can drive."""
 
 # worker ↔ supervisor: the channels of Jupyter (raw parts), and text that code writes
 SHELL, CONTROL, IOPUB, STDIN = b"s", b"c", b"i", b"n"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from typing import TypeVar
 
 from rlm_ipc import framing
+from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import SupervisorGone
-from rlm_ipc.messages import read
 from rlm_ipc.supervisor_protocol import Operation
+from rlm_ipc.version import VERSION
 from rlm_kernel.failures import from_wire
 
 __all__ = ["BlockingClient"]
@@ -25,14 +27,14 @@ class BlockingClient:
 
     ``socket`` is connected and becomes the client's; ``parser`` holds what has come and was not asked for.
 
-    Raises what `call` does: the supervisor may speak another version.
+    ``welcome`` tells who serves. A supervisor that speaks another version refuses all calls but those of the core.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self.parser = framing.Parser(wire.MAX_CALL)
         self._lock = threading.Lock()
-        self.call(protocol.HANDSHAKE, protocol.Handshake(wire.PROTOCOL))
+        self.welcome = self.call(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
 
     def call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
         """Call and wait; raises the KernelError that the supervisor answers with, or `SupervisorGone`.
@@ -50,7 +52,13 @@ class BlockingClient:
         answer = wire.answer_in(message.parts[0])
         if answer.failure is not None:
             raise from_wire(answer.failure)
-        return read(operation.reply, answer.reply)
+        return wire.reply_in(operation, answer)
+
+    def wait_gone(self) -> None:
+        """Return when the supervisor has ended or hung up."""
+        with suppress(OSError):
+            while framing.receive(self.socket, self.parser):
+                pass
 
     def close(self) -> None:
         """Hang up; kernels that this connection owns end."""

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from rlm_contexts.store.store import SharedText
 from rlm_ipc import discovery, worker_requests
@@ -52,6 +53,7 @@ class Execution:
         self, client: SupervisorClient, kernel_id: str, run: str, future: asyncio.Future[tuple[CellResult, Blobs]]
     ) -> None:
         self._client, self._kernel_id, self._run, self._future = client, kernel_id, run, future
+        future.add_done_callback(_looked_at)  # a daemon that ends asks for none of its cells
 
     @property
     def done(self) -> bool:
@@ -74,6 +76,11 @@ class Execution:
     async def interrupt(self) -> None:
         """End the cell, also one that waits; if it does not give way to an interrupt, kill and recover."""
         await self._client.call(protocol.STOP, protocol.Stop(self._kernel_id, self._run))
+
+
+def _looked_at(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 class SupervisorClient(SupervisorConnection):

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from rlm_ipc import discovery, framing
+from rlm_ipc import discovery, framing, worker_protocol
+from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.environment import SUPERVISOR, chosen
 from rlm_ipc.errors import KernelError, ProcessError, ProtocolError, SupervisorGone
 from rlm_ipc.framed_stream import Stream
-from rlm_ipc.messages import read
 from rlm_ipc.supervisor_protocol import Event, Operation
+from rlm_ipc.version import VERSION
 from rlm_kernel.failures import from_wire
 
 EventCallback = Callable[[str, Event], None]
@@ -68,6 +69,8 @@ class SupervisorConnection:
         self._again: asyncio.Task[None] | None = None
         self._hung_up = False
         self.pid: int | None = None
+        self.version = ""
+        """The version of the supervisor."""
 
     @classmethod
     async def connect(cls, *, start: bool = True, runtime: Path | None = None) -> Self:
@@ -82,13 +85,13 @@ class SupervisorConnection:
                 break
             client = cls(sock, path)
             try:
-                await client._greet()
+                if await client._greet():
+                    return client
+                await client._hand_over(path)
             except SupervisorGone:
                 if pause is None:
                     raise
                 await asyncio.sleep(pause)
-            else:
-                return client
         raise SupervisorGone("no supervisor is running")
 
     @property
@@ -116,10 +119,26 @@ class SupervisorConnection:
             self._end()
         self._stream.close()
 
-    async def _greet(self) -> None:
-        handshake = protocol.Handshake(wire.PROTOCOL, events=True)
-        welcome, _ = await self._send_call(protocol.HANDSHAKE, handshake, ())
-        self.pid = welcome.pid
+    async def _greet(self) -> bool:
+        """Learn who serves; False if it is of a version that speaks nothing of ours but the core."""
+        hello = core.Hello(core.CORE, wire.SPEAKS, VERSION, events=True)
+        welcome, _ = await self._send_call(protocol.HELLO, hello, ())
+        self.pid, self.version = welcome.pid, welcome.version
+        return welcome.spoken > 0
+
+    async def _hand_over(self, path: Path) -> None:
+        """Have this version's supervisor take the place of one that does not speak like us; waits for its end."""
+        self._hung_up = True
+        await self._send_call(protocol.HAND_OVER, core.HandOver(tuple(program(path)), worker_protocol.SPEAKS), ())
+        await self.wait_gone()
+
+    async def hand_over(self) -> None:
+        """Have this version's supervisor take the place of the one that serves; the connection is made anew to it."""
+        before, path = self.pid, self._path
+        assert path is not None
+        await self.call(protocol.HAND_OVER, core.HandOver(tuple(program(path)), worker_protocol.SPEAKS))
+        while self.alive and self.pid == before:
+            await asyncio.sleep(_PAUSES[1])
 
     # -- calls
 
@@ -168,7 +187,7 @@ class SupervisorConnection:
             future.set_exception(from_wire(answer.failure))
             return
         try:
-            future.set_result((read(operation.reply, answer.reply), message.parts[1:]))
+            future.set_result((wire.reply_in(operation, answer), message.parts[1:]))
         except ProtocolError as error:
             future.set_exception(error)
 
@@ -178,7 +197,7 @@ class SupervisorConnection:
         elif self._again is None:
             self._again = asyncio.get_running_loop().create_task(self._connect_again(self._path, self.pid))
         else:
-            self._fail(lambda call: call.operation is protocol.HANDSHAKE, SupervisorGone())
+            self._fail(lambda call: call.operation is protocol.HELLO, SupervisorGone())
 
     def _end(self) -> None:
         failure = self._stream.failure
@@ -204,11 +223,11 @@ class SupervisorConnection:
                     break
                 self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
                 try:
-                    await self._greet()
+                    understood = await self._greet()
                 except SupervisorGone:
                     await asyncio.sleep(pause)
                     continue
-                if self.pid != before:  # one that hangs up and lives has its reason
+                if understood and self.pid != before:  # one that hangs up and lives has its reason
                     self._go_on()
                     return
                 break
@@ -238,7 +257,14 @@ def connect_socket(path: Path, start: bool) -> socket.socket | None:
     """A connected socket to the supervisor at ``path``; None if nobody serves and none is to be started."""
     if not start:
         return discovery.connect(path)
-    log = discovery.state_dir() / "supervisor.log"
+    return discovery.connect_or_start(path, program(path), log=_log(), env=chosen(SUPERVISOR))
+
+
+def program(path: Path) -> list[str]:
+    """The command that starts this version's supervisor at ``path``."""
     argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
-    argv += ["--socket", str(path), "--log", str(log)]
-    return discovery.connect_or_start(path, argv, log=log, env=chosen(SUPERVISOR))
+    return [*argv, "--socket", str(path), "--log", str(_log())]
+
+
+def _log() -> Path:
+    return discovery.state_dir() / "supervisor.log"

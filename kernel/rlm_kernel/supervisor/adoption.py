@@ -12,9 +12,13 @@ import logging
 import select
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from rlm_ipc.errors import KernelError
 from rlm_ipc.framed_stream import Unfinished
+from rlm_ipc.version import VERSION
+from rlm_ipc.worker_protocol import SPEAKS
 from rlm_kernel.supervisor.cell_history import UndoneCell
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoints import Checkpoint
@@ -31,6 +35,8 @@ from rlm_kernel.supervisor.worker_link import WorkerLink
 log = logging.getLogger(__name__)
 
 NewSession = Callable[[KeptSpec, SessionFile], SupervisedSession]
+GivenUp = Callable[[KeptSpec, Exception], None]
+OTHER_VERSION = "another version of rlm-kernel started its kernel, and ended before it could hand it over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +63,23 @@ class Adoption:
         for name in self._keeping.names("zygote/"):
             link = self._link(name)
             link.is_zygote = True
-            if not link.dead:
+            if self._keeping.entries[name].content.split(b" ")[-1] != VERSION.encode():
+                link.drop()  # the next sessions are to be of this version
+                self._keeping.drop(name)
+            elif not link.dead:
                 found[tuple(filter(None, name.removeprefix("zygote/").split(",")))] = link
         return found
 
-    def sessions(self, new_session: NewSession) -> list[LeftSession]:
+    def sessions(self, new_session: NewSession, given_up: GivenUp) -> list[LeftSession]:
         """The sessions, which do not work yet; what belongs to none is given up."""
         found = []
         for name in self._keeping.names("session/"):
             try:
                 found.append(self._session(name, new_session))
-            except Exception:  # one session that cannot be read must not end the others again and again
+            except Exception as error:  # one session that cannot be read must not end the others again and again
                 log.exception("what an earlier supervisor has left of %s cannot be used; it is given up", name)
+                with suppress(Exception):
+                    given_up(self._spec(name), error)
                 self._keeping.drop(name)
         for link in self._links.values():
             if not link.dead:
@@ -96,13 +107,17 @@ class Adoption:
             keeping=self._keeping,
         )
         link.key, link.tether = name, Tether.of(pipes[0]) if pipes else None
-        link.take_over(int(self._keeping.entries[name].content), pidfd, dead=_has_ended(pidfd))
+        pid, protocol, _ = self._keeping.entries[name].content.decode().split(" ")
+        link.protocol = int(protocol)
+        link.take_over(int(pid), pidfd, dead=_has_ended(pidfd))
         return link
 
     def _session(self, name: str, new_session: NewSession) -> LeftSession:
         file_fd, *listeners = self._copies(name)
         file = SessionFile(file_fd)
         state = file.read(STATE, KeptState)
+        if (live := self._links.get(state.live)) is not None and not SPEAKS.has(live.protocol):
+            raise KernelError(OTHER_VERSION)
         session = new_session(file.read(SPEC, KeptSpec), file)
         self._restore_processes(session, state, file)
         self._restore_texts(session, state)
@@ -112,6 +127,13 @@ class Adoption:
         checkpoints.cells, checkpoints.only_cells, checkpoints.pristine = cells, only_cells, pristine
         session.kept.adopted({text.key for text in state.texts}, counted)
         return LeftSession(session, tuple(listeners), _given_out(file))
+
+    def _spec(self, name: str) -> KeptSpec:
+        file = SessionFile(self._copies(name)[0])
+        try:
+            return file.read(SPEC, KeptSpec)
+        finally:
+            file.close()
 
     def _restore_processes(self, session: SupervisedSession, state: KeptState, file: SessionFile) -> None:
         live = self._links.pop(state.live, None) or WorkerLink.gone(self._unfinished)

@@ -153,6 +153,12 @@ class Keeping:
         """Tell that this supervisor serves, so that one after it is started at once."""
         self._send(keeper.SERVES)
 
+    def hand_over(self, program: Sequence[str]) -> None:
+        """Let the keeper start that as the next supervisor, as soon as this one has ended."""
+        self._program = program
+        self.drop(keeper.STANDBY.decode())
+        self._introduce()
+
     def quit(self) -> None:
         """End the keeper: this supervisor ends on purpose."""
         self._closed = True

@@ -9,23 +9,26 @@ import asyncio
 import errno
 import logging
 import os
+import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlm_ipc import discovery, framing, unix_sockets, worker_requests
+from rlm_ipc import discovery, framing, unix_sockets, worker_protocol, worker_requests
+from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import CallerError, KernelError, to_wire
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.kernel_reports import CellResult, ForkInfo, KernelInfo, RollbackInfo
-from rlm_ipc.messages import read
 from rlm_ipc.supervisor_protocol import Operation
+from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor.attachments import Attachment
 from rlm_kernel.supervisor.capacity import full_instead
 from rlm_kernel.supervisor.equipment import BoundText
+from rlm_kernel.supervisor.handing_over import facts
 from rlm_kernel.supervisor.supervisor import Supervisor
 
 ACCEPT_PAUSE_SECONDS = 0.2
@@ -56,6 +59,8 @@ class Connection:
     def __init__(self, control: ControlServer, sock: socket.socket) -> None:
         self.control = control
         self.wants_events = False
+        self.spoken = 0
+        """The version of the calls that is spoken here; 0: only the core, which every version knows."""
         self.owned: set[str] = set()
         self.attachment: Attachment | None = None
         self.tasks: set[asyncio.Task[None]] = set()
@@ -96,12 +101,13 @@ class Connection:
         try:
             number, name, content = wire.call_in(message.parts[0])
             operation, handler = HANDLERS.get(name, (None, None))
-            if operation is None or handler is None:
+            if operation is None or handler is None or not (self.spoken or operation.of_core):
                 raise CallerError(
-                    f"the supervisor has no operation {name!r}, so it is from another version than the caller; "
-                    "stop it with `rlm-kernel daemon stop --all`"
+                    f"the supervisor is rlm-kernel {VERSION}, and the caller another version, which speaks of "
+                    f"{name[:40]!r} otherwise; let one version take over with `rlm-kernel upgrade`"
                 )
-            reply, blobs = await handler(self, read(operation.request, content), Envelope(number, message.descriptors))
+            envelope = Envelope(number, message.descriptors)
+            reply, blobs = await handler(self, wire.request_in(operation, content), envelope)
             parts = (wire.reply_part(number, reply), *blobs)
             if sum(map(len, parts)) > wire.MAX_CALL:  # the caller would hang up, and lose all of its other calls
                 raise CallerError(f"the answer is over {wire.MAX_CALL >> 20} MiB; ask for less at once")
@@ -202,15 +208,34 @@ def _answers(
 NOTHING: Answered[protocol.Done] = protocol.Done(), ()
 
 
-@_answers(protocol.HANDSHAKE)
-async def _handshake(client: Connection, call: protocol.Handshake, _: Envelope) -> Answered[protocol.Welcome]:
-    if call.protocol != wire.PROTOCOL:
-        raise CallerError(
-            f"the supervisor speaks protocol {wire.PROTOCOL}, not {call.protocol}; "
-            "stop it with `rlm-kernel daemon stop --all`"
-        )
-    client.wants_events = call.events
-    return protocol.Welcome(os.getpid()), ()
+@_answers(protocol.HELLO)
+async def _hello(client: Connection, call: core.Hello, _: Envelope) -> Answered[core.Welcome]:
+    client.spoken = wire.SPEAKS.common(call.speaks)
+    client.wants_events = call.events and client.spoken > 0
+    return core.Welcome(core.CORE, wire.SPEAKS, VERSION, os.getpid(), client.spoken, worker_protocol.SPEAKS), ()
+
+
+@_answers(protocol.LIST_ALL)
+async def _list_all(client: Connection, _call: core.ListAll, _: Envelope) -> Answered[core.CoreKernels]:
+    return core.CoreKernels(tuple(map(facts, client.supervisor.sessions.values()))), ()
+
+
+@_answers(protocol.SAVE)
+async def _save(client: Connection, call: core.CoreSave, _: Envelope) -> Answered[core.CoreSaved]:
+    session, unattended = client.supervisor.find(call.kernel_id), client.supervisor.unattended
+    return await (unattended.end(session) if call.end else unattended.tried(session)), ()
+
+
+@_answers(protocol.STOP_ALL)
+async def _stop_all(_client: Connection, _call: core.StopAll, _: Envelope) -> Answered[protocol.Done]:
+    os.kill(os.getpid(), signal.SIGTERM)
+    return NOTHING
+
+
+@_answers(protocol.HAND_OVER)
+async def _hand_over(client: Connection, call: core.HandOver, _: Envelope) -> Answered[protocol.Done]:
+    await client.supervisor.hand_over(call)
+    return NOTHING
 
 
 @_answers(protocol.SPAWN)

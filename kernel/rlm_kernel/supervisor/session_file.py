@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from rlm_ipc import framing
 from rlm_ipc.kernel_reports import CellResult
-from rlm_ipc.messages import plain, read
+from rlm_ipc.messages import plain, read_known
 
 T = TypeVar("T")
 
@@ -187,4 +187,4 @@ class SessionFile:
         """What was noted last; a message without anything if nothing was."""
         place = self._get(part.numbers)
         length = self._get(part.numbers + 8 + 8 * place)
-        return read(kind, json.loads(os.pread(self.fd, length, part.places[place]) or b"{}"))
+        return read_known(kind, json.loads(os.pread(self.fd, length, part.places[place]) or b"{}"))

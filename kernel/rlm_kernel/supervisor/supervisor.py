@@ -24,12 +24,14 @@ from rlm_ipc.errors import CallerError, KernelDied, UnknownKernel
 from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.messages import Json
+from rlm_ipc.supervisor_core import HandOver
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
 from rlm_ipc.worker_protocol import ForkState, Handshake, Report
 from rlm_kernel.supervisor import oom_victims
 from rlm_kernel.supervisor.adoption import Adoption
 from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity
 from rlm_kernel.supervisor.forks import branch
+from rlm_kernel.supervisor.handing_over import hand_over
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.kept_session import KeptSpec
 from rlm_kernel.supervisor.memory_pressure import MemoryPressure
@@ -85,7 +87,7 @@ class Supervisor:
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
         self._pressure = MemoryPressure(self.capacity.keep_free)
-        self._unattended = Unattended(log.parent / left_kernels.FOLDER, self.sessions, self._is_attended)
+        self.unattended = Unattended(log.parent / left_kernels.FOLDER, self.sessions, self._is_attended)
         self._has_garbage = False
 
     def report_to(self, listener: EventListener) -> None:
@@ -115,7 +117,7 @@ class Supervisor:
         adoption = Adoption(self.keeping, self._unfinished)
         for preload, zygote in adoption.zygotes().items():
             self._zygotes[preload] = asyncio.create_task(self._greet(zygote))
-        for left in adoption.sessions(self._left_session):
+        for left in adoption.sessions(self._left_session, self.unattended.given_up):
             session = self.sessions[left.session.kernel_id] = left.session
             session.take_over(left.listeners, left.given_out)
             if session.request.owned or session.request.trusted:  # they end with a connection, which has ended
@@ -278,10 +280,14 @@ class Supervisor:
         if self._listener is not None:
             self._listener.emit(kernel_id, event)
 
+    async def hand_over(self, call: HandOver) -> None:
+        """Let another program go on with everything; this process ends a moment later."""
+        await hand_over(list(self.sessions.values()), self.unattended, self.keeping, call)
+
     def close(self) -> None:
         """End everything."""
         self._closed = True
-        self._unattended.close()
+        self.unattended.close()
         self.keeping.quit()
         for session in list(self.sessions.values()):
             session.close()
@@ -307,7 +313,7 @@ class Supervisor:
             if tick % SLOW_TICKS == 0 or any(not session.queue.idle for session in self.sessions.values()):
                 self._pressure.relieve(self.sessions.values())
             if tick % SLOW_TICKS == 0:
-                self._unattended.look()
+                self.unattended.look()
             for session in list(self.sessions.values()):
                 if not session.queue.idle or tick % SLOW_TICKS == 0:
                     session.watch.memory()

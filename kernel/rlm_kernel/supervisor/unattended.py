@@ -1,4 +1,4 @@
-"""What becomes of idle sessions while no daemon is there, which else decides it.
+"""What becomes of idle sessions while no daemon is there, which else decides it; and of those that have to make way.
 
 A session that nobody uses for as long as its policy says is ended here, after its variables have been saved if the
 policy has it come back. The file that is left (`rlm_ipc.left_kernels`) tells the next daemon. What else there is of a
@@ -16,13 +16,16 @@ from pathlib import Path
 from rlm_ipc import stale_files
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.left_kernels import Leaving, LeftKernel
+from rlm_ipc.supervisor_core import CoreSaved, NotSaved
 from rlm_ipc.variable_images import NO_IMAGE, ROOM, ArrivingImage
 from rlm_ipc.worker_requests import HandedOut, Save, read_reply
+from rlm_kernel.supervisor.kept_session import KeptSpec
 from rlm_kernel.supervisor.session import SupervisedSession
 
 log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 30.0
+NOT_KEPT = "its policy keeps no variables (reopen: false)"
 
 
 class Unattended:
@@ -43,7 +46,7 @@ class Unattended:
         elif self._ending is None or self._ending.done():
             idle = [session for session in self._sessions.values() if self._overdue(session) > 0]
             if idle:
-                self._ending = asyncio.create_task(self._end(max(idle, key=self._overdue)))
+                self._ending = asyncio.create_task(self._end_idle(max(idle, key=self._overdue)))
 
     def close(self) -> None:
         """End no more sessions."""
@@ -58,42 +61,80 @@ class Unattended:
         used = max(self._since, session.queue.used, self._kept.get(session.kernel_id, 0.0))
         return time.monotonic() - used - session.policy.limits.idle_seconds
 
-    async def _end(self, session: SupervisedSession) -> None:
+    async def _end_idle(self, session: SupervisedSession) -> None:
         try:
-            leaving = await asyncio.to_thread(Leaving, self._folder, session.kernel_id)
-            try:
-                saved, unsaved = await self._saved(session, leaving)
-                info = session.info()
-                left = LeftKernel(
-                    info.kernel_id,
-                    info.label,
-                    session.queue.last_used,
-                    time.time(),
-                    info.contexts,
-                    tuple(session.cells.after(0)),
-                    tuple(session.queries.pending.values()),
-                    saved,
-                    unsaved,
-                )
-                await asyncio.to_thread(leaving.finish, left)
-                if self._overdue(session) < 0 or session.closed:  # it was used meanwhile, or somebody has come
-                    return
-                leaving.publish()
-            finally:
-                leaving.abandon()
+            # It may be used while it is saved, or somebody may come.
+            await self._leave(session, lambda: self._overdue(session) > 0, idled=True)
         except OSError as error:
             log.warning("session %s idles on, because nothing can be left of it: %s", session.kernel_id, error)
             self._kept[session.kernel_id] = time.monotonic()
-            return
+
+    # -- sessions that make way
+
+    async def end(self, session: SupervisedSession) -> CoreSaved:
+        """Save a session for the next daemon, and end it; it is lost if it cannot be saved."""
+        try:
+            return await self._leave(session, lambda: True, idled=False)
+        except OSError as error:
+            log.warning("nothing can be left of session %s: %s", session.kernel_id, error)
+            session.close()
+            return CoreSaved((), (), str(error))
+
+    async def tried(self, session: SupervisedSession) -> CoreSaved:
+        """What `end` would keep."""
+        if not session.policy.reopen:
+            return CoreSaved((), (), NOT_KEPT)
+        leaving = await asyncio.to_thread(Leaving, self._folder, session.kernel_id)
+        try:
+            return _told(*await self._saved(session, leaving))
+        finally:
+            leaving.abandon()
+
+    def given_up(self, spec: KeptSpec, reason: Exception) -> None:
+        """Leave word of a session that an earlier supervisor has left and this one cannot go on with."""
+        request = spec.spawn.request
+        now = time.time()
+        leaving = Leaving(self._folder, request.kernel_id)
+        try:
+            leaving.finish(LeftKernel(request.kernel_id, request.label, now, now, {}, unsaved=str(reason), idled=False))
+            leaving.publish()
+        finally:
+            leaving.abandon()
+
+    async def _leave(self, session: SupervisedSession, still: Callable[[], bool], *, idled: bool) -> CoreSaved:
+        """End a session and leave a file of it, if that is ``still`` wanted then; raises OSError."""
+        leaving = await asyncio.to_thread(Leaving, self._folder, session.kernel_id)
+        try:
+            saved, unsaved = await self._saved(session, leaving)
+            info = session.info()
+            left = LeftKernel(
+                info.kernel_id,
+                info.label,
+                session.queue.last_used,
+                time.time(),
+                info.contexts,
+                tuple(session.cells.after(0)),
+                tuple(session.queries.pending.values()),
+                saved,
+                unsaved if session.policy.reopen or not idled else "",
+                idled,
+            )
+            await asyncio.to_thread(leaving.finish, left)
+            if session.closed or not still():
+                return _told(saved, unsaved)
+            leaving.publish()
+        finally:
+            leaving.abandon()
         session.close()
         self._kept.pop(session.kernel_id, None)
         shared = any(other.scratch == session.scratch for other in self._sessions.values())
         await asyncio.to_thread(stale_files.remove_of, info, keep_scratch=shared)
+        return _told(saved, unsaved)
 
     async def _saved(self, session: SupervisedSession, leaving: Leaving) -> tuple[HandedOut | None, str]:
-        """Save the variables if they are to come back; else returns why they could not be saved, if they should be."""
+        """Save the variables if they are to come back; else returns why they are not saved."""
         if not session.policy.reopen:
-            return None, ""
+            return None, NOT_KEPT
         try:
             async with asyncio.timeout(SAVE_SECONDS):
                 return await _save(session, leaving), ""
@@ -117,3 +158,10 @@ async def _save(session: SupervisedSession, leaving: Leaving) -> HandedOut:
         await asyncio.to_thread(leaving.add, data)
         if image.whole:
             return told
+
+
+def _told(saved: HandedOut | None, unsaved: str) -> CoreSaved:
+    if saved is None:
+        return CoreSaved((), (), unsaved)
+    lost = (NotSaved(item.name, item.reason) for item in (*saved.failed, *saved.notes))
+    return CoreSaved(tuple(row.name for row in saved.variables), tuple(lost))

@@ -30,6 +30,7 @@ from rlm_mcp.cli import (
     skills,
     snapshots,
     trackers,
+    upgrade,
     watching,
     work,
 )
@@ -123,6 +124,7 @@ _PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
         "policy": policy.app,
         "attachments": attachments.app,
         "daemon": daemon.app,
+        "upgrade": upgrade.upgrade,
         "serve": daemon.serve,
         "hook": hooks.hook,
     },

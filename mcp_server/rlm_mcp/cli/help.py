@@ -69,6 +69,7 @@ EXAMPLES: Mapping[str, str] = {
     "daemon start": "daemon start",
     "daemon stop": "daemon stop",
     "daemon status": "daemon status",
+    "upgrade": "upgrade --check",
     "serve": "serve",
     "hook": "hook PostToolUse --client claude-code",
 }

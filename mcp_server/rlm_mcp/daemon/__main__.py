@@ -130,6 +130,7 @@ class Daemon:
 
     async def _hang_up(self) -> None:
         """End every connection, with a goodbye so that no front starts another daemon at once."""
+        self._state.runs.daemon_ends = True
         for task, writer in self._connections.items():
             if not writer.is_closing():
                 writer.write(GOODBYE)

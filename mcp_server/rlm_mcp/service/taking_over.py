@@ -64,7 +64,7 @@ class TakingOver:
             session.kernel.notice = "the kernel ended while no daemon ran: its variables are lost, contexts are kept"
 
     async def idled(self, alive: Collection[str]) -> None:
-        """Let sessions rest, or end, that idled away meanwhile; not those whose kernels are ``alive``."""
+        """Take what is left of kernels that are not ``alive``: let sessions rest, or end, that idled away meanwhile."""
         for path, file in left_kernels.left_kernels(self._left):
             if file is not None and file.left.kernel_id not in alive:
                 try:
@@ -83,6 +83,10 @@ class TakingOver:
         self._note(session, left)
         if left.saved is not None:
             await self._parts.snapshots.keep_left(session, file, left.saved)
+        if not left.idled:
+            lost = f"variables are lost, contexts are kept: {left.unsaved}"
+            session.kernel.notice = "" if left.saved is not None else lost
+            return
         sessions.touch(self._store, session.key, left.last_used)
         await self._parts.sessions.idled(session, left.ended_at, left.unsaved, gone=left.saved is None)
 

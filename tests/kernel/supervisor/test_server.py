@@ -2,10 +2,14 @@
 
 import pytest
 
+from rlm_ipc import discovery
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
-from rlm_ipc.errors import CallerError, KernelError, ProtocolError
+from rlm_ipc.errors import CallerError, ProtocolError
+from rlm_ipc.supervisor_core import CORE, Hello, ListAll, Range
 from rlm_ipc.supervisor_protocol import Operation
+from rlm_ipc.version import VERSION
+from rlm_kernel.blocking_client import BlockingClient
 from rlm_kernel.supervisor.server import HANDLERS
 
 pytestmark = pytest.mark.anyio
@@ -18,7 +22,7 @@ def test_every_operation_is_answered() -> None:
 
 async def test_a_call_that_the_supervisor_does_not_know_is_refused(supervisor) -> None:
     """The connection goes on."""
-    with pytest.raises(CallerError, match="no operation 'fly', so it is from another version"):
+    with pytest.raises(CallerError, match="another version, which speaks of 'fly' otherwise"):
         await supervisor.call(Operation("fly", protocol.ListKernels, protocol.Done), protocol.ListKernels())
     assert await supervisor.kernels() == []
 
@@ -42,6 +46,12 @@ async def test_a_reply_of_another_type_is_an_error_of_its_call_alone(supervisor)
 
 
 async def test_another_version_is_told_how_to_go_on(supervisor) -> None:
-    """Who connects with it gets no further."""
-    with pytest.raises(KernelError, match="rlm-kernel daemon stop --all"):
-        await supervisor.call(protocol.HANDSHAKE, protocol.Handshake(wire.PROTOCOL - 1))
+    """It hears the core, and who refuses it which version."""
+    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    client = BlockingClient(sock)
+    other = Range(wire.PROTOCOL + 1, wire.PROTOCOL + 1)
+    assert client.call(protocol.HELLO, Hello(CORE, other, "9.0.0", events=True)).spoken == 0
+    assert client.call(protocol.LIST_ALL, ListAll()).kernels == ()
+    with pytest.raises(CallerError, match=f"the supervisor is rlm-kernel {VERSION}, .* `rlm-kernel upgrade`"):
+        client.call(protocol.KERNELS, protocol.ListKernels())
+    client.close()

@@ -146,6 +146,8 @@ class Runs:
         self.pictures = PictureStore()
         self._numbers = iter(range(0))
         self._stopping: set[asyncio.Task[object]] = set()
+        self.daemon_ends = False
+        """Whether calls are cancelled because the daemon ends: their cells go on in their kernels."""
 
     @property
     def longest(self) -> float:
@@ -241,7 +243,7 @@ class Runs:
 
     def abandon(self, run: Run) -> None:
         """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""
-        if not run.outcome.done():
+        if not run.outcome.done() and not self.daemon_ends:
             self._background(run.interrupt())
 
     async def interrupt(self, session: Session) -> list[str]:

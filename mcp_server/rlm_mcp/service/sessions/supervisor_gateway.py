@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from rlm_contexts.store.store import ContextStore
-from rlm_ipc import stale_files
+from rlm_ipc import stale_files, version
 from rlm_ipc.errors import KernelError, UnknownKernel
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, QueriesAsked, WaitsFor
@@ -22,8 +22,11 @@ _STOP_SECONDS = 5.0
 
 
 async def connect_host(start: bool) -> SupervisorClient:
-    """Connect to the user's supervisor."""
-    return await SupervisorClient.connect(start=start)
+    """Connect to the user's supervisor; one of an earlier version hands everything over to one of this version."""
+    client = await SupervisorClient.connect(start=start)
+    if version.is_later(version.VERSION, client.version):
+        await client.hand_over()
+    return client
 
 
 class KernelGateway:

@@ -1,0 +1,61 @@
+"""How a supervisor gives everything to another version of itself (`rlm_ipc.supervisor_core`).
+
+It tells the keeper what to start next, and ends like one that has died: the next one adopts what is there. Kernels that
+the other version cannot drive are saved and end; the daemon has their sessions come back in kernels of its own version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Collection
+
+from rlm_ipc import worker_protocol
+from rlm_ipc.supervisor_core import CoreKernel, HandOver, KernelState
+from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.session import SupervisedSession
+from rlm_kernel.supervisor.unattended import Unattended
+
+LEAVING_SECONDS = 0.1
+"""After a handover: its caller gets the answer first."""
+
+
+def facts(session: SupervisedSession) -> CoreKernel:
+    """What every version is told of a kernel."""
+    busy = KernelState.IDLE if session.queue.cell is None else KernelState.BUSY
+    return CoreKernel(
+        session.kernel_id,
+        session.request.label,
+        _protocol(session),
+        KernelState.WAITING if session.wait.ids else busy,
+        session.policy.reopen,
+        session.request.owned or session.request.trusted,
+    )
+
+
+async def hand_over(
+    sessions: Collection[SupervisedSession], unattended: Unattended, keeping: Keeping, call: HandOver
+) -> None:
+    """Let another program go on with the sessions; this process ends a moment later."""
+    others = [session for session in sessions if not call.kernels.has(_protocol(session))]
+    await asyncio.gather(*(_end_cell(session, call.seconds) for session in others))
+    for session in others:  # one after the other: to save one takes memory
+        await unattended.end(session)
+    keeping.hand_over(call.program)
+    asyncio.get_running_loop().call_later(LEAVING_SECONDS, os._exit, 0)
+
+
+def _protocol(session: SupervisedSession) -> int:
+    """The version of the messages of its processes."""
+    return worker_protocol.PROTOCOL if session.processes.live is None else session.processes.live.protocol
+
+
+async def _end_cell(session: SupervisedSession, seconds: float) -> None:
+    """Wait until nothing runs; what still does after that time is ended."""
+    free = session.queue.operation(_nothing)
+    while not (await asyncio.wait({free}, timeout=seconds))[0]:
+        session.interrupt(escalate=True)
+
+
+async def _nothing() -> None:
+    """The work of whoever only waits for its turn."""
