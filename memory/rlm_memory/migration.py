@@ -10,6 +10,8 @@ columns and kept policies are renamed, and its queries numbered, in one transact
 Version 3 noted of a forked session which one it came from. Now both have a frame, and that note is the frames'.
 
 Version 4 had frames without priorities, edges and leases. They get the columns, and their open children are counted.
+
+All steps are one transaction. Before it, the database is copied to a file beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,13 +30,13 @@ from sqlalchemy import URL, Connection, Table, create_engine
 
 from rlm_memory import frame_schema, lock_schema, schema, work_schema  # noqa: F401 (their tables join the metadata)
 from rlm_memory.places import name_of_tree, tree_of
+from rlm_memory.rebuilding import add_missing, settle
 
-__all__ = ["asker_in", "count_frames", "make_frames", "policy_renamed", "rename", "upgrade"]
+__all__ = ["STEPS", "asker_in", "copy_beside", "may_read", "migrate", "policy_renamed", "remove_old_copies", "rewrite"]
 
 _KEYED_BY_NAME = 1
-_UNDER_OLD_NAMES = 2
-_WITH_FORKS = 3
-_WITHOUT_QUEUE = 4
+_COPY = ".of-version-"
+_COPY_SECONDS = 7 * 86_400.0
 _OLD_TABLES = {"attachments": "doors", "attachment_events": "door_events"}
 _OLD_COLUMNS = {"attachment": "door", "resolved_at": "settled_at"}
 """What version 2 called them, by their names of today."""
@@ -112,8 +115,47 @@ _QUEUE = (
 _LIVES = "(state = 'active' or exists (select 1 from old.queries q where q.session = s.id and q.state = 'pending'))"
 
 
-def upgrade(path: Path) -> None:
-    """Rewrite the database ``path`` if it is of version 1."""
+def copy_beside(path: Path) -> None:
+    """Copy a database of an older version before anything is changed: `remove_old_copies` removes it after a week."""
+    if not path.stat().st_size:
+        return
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        version = old.execute("PRAGMA user_version").fetchone()[0]
+        if not _KEYED_BY_NAME < version < schema.VERSION:  # of version 1 what ended sessions left is not to stay
+            return
+        copy = path.with_name(f"{path.name}{_COPY}{version}")
+        copy.unlink(missing_ok=True)
+        os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        old.execute("VACUUM INTO ?", (str(copy),))
+
+
+def remove_old_copies(path: Path) -> None:
+    """Remove copies of before an update that nobody has needed for a week."""
+    for copy in path.parent.glob(f"{path.name}{_COPY}*"):
+        if copy.stat().st_mtime < time.time() - _COPY_SECONDS:
+            copy.unlink()
+
+
+def may_read(connection: Connection) -> bool:
+    """Whether a later version has written the database so that this one can use it as it is."""
+    least = connection.exec_driver_sql(f"SELECT value FROM counters WHERE scope = '{schema.OLDEST_READER_SCOPE}'")
+    oldest = least.scalar()
+    return oldest is not None and oldest <= schema.VERSION
+
+
+def migrate(connection: Connection, found: int) -> None:
+    """Go from the version ``found`` to that of today, step by step, in the caller's transaction."""
+    while (step := STEPS.get(found)) is not None:
+        found = step(connection)
+    add_missing(connection, schema.metadata)
+    connection.exec_driver_sql(
+        f"INSERT OR REPLACE INTO counters VALUES ('{schema.OLDEST_READER_SCOPE}', {schema.OLDEST_READER:d})"
+    )
+    connection.exec_driver_sql(f"PRAGMA user_version={schema.VERSION:d}")
+
+
+def rewrite(path: Path) -> None:
+    """Write the database ``path`` anew if it is of version 1."""
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         if old.execute("PRAGMA user_version").fetchone()[0] != _KEYED_BY_NAME:
             return
@@ -135,10 +177,8 @@ def upgrade(path: Path) -> None:
         path.with_name(path.name + leftover).unlink(missing_ok=True)
 
 
-def rename(connection: Connection, version: int) -> None:
-    """Give tables, columns and fields of kept policies their names of today, in the caller's transaction."""
-    if version != _UNDER_OLD_NAMES:
-        return
+def _from_version_2(connection: Connection) -> int:
+    """Give tables, columns and fields of kept policies their names of today. Returns the version that this makes."""
     for statement in (*_RENAMES, *_NEW_COLUMNS, *_NUMBERS):
         connection.exec_driver_sql(statement)
     rows = connection.exec_driver_sql("SELECT key, policy_text, family_text FROM sessions").all()
@@ -148,24 +188,30 @@ def rename(connection: Connection, version: int) -> None:
             "UPDATE sessions SET policy_text = ?, policy_digest = ?, family_text = ?, family_digest = ? WHERE key = ?",
             values,
         )
+    return 3
 
 
-def make_frames(connection: Connection, version: int) -> None:
-    """Make frames of the forks that a database noted before version 4, in the caller's transaction."""
-    if not _UNDER_OLD_NAMES <= version <= _WITH_FORKS:
-        return
+def _from_version_3(connection: Connection) -> int:
+    """Make frames of the forks. The tables of frames are those of today then."""
+    settle(connection, schema.metadata)
     connection.exec_driver_sql(_JOURNAL_BY_FRAME)
     if connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'forks'").first():
         pairs = connection.exec_driver_sql("SELECT session, parent FROM forks ORDER BY session").all()
         _frames_of_forks(connection.exec_driver_sql, [(session, parent) for session, parent in pairs])
         connection.exec_driver_sql("DROP TABLE forks")
+    return schema.VERSION
 
 
-def count_frames(connection: Connection, version: int) -> None:
-    """Give the frames of version 4 what the queue needs to know of them, in the caller's transaction."""
-    if version == _WITHOUT_QUEUE:
-        for statement in _QUEUE:
-            connection.exec_driver_sql(statement)
+def _from_version_4(connection: Connection) -> int:
+    """Give frames what the queue needs to know of them."""
+    for statement in _QUEUE:
+        connection.exec_driver_sql(statement)
+    settle(connection, schema.metadata)
+    return schema.VERSION
+
+
+STEPS: dict[int, Callable[[Connection], int]] = {2: _from_version_2, 3: _from_version_3, 4: _from_version_4}
+"""By version, what makes a later one of it; each returns which."""
 
 
 def asker_in(query: str) -> tuple[str, int]:

@@ -4,11 +4,11 @@ Everything that belongs to a session has a column ``session``: the key of one li
 out again. It is a foreign key, so ending a session is one ``DELETE``: what belongs to it goes in the same step, and who
 writes later for a key that has gone is refused. A new table that holds anything of a session takes `_session_key`.
 
-`rlm_memory.store` refuses a database whose ``user_version`` is above `VERSION`. `rlm_memory.migration` rewrites one of
-version 1, whose rows were keyed by names, renames tables and columns in one of version 2, makes frames of the forks of
-version 3, and counts what the frames of version 4 had not counted. Missing tables and missing columns that may be empty
-are added. The tables of frames stand in `rlm_memory.frame_schema`, those of the queue in `rlm_memory.work_schema`, and
-those of the project lock in `rlm_memory.lock_schema`.
+`rlm_memory.store` refuses a database whose ``user_version`` is above `VERSION`, unless that version says that it only
+added to what was there (`OLDEST_READER`). Who changes a table raises `VERSION` and writes a step in
+`rlm_memory.migration`. Missing tables and missing columns that may be empty are added without one. The tables of frames
+stand in `rlm_memory.frame_schema`, those of the queue in `rlm_memory.work_schema`, and those of the project lock in
+`rlm_memory.lock_schema`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,17 @@ from sqlalchemy import (
 )
 
 VERSION = 5
+OLDEST_READER = 5
+"""The earliest version whose program can use such a database as it is: one that only adds to it leaves this alone."""
+OLDEST_READER_SCOPE = "oldest reader"
+"""The counter that tells it to a program of that version."""
 
 metadata = MetaData()
+
+
+def columns_of(table: Table) -> str:
+    """The columns that this version knows, for a ``SELECT``: a later version may have added more."""
+    return ", ".join(f"{table.name}.{column.name}" for column in table.columns)
 
 
 def _session_key(*, primary: bool = False) -> Column[int]:
@@ -328,6 +337,7 @@ __all__ = [
     "attachment_events",
     "attachments",
     "budgets",
+    "columns_of",
     "contexts",
     "counters",
     "ended_runs",

@@ -20,7 +20,7 @@ from sqlalchemy import Row, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory.errors import SessionEnded, UnknownSession
-from rlm_memory.schema import endings, writable_folders
+from rlm_memory.schema import columns_of, endings, writable_folders
 from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
 
@@ -53,9 +53,9 @@ _MOST_ENDINGS = 1000
 
 
 # What every call reads is read by the driver itself.
-_FIND = "SELECT * FROM sessions WHERE id = :named"
+_FIND = f"SELECT {columns_of(table)} FROM sessions WHERE id = :named"
 _NAME = "SELECT id FROM sessions WHERE key = :of"
-_OVERDUE = "SELECT * FROM sessions WHERE kept_until <= :now"
+_OVERDUE = f"SELECT {columns_of(table)} FROM sessions WHERE kept_until <= :now"
 
 
 class SessionStatus(StrEnum):

@@ -88,8 +88,9 @@ class Store:
             raise StoreUnavailable(str(path), error.strerror or str(error)) from error
         try:
             with store._faults():
-                migration.upgrade(path)
-                store._prepare()
+                migration.copy_beside(path)
+                migration.rewrite(path)
+                store._prepare(path)
                 store.purge()
         except BaseException:
             store.close()
@@ -197,17 +198,27 @@ class Store:
         self.may_hold_copies |= bool(busy)
         return not busy
 
-    def _prepare(self) -> None:
-        with self._engine.begin() as connection:
+    def _prepare(self, path: Path) -> None:
+        """Bring the tables into the form of today, all at once or not at all."""
+        with self._without_foreign_keys(), self._engine.begin() as connection:
             found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
             if found > schema.VERSION:
-                raise StoreTooNew(self._where, found, schema.VERSION)
-            migration.rename(connection, found)
-            migration.count_frames(connection, found)
-            schema.metadata.create_all(connection)
-            _add_columns(connection)
-            migration.make_frames(connection, found)
-            connection.exec_driver_sql(f"PRAGMA user_version={schema.VERSION:d}")
+                if not migration.may_read(connection):
+                    raise StoreTooNew(self._where, found, schema.VERSION)
+                return
+            migration.migrate(connection, found)
+        migration.remove_old_copies(path)
+
+    @contextmanager
+    def _without_foreign_keys(self) -> Iterator[None]:
+        for setting in ("OFF", "ON"):
+            connection = self._engine.raw_connection()  # not in a transaction, where that has no effect
+            try:
+                connection.cursor().execute(f"PRAGMA foreign_keys={setting}")
+            finally:
+                connection.close()
+            if setting == "OFF":
+                yield
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -221,16 +232,6 @@ class Store:
         except (SQLAlchemyError, sqlite3.Error) as error:
             reason = str(getattr(error, "orig", None) or error)
             raise StoreUnavailable(self._where, reason) from error
-
-
-def _add_columns(connection: Connection) -> None:
-    """Add to the tables of an older version the columns that they lack; those may be empty."""
-    for table in schema.metadata.sorted_tables:
-        known = {row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({table.name})")}
-        for column in table.columns:
-            if column.name not in known:
-                kind = column.type.compile(connection.dialect)
-                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
 
 
 def _fetched(cursor: Any, sql: str, given: Mapping[str, str | float]) -> list[sqlite3.Row]:

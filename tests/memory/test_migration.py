@@ -2,14 +2,18 @@
 
 import hashlib
 import json
+import os
+import re
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from rlm_memory import attachments, budgets, contexts, handles, journal, queries, sessions
+from rlm_memory import attachments, budgets, contexts, handles, journal, queries, schema, sessions
+from rlm_memory.errors import StoreUnavailable
 from rlm_memory.frames import rows, tree
 from rlm_memory.frames.states import Kind, Status
 from rlm_memory.queries import QueryState
@@ -234,3 +238,99 @@ def test_frames_of_version_4_can_be_claimed(database: Path) -> None:
             plan = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE name LIKE 'frames_ready'").all()
         assert len(plan) == 1
         store.close()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_an_older_database_gets_the_form_of_a_new_one(database: Path, tmp_path: Path, version: int) -> None:
+    """Tables, conditions, keys and indexes; a copy of what was there lies beside it, for a week."""
+    _recorded(database, version)
+    Store.open(database).close()
+    Store.open(tmp_path / "new").close()
+    assert _form(database) == _form(tmp_path / "new")
+    copies = list(tmp_path.glob("*.of-version-*"))
+    if version == 1:  # what its ended sessions had left in it is to go
+        assert copies == []
+        return
+    (copy,) = copies
+    assert (copy.name, stat.S_IMODE(copy.stat().st_mode)) == (f"rlm.sqlite3.of-version-{version}", 0o600)
+    with closing(sqlite3.connect(copy)) as before:
+        assert before.execute("PRAGMA user_version").fetchone() == (version,)
+    Store.open(database).close()
+    assert copy.exists()
+    os.utime(copy, (1.0, 1.0))
+    Store.open(database).close()
+    assert not copy.exists()
+
+
+def test_a_table_is_written_anew_whose_conditions_have_changed(database: Path, tmp_path: Path) -> None:
+    """With its rows, what belongs to them, its indexes and its next number."""
+    _recorded(database, 4)
+    with closing(sqlite3.connect(database)) as old:
+        text = old.execute("SELECT sql FROM sqlite_master WHERE name = 'sessions'").fetchone()[0]
+        narrower = re.sub(r"state in \('active', 'resting'\)", "state in ('active')", text, flags=re.IGNORECASE)
+        assert narrower != text
+        text = old.execute("SELECT sql FROM sqlite_master WHERE name = 'journal'").fetchone()[0]
+        laxer = text.replace("code TEXT NOT NULL", "code TEXT")
+        assert laxer != text
+        old.executescript(f"DROP TABLE sessions; {narrower}; DROP TABLE journal; {laxer};")
+        columns = "key, id, state, workspace, policy, idle_seconds, created_at, last_used_at"
+        old.execute(f"INSERT INTO sessions ({columns}) VALUES (1, 's', 'active', '', 'default', 1, 1, 1)")
+        columns = "session, author, code, started_at, ended_at, status, output, queries, size"
+        for code in ("1", "2", "3"):
+            values = f"1, 'agent', '{code}', 1, 2, 'ok', '', '[]', 9"
+            old.execute(f"INSERT INTO journal ({columns}) VALUES ({values})")
+        old.execute("DELETE FROM journal WHERE number = 3")
+        old.commit()
+    store = Store.open(database)
+    session = sessions.get(store, "s")
+    assert [cell.code for cell in journal.of_session(store, session.key)] == ["1", "2"]
+    sessions.rest(store, session.key, None)
+    store.close()
+    Store.open(tmp_path / "new").close()
+    assert _form(database) == _form(tmp_path / "new")
+    with closing(sqlite3.connect(database)) as now:
+        assert now.execute("SELECT seq FROM sqlite_sequence WHERE name = 'journal'").fetchone() == (3,)
+
+
+def test_steps_that_fail_leave_the_database_as_it_was(database: Path) -> None:
+    """All of them are one transaction: what refers to nothing ends it."""
+    _recorded(database, 4)
+    with closing(sqlite3.connect(database)) as old:
+        columns = "session, author, code, started_at, ended_at, status, output, queries, size"
+        old.execute(f"INSERT INTO journal ({columns}) VALUES (77, 'agent', '1', 1, 2, 'ok', '', '[]', 9)")
+        old.commit()
+    before = _form(database)
+    with pytest.raises(StoreUnavailable, match="rows would refer to what is not there"):
+        Store.open(database)
+    assert _form(database) == before
+
+
+def test_the_form_of_this_version_is_the_one_that_was_recorded(database: Path, tmp_path: Path) -> None:
+    """But for what is added by itself. Who changes more raises the version, records the form, and writes a step."""
+    _recorded(database, schema.VERSION)
+    Store.open(database).close()
+    Store.open(tmp_path / "new").close()
+    assert _form(database) == _form(tmp_path / "new")
+
+
+def _recorded(database: Path, version: int) -> None:
+    with closing(sqlite3.connect(database)) as old:
+        old.executescript(SCHEMA.with_name(f"version{version}.sql").read_text())
+        old.commit()
+
+
+def _form(database: Path) -> dict[str, object]:
+    """Each table and index of a database, however they were made."""
+    found: dict[str, object] = {}
+    with closing(sqlite3.connect(database)) as rows:
+        found["version"] = rows.execute("PRAGMA user_version").fetchone()[0]
+        for kind, name, text in rows.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"):
+            columns = sorted(
+                (row[1], row[2].upper(), row[3], row[5]) for row in rows.execute(f"PRAGMA table_info({name})")
+            )
+            keys = sorted(row[2:5] + row[6:7] for row in rows.execute(f"PRAGMA foreign_key_list({name})"))
+            checks = sorted(re.findall(r"CHECK \(.*\)", text, re.IGNORECASE))
+            index = re.sub(r"\s+", " ", text).lower() if kind == "index" else ""
+            if not name.startswith("sqlite_"):
+                found[name] = columns, keys, checks, "AUTOINCREMENT" in text.upper(), index
+    return found

@@ -63,11 +63,12 @@ class Adoption:
         for name in self._keeping.names("zygote/"):
             link = self._link(name)
             link.is_zygote = True
-            if self._keeping.entries[name].content.split(b" ")[-1] != VERSION.encode():
+            _, version, preload = name.split("/", 2)
+            if version != VERSION:
                 link.drop()  # the next sessions are to be of this version
                 self._keeping.drop(name)
             elif not link.dead:
-                found[tuple(filter(None, name.removeprefix("zygote/").split(",")))] = link
+                found[tuple(filter(None, preload.split(",")))] = link
         return found
 
     def sessions(self, new_session: NewSession, given_up: GivenUp) -> list[LeftSession]:
@@ -107,7 +108,7 @@ class Adoption:
             keeping=self._keeping,
         )
         link.key, link.tether = name, Tether.of(pipes[0]) if pipes else None
-        pid, protocol, _ = self._keeping.entries[name].content.decode().split(" ")
+        pid, protocol = self._keeping.entries[name].content.split()
         link.protocol = int(protocol)
         link.take_over(int(pid), pidfd, dead=_has_ended(pidfd))
         return link

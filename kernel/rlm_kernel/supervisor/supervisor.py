@@ -26,6 +26,7 @@ from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_core import HandOver
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
+from rlm_ipc.version import VERSION
 from rlm_ipc.worker_protocol import ForkState, Handshake, Report
 from rlm_kernel.supervisor import oom_victims
 from rlm_kernel.supervisor.adoption import Adoption
@@ -187,7 +188,7 @@ class Supervisor:
         theirs.close()
         await asyncio.wait_for(handshake, ZYGOTE_SECONDS)
         oom_victims.prefer(peer.pid, oom_victims.REPLACEABLE)
-        peer.keep("zygote/" + ",".join(preload))
+        peer.keep(f"zygote/{VERSION}/" + ",".join(preload))
         self._kernel_info = peer.handshake.kernel_info
         return peer
 

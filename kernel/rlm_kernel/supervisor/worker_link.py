@@ -16,7 +16,6 @@ from rlm_ipc import framing, worker_protocol
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.framed_stream import Stream, Unfinished
 from rlm_ipc.outcomes import NoCopy
-from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor.held_pipes import Space, Tether
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.kernel_json import parse
@@ -85,12 +84,10 @@ class WorkerLink:
         parent: WorkerLink | None = None,
     ) -> None:
         self.space, self.lifeline, self.keeping = space, lifeline, keeping
-        self.key: str = ""
-        """Under which the keeper knows it; empty if it does not."""
+        self.key: str = ""  # under which the keeper knows it
         self.is_zygote = False
         self.tether: Tether | None = parent.tether.share() if parent and parent.tether else None
         self.protocol: int = worker_protocol.PROTOCOL if parent is None else parent.protocol
-        """The version of its messages: it was perhaps started by another version than this one."""
         self._source = (None, False) if parent is None else (parent.pid, parent.is_zygote)
         self.loop = asyncio.get_running_loop()
         self.pid: int | None = None
@@ -202,8 +199,7 @@ class WorkerLink:
             return
         self.key = name
         pipes = (pipe.held for pipe in (self.tether, self.space) if pipe is not None)
-        content = f"{self.pid or 0} {self.protocol} {VERSION}"
-        self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pipes), content.encode())
+        self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pipes), b"%d %d" % (self.pid or 0, self.protocol))
 
     def expect(self, tag: bytes) -> asyncio.Future[Any]:
         """The next message with ``tag``. Fails with `PeerDied`."""

@@ -16,9 +16,10 @@ from typing import Any
 from sqlalchemy import bindparam, insert, select, text, update
 
 from rlm_memory.errors import UnknownFrame
-from rlm_memory.frame_schema import events, frames
+from rlm_memory.frame_schema import compactions, events, frames
 from rlm_memory.frames import counts
 from rlm_memory.frames.states import OPEN, Kind, Status, Verb, check_step
+from rlm_memory.schema import columns_of
 from rlm_memory.store import Store
 
 __all__ = [
@@ -54,10 +55,11 @@ _ID = re.compile(r"f([1-9][0-9]{0,17})")
 
 # Read by the driver itself, because every call reads some of these; the statements below are built once, because to
 # build one takes longer than SQLite takes to run it.
-_GET = "SELECT * FROM frames WHERE key = :named"
-_ROOT = "SELECT * FROM frames WHERE tree = :of AND parent IS NULL"
-_CHILDREN = "SELECT * FROM frames WHERE parent = :named ORDER BY key"
-_IN_SESSION = "SELECT * FROM frames WHERE session = :of AND status = 'in_progress' ORDER BY key"
+_COLUMNS = columns_of(frames)
+_GET = f"SELECT {_COLUMNS} FROM frames WHERE key = :named"
+_ROOT = f"SELECT {_COLUMNS} FROM frames WHERE tree = :of AND parent IS NULL"
+_CHILDREN = f"SELECT {_COLUMNS} FROM frames WHERE parent = :named ORDER BY key"
+_IN_SESSION = f"SELECT {_COLUMNS} FROM frames WHERE session = :of AND status = 'in_progress' ORDER BY key"
 _NOTE = insert(events).returning(events.c.number)
 _STEP = (
     update(frames)
@@ -76,25 +78,25 @@ _STEP = (
 _UNFOLD = text(
     "UPDATE frames SET folded_count = folded_count - 1 WHERE key = :parent AND folded >= :ended AND folded_count > 0"
 )
-_ABOVE = """
+_ABOVE = f"""
     WITH RECURSIVE above(key, parent, step) AS (
         SELECT key, parent, 0 FROM frames WHERE key = :named
         UNION ALL SELECT frames.key, frames.parent, step + 1 FROM frames JOIN above ON frames.key = above.parent
-    ) SELECT frames.* FROM above JOIN frames ON frames.key = above.key ORDER BY step"""
+    ) SELECT {_COLUMNS} FROM above JOIN frames ON frames.key = above.key ORDER BY step"""
 # Below what has ended otherwise than by invalidation nothing runs and nothing is planned: not to look there is what
 # keeps the end of one frame of ten thousand cheap.
-_UNDER = """
+_UNDER = f"""
     WITH RECURSIVE under(key) AS (
         SELECT key FROM frames WHERE parent = :named AND status IN ('planned', 'in_progress', 'blocked', 'invalidated')
         UNION ALL
         SELECT frames.key FROM frames JOIN under ON frames.parent = under.key
         WHERE frames.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
-    ) SELECT frames.* FROM under JOIN frames ON frames.key = under.key ORDER BY frames.depth, frames.key"""
-_WHOLE = """
+    ) SELECT {_COLUMNS} FROM under JOIN frames ON frames.key = under.key ORDER BY frames.depth, frames.key"""
+_WHOLE = f"""
     WITH RECURSIVE whole(key) AS (
         SELECT key FROM frames WHERE key = :named
         UNION ALL SELECT frames.key FROM frames JOIN whole ON frames.parent = whole.key
-    ) SELECT frames.* FROM whole JOIN frames ON frames.key = whole.key ORDER BY frames.depth, frames.key"""
+    ) SELECT {_COLUMNS} FROM whole JOIN frames ON frames.key = whole.key ORDER BY frames.depth, frames.key"""
 _DELETE = text("DELETE FROM frames WHERE key = :named")
 _GONE = "frames gone"
 """The counter of deletions."""
@@ -102,7 +104,7 @@ _STATE = """
     SELECT coalesce((SELECT max(number) FROM frame_events), 0),
         coalesce((SELECT max(number) FROM frame_compactions), 0),
         coalesce((SELECT value FROM counters WHERE scope = :gone), 0)"""
-_COMPACTION = "SELECT * FROM frame_compactions WHERE frame = :named ORDER BY number DESC LIMIT 1"
+_COMPACTION = f"SELECT {columns_of(compactions)} FROM {compactions} WHERE frame = :of ORDER BY number DESC LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +275,7 @@ def nearest_session(store: Store, key: int) -> FrameRow | None:
 
 def compaction_of(store: Store, key: int) -> Compaction | None:
     """Return what counts as the compaction of a frame; None while it has none."""
-    for row in store.read(_COMPACTION, named=key):
+    for row in store.read(_COMPACTION, of=key):
         lists = {name: tuple(json.loads(row[name])) for name in ("artifacts", "decisions")}
         return Compaction(**{**dict(row), **lists})
     return None

@@ -21,13 +21,14 @@ from rlm_memory.frame_schema import frames, handovers, operations
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.results import Ended, HandedOver, Outcome
 from rlm_memory.frames.rows import FrameRow, frame_key, get, in_session, nearest_session
+from rlm_memory.schema import columns_of
 from rlm_memory.store import Store
 
 __all__ = ["Effects", "Operation", "Runtime", "Undelivered", "delivered", "handed_over", "undelivered"]
 
 log = logging.getLogger(__name__)
 
-_OWED = "SELECT * FROM frame_operations ORDER BY number"
+_OWED = f"SELECT {columns_of(operations)} FROM frame_operations ORDER BY number"
 _KEPT = delete(operations).where(operations.c.number == bindparam("done"))
 _LOGGED = update(frames).where(frames.c.key == bindparam("named")).values(log=bindparam("at"))
 _TO_BE_WRITTEN = text(
