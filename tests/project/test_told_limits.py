@@ -21,6 +21,8 @@ from rlm_kernel.supervisor import (
     query_book,
     worker_link,
 )
+from rlm_lock.listing import history
+from rlm_lock.parsing import pool
 from rlm_mcp.hook import program
 from rlm_mcp.service import overview
 from rlm_mcp.service.cells.runs import Waiting
@@ -30,10 +32,10 @@ from rlm_mcp.service.sessions import journal
 from rlm_mcp.web import listener
 from rlm_memory import sessions
 from rlm_memory.frames import edges, results, summaries, transcript
-from rlm_sandbox.os_wall import syscalls
+from rlm_sandbox.os_wall import rlimits, syscalls
 from rlm_sandbox.policy import load_policy, policy_names
 
-NUMBERS = {2: "two", 3: "three", 10: "ten", 16: "sixteen", 20: "twenty"}
+NUMBERS = {2: "two", 3: "three", 5: "five", 10: "ten", 16: "sixteen", 20: "twenty", 40: "forty"}
 MIB, GIB = 1 << 20, 1 << 30
 PRIVATE: dict[str, Any] = {name: vars(module)[name] for module, name in (
     (sessions, "_MOST_ENDINGS"), (changes, "_MOST_AT_ONCE"), (frames, "_MOST_LISTED"), (members, "_MOST_MEMBERS"),
@@ -60,6 +62,11 @@ SECURITY = [
     f"beyond `limits.queries` at {query_book.QUERIES_A_SECOND:.0f} a second",
     f"of an attachment {attachments.MOST_UNREAD_BYTES // MIB} MiB wait",
     f"The log takes {in_words(output_router.MOST_FAULTS)} faults of a session",
+    f"Machine code may open {rlimits.RESERVED_FILES} files more",
+    f"forks in the first {in_words(fork_broker.FORGIVING_SECONDS)} seconds",
+    f"of the last {history.MOST_COMMITS:,} commits",
+    f"{in_words(pool.SECONDS_A_FILE)} seconds of processor time a file",
+    f"and {in_words(pool.SECONDS_LOST)} seconds that slow files may waste",
 ]
 LIMITATIONS = [
     f"longer than {Waiting().longest:.0f} seconds is still `running`",
