@@ -17,6 +17,7 @@ from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, CellNote, GivenAnswers
 from rlm_ipc.supervisor_protocol import AttachmentChanged
 from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.model_runs import ModelRuns
@@ -91,7 +92,7 @@ class Events:
         self._parts = parts
         self._store = store
         self._texts = texts
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._tidying: asyncio.Task[None] | None = None
         """Removes what of sessions that have ended could not be removed at once, because it was being read."""
 
@@ -136,17 +137,12 @@ class Events:
 
     def soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Have something done in a task, which ends with the service at the latest."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work)
 
     async def aclose(self) -> None:
         """Stop what is under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.cancel()
+        await self._tasks.wait()
 
     async def _tidied(self) -> bool:
         """Remove texts that nobody holds and deleted rows from the files; whether that is all."""

@@ -16,6 +16,7 @@ from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor_client import Execution
 from rlm_mcp.formats.pictures import pictures_in
+from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.cells.cell_answers import (
     cell_answer,
     queued_answer,
@@ -145,7 +146,7 @@ class Runs:
         self._runs: dict[int, dict[str, Run]] = {}
         self.pictures = PictureStore()
         self._numbers = iter(range(0))
-        self._stopping: set[asyncio.Task[object]] = set()
+        self._stopping = BackgroundTasks()
         self.daemon_ends = False
         """Whether calls are cancelled because the daemon ends: their cells go on in their kernels."""
 
@@ -273,7 +274,7 @@ class Runs:
         self._runs.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *self._stopping, return_exceptions=True)
+        await asyncio.gather(*tasks, self._stopping.wait(), return_exceptions=True)
 
     # --- one run ----------------------------------------------------------------------------------
 
@@ -338,9 +339,7 @@ class Runs:
         return number
 
     def _background(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.create_task(work)
-        self._stopping.add(task)
-        task.add_done_callback(self._stopping.discard)
+        task = self._stopping.start(work)
         # Its outcome is looked at, so that one nobody waits for is not reported as forgotten.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from rlm_ipc.messages import JsonObject
 from rlm_lock.names import shown
 from rlm_lock.protocol import CompareVersions
+from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock.history import History
 from rlm_mcp.service.lock.memory_folder import note_session
@@ -36,7 +37,7 @@ class FrameLocks:
 
     def __init__(self, store: Store, projects: Projects) -> None:
         self._store, self._projects, self._history = store, projects, History(store)
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = BackgroundTasks()
 
     def begin(self, frame: int, root: str) -> None:
         """Note the version with which the work on a frame begins, as far as it is known: nothing is scanned."""
@@ -52,10 +53,7 @@ class FrameLocks:
         known = locks.of_frame(self._store, frame)
         if known is None or not Path(known.root).is_dir():
             return
-        task = asyncio.create_task(self._end(known, tuple(written)))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        await asyncio.wait({task}, timeout=_WAIT_SECONDS)
+        await asyncio.wait({self._ending.start(self._end(known, tuple(written)))}, timeout=_WAIT_SECONDS)
         if (session := self._history.of_frame(frame)) is not None:
             reason = await asyncio.to_thread(note_session, known.root, session)
             if reason is not None:
@@ -63,9 +61,8 @@ class FrameLocks:
 
     async def aclose(self) -> None:
         """Give up what is not done yet."""
-        for task in self._ending:
-            task.cancel()
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        self._ending.cancel()
+        await self._ending.wait()
 
     async def _end(self, known: FrameVersion, written: Iterable[str]) -> None:
         try:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rlm_lock.protocol import Phase, Progress, Question, Refresh, Refreshed, ScannerSpec
+from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.beginnings import Beginnings
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock.scanner_process import (
@@ -222,7 +223,7 @@ class Projects:
         self._store, self._folder = store, folder
         self.beginnings = Beginnings()
         self._known: dict[str, Project] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving = BackgroundTasks()
 
     def __iter__(self) -> Iterator[Project]:
         return iter(list(self._known.values()))
@@ -257,7 +258,7 @@ class Projects:
         """End all of them."""
         for project in self:
             project.kill()
-        await asyncio.gather(*(project.leave() for project in self), *self._leaving, return_exceptions=True)
+        await asyncio.gather(*(project.leave() for project in self), self._leaving.wait(), return_exceptions=True)
 
     def _make_room(self) -> None:
         """Have the one leave that was used longest ago, where as many run as may."""
@@ -267,6 +268,4 @@ class Projects:
             self._end(idle[0])
 
     def _end(self, project: Project) -> None:
-        task = asyncio.create_task(project.leave())
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leaving.start(project.leave())

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rlm_ipc import errors
 from rlm_ipc import supervisor_protocol as protocol
@@ -20,6 +20,7 @@ from rlm_ipc.kernel_reports import CellResult, ForkInfo, KernelInfo, QueryOutcom
 from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.supervisor_protocol import Event
 from rlm_kernel.supervisor_client import Execution, SupervisorClient
+from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.sessions.bound_contexts import BoundContexts, of_names
 from rlm_mcp.service.sessions.kernel_deliveries import KernelDeliveries
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
@@ -68,7 +69,7 @@ class KernelProxy:
         self.begin = KernelStart(store, gateway)
         self.turn = KernelTurn(self.queries, self._turn_over)
         self._starting = asyncio.Lock()
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
         self._stopped = False
 
     @property
@@ -88,7 +89,7 @@ class KernelProxy:
 
     def _turn_over(self) -> None:
         if self._behind and self.alive and not self.busy:
-            self._later(self._catch_up_alone())
+            self._background.start(self._catch_up_alone())
 
     async def start(self) -> str:
         """Return the id of the live kernel, starting one if there is none.
@@ -199,7 +200,7 @@ class KernelProxy:
         """Note that the contexts have changed: an idle kernel learns it soon, a busy one after its cell."""
         self.bound.stale = True
         if self.alive and not self.busy:
-            self._later(self._catch_up_alone())
+            self._background.start(self._catch_up_alone())
 
     async def hand_over(self, outcomes: Mapping[str, QueryOutcome], *, refused: bool = False) -> None:
         """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended.
@@ -208,11 +209,11 @@ class KernelProxy:
         """
         self.queries.refused = self.queries.refused or refused
         if self.queries.waiting:
-            await asyncio.wait({self._later(self._answer_cell(outcomes))}, timeout=_STOP_SECONDS)
+            await asyncio.wait({self._background.start(self._answer_cell(outcomes))}, timeout=_STOP_SECONDS)
             return
         self.queries.outcomes.update(outcomes)
         if self.alive and not self.busy:
-            await asyncio.wait({self._later(self._catch_up_alone())}, timeout=_STOP_SECONDS)
+            await asyncio.wait({self._background.start(self._catch_up_alone())}, timeout=_STOP_SECONDS)
 
     def refuse(self, ids: list[str], reason: str, *, over: bool = False) -> None:
         """Let queries fail that nobody could answer; told to the code that uses them, and with the next answer.
@@ -220,7 +221,7 @@ class KernelProxy:
         ``over`` says that the budget is used up.
         """
         self.notice = f"{', '.join(ids)} failed: {reason}"
-        self._later(self.hand_over(dict.fromkeys(ids, QueryOutcome(error=reason, over=over))))
+        self._background.start(self.hand_over(dict.fromkeys(ids, QueryOutcome(error=reason, over=over))))
 
     def budget_changed(self) -> None:
         """Have the kernel told, before its next cell, what is used of the budget."""
@@ -249,8 +250,7 @@ class KernelProxy:
 
     async def _drop(self) -> None:
         """End the kernel, if there is one, with what is under way for it."""
-        for task in list(self._background):
-            task.cancel()
+        self._background.cancel()
         info = self.info
         self.forget()
         self.queries.stop()
@@ -354,7 +354,7 @@ class KernelProxy:
                 self.budget_changed()
             case protocol.WaitsFor(ids=ids):
                 if known := self.queries.suspend(frozenset(ids)):
-                    self._later(self._answer_cell(known))
+                    self._background.start(self._answer_cell(known))
             case protocol.CellEnded(cell=cell):
                 self._events.cell(self.kernel_id or "", cell)
             case protocol.AttachmentChanged():
@@ -384,9 +384,3 @@ class KernelProxy:
         elif event.attachment in self.attachments:
             self.attachments.remove(event.attachment)
         self._events.attachment(event)
-
-    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task

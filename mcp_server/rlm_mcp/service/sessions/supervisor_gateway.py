@@ -12,6 +12,7 @@ from rlm_ipc.errors import KernelError, UnknownKernel
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, QueriesAsked, WaitsFor
 from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.service.background import BackgroundTasks
 
 __all__ = ["Connect", "KernelGateway", "connect_host"]
 
@@ -44,7 +45,7 @@ class KernelGateway:
         self._lock = asyncio.Lock()
         self._listeners: dict[str, Callable[[Event], None]] = {}
         self._may_start = True
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = BackgroundTasks()
 
     async def client(self, *, start: bool = True) -> SupervisorClient:
         """Return the connection.
@@ -110,9 +111,7 @@ class KernelGateway:
 
     def _catch_up_later(self, client: SupervisorClient) -> None:
         """Another supervisor has the kernels now: learn what events may have told meanwhile."""
-        task = asyncio.create_task(self._catch_up(client))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.start(self._catch_up(client))
 
     async def _catch_up(self, client: SupervisorClient) -> None:
         for kernel_id in list(self._listeners):
