@@ -187,7 +187,7 @@ def test_a_folder_is_replayed_with_the_list_of_its_files(command: Command, tmp_p
     command("run", "docs_files['line_count']", "--session", "folders")
     notebook = tmp_path / "folders.ipynb"
     command("export", "folders", str(notebook))
-    assert "2 texts, 1 cells, 0 differ" in command("replay", str(notebook)).stdout
+    assert "2 texts, 1 cell, 0 differ" in command("replay", str(notebook)).stdout
     (folder / "c.txt").write_text("c\n")
     assert "text docs_files: differs" in command("replay", str(notebook), code=1).stdout
 

@@ -10,6 +10,7 @@ __all__ = [
     "SETUP",
     "TASK",
     "first_message",
+    "is_set_up",
     "output_of",
     "outputs",
     "question_in",
@@ -29,6 +30,12 @@ def FINAL_VAR(value):
 """
 """What a session gets before the first turn. ``final_variable`` is what FINAL_VAR was last called with: the name of the
 variable whose value is the answer, in a variable of its own, since a printed dictionary can hold any line."""
+
+
+def is_set_up(code: str) -> bool:
+    """Say whether a cell is the one that a run begins with, and nobody has written."""
+    return code.strip() == SETUP.strip()
+
 
 _SYSTEM = """\
 You answer a question about data that is too long to read. The data are variables of a Python session; you work on \

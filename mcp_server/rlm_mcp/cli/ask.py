@@ -15,7 +15,7 @@ import typer
 
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.completion import policy_choices
-from rlm_mcp.cli.output import FAILED, JsonFlag, errors, failing, first_line, interruptible, say, show
+from rlm_mcp.cli.output import FAILED, JsonFlag, counted, errors, failing, first_line, interruptible, say, show
 from rlm_mcp.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _where(event: Event) -> str:
 
 def _doing(event: Event) -> str:
     done = {"turn": "thinks", "text": "writes", "code": "runs code", "output": "reads", "child": "forks a session"}
-    return done.get(event.kind, f"{event.kind} {event.count} queries")
+    return done.get(event.kind, f"{event.kind} {counted(event.count, 'query', 'queries')}")
 
 
 def _first_line(code: str) -> str:

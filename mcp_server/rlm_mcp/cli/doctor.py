@@ -21,7 +21,7 @@ from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.version import VERSION
-from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, show, size
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, failing, show, size
 from rlm_sandbox.errors import SandboxError
 
 __all__ = ["DoctorCheck", "checks", "doctor", "package"]
@@ -182,7 +182,7 @@ def _kept() -> Iterator[DoctorCheck]:
     yield DoctorCheck("unreachable texts", True, f"{size(freed)} freed" if freed else "none")
     for row in done.resting:
         pending, until = len(row.pending_llm_queries), row.kept_until or "somebody ends it"
-        asked = "1 unanswered query" if pending == 1 else f"{pending} unanswered queries"
+        asked = counted(pending, "unanswered query", "unanswered queries")
         held = f"{size(row.content_bytes)} of texts, {asked}"
         fix = "to free it now, answer its queries or end it (the tool end_session)"
         yield DoctorCheck(f"session {row.session}", True, f"is resting with {held}, kept until {until}", fix)
@@ -326,11 +326,9 @@ def _verdict(found: list[DoctorCheck]) -> str:
     failing = [check.name for check in found if check.ok is False]
     missing = [check.name for check in found if check.ok is None]
     if failing:
-        return f"[red]rlm-kernel does not work here:[/] {_counted(failing, 'check fails', 'checks fail')}"
+        said = counted(len(failing), "check fails", "checks fail")
+        return f"[red]rlm-kernel does not work here:[/] {said}: {', '.join(failing)}"
     if missing:
-        return f"[green]rlm-kernel works here.[/] {_counted(missing, 'thing is missing', 'things are missing')}"
+        said = counted(len(missing), "thing is missing", "things are missing")
+        return f"[green]rlm-kernel works here.[/] {said}: {', '.join(missing)}"
     return "[green]rlm-kernel works here, and nothing is missing.[/]"
-
-
-def _counted(names: list[str], one: str, several: str) -> str:
-    return f"{len(names)} {one if len(names) == 1 else several}: {', '.join(names)}"

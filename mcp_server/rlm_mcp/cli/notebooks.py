@@ -20,7 +20,7 @@ from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.session_requests import ShowRecord
 from rlm_mcp.cli.completion import policy_choices, session_choices
-from rlm_mcp.cli.output import FAILED, JsonFlag, console, failing, printable, show
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, failing, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlm_mcp.cli.trees import Difference
     from rlm_mcp.formats.notebook import CodeCell, Notebook
 
-__all__ = ["as_text", "default_file", "export", "record_of", "replay", "write"]
+__all__ = ["as_text", "default_file", "export", "is_export", "record_of", "replay", "write"]
 
 
 @failing
@@ -46,7 +46,7 @@ def export(
     record = record_of(session)
     write(path, _WRITERS[path.suffix](record))
     data = {"exported": session, "file": str(path), "policy": record.policy, "cells": len(record.cells)}
-    show(data, as_json, lambda: console.print(f"wrote {len(record.cells)} cells to {path}", markup=False))
+    show(data, as_json, lambda: console.print(f"wrote {counted(len(record.cells), 'cell')} to {path}", markup=False))
 
 
 def as_text(record: SessionRecord) -> str:
@@ -54,6 +54,16 @@ def as_text(record: SessionRecord) -> str:
     from rlm_mcp.formats import notebook
 
     return notebook.as_text(record, time.time())
+
+
+def is_export(path: Path, record: SessionRecord) -> bool:
+    """Say whether a file is an export of the session, without a cell of anybody's own."""
+    from rlm_mcp.formats import notebook
+
+    try:
+        return notebook.is_export(path, record)
+    except ClientFault:
+        return False
 
 
 def _markdown(record: SessionRecord) -> str:
@@ -268,4 +278,5 @@ def _print_replay(
         then, now = (text.splitlines() for text in cell.output)
         for line in list(difflib.unified_diff(then, now, lineterm="", n=0))[2:]:
             print(f"    {printable(line)}")
-    print(f"{len(texts)} texts, {len(cells)} cells, {different} differ")
+    differ = f"{different} {'differs' if different == 1 else 'differ'}"
+    print(f"{counted(len(texts), 'text')}, {counted(len(cells), 'cell')}, {differ}")

@@ -17,7 +17,7 @@ import typer
 from rlm_client.client import call_tool
 from rlm_mcp.cli.attachments import TrustedFlag, YesFlag, make
 from rlm_mcp.cli.completion import session_choices
-from rlm_mcp.cli.notebooks import as_text, default_file, record_of, write
+from rlm_mcp.cli.notebooks import as_text, default_file, is_export, record_of, write
 from rlm_mcp.cli.output import JsonFlag, PolicyOption, console, failing, show
 from rlm_mcp.errors import SetupFault
 
@@ -48,22 +48,26 @@ def open_session(
 ) -> None:
     """Open a live session in JupyterLab (or an editor), on the notebook of what has run in it.
 
-    With `--policy` a session that does not exist yet is opened under it. If the notebook file exists, it is opened
-    unchanged. Arguments after `--` go to the program.
+    With `--policy` a session that does not exist yet is opened under it. A notebook file that has cells of your own is
+    opened as it is. One that has none is written anew. Arguments after `--` go to the program.
     """
     if policy is not None:
         call_tool("status", {}, session=session, policy=policy)
     attachment = make(session, watch=watch, trusted=trusted, yes=yes)
     path = file or default_file(session)
-    made = not path.exists()
+    record = replace(record_of(session), kernelspec=attachment.kernelspec)
+    made = not path.exists() or is_export(path, record)
     if made:
-        write(path, as_text(replace(record_of(session), kernelspec=attachment.kernelspec)))
+        write(path, as_text(record))
     told = {"session": session, "file": str(path), "kernelspec": attachment.kernelspec, "written": made}
     if print_only:
         show(told, as_json)
         return
     command = [*_program(editor, path, attachment.kernelspec), str(path), *context.args]
-    show(told | {"command": command}, as_json, lambda: console.print(f"opening {path}; leave it whenever you like"))
+    kept = "" if made else " as it is, because it has cells that the session has not"
+    show(
+        told | {"command": command}, as_json, lambda: console.print(f"opening {path}{kept}; leave it whenever you like")
+    )
     sys.stdout.flush()
     if editor is Editor.LAB:
         os.execvp(command[0], command)

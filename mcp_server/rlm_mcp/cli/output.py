@@ -34,6 +34,7 @@ __all__ = [
     "SessionOption",
     "bar",
     "console",
+    "counted",
     "errors",
     "fail",
     "failing",
@@ -183,6 +184,11 @@ def first_line(text: str) -> str:
 def say(text: str, stream: TextIO) -> None:
     """Write what code or a model has said: as it is into a file or a pipe, escaped on a terminal."""
     stream.write(printable(text) if stream.isatty() else text)
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Say how many there are of something: ``1 query``, ``2 queries``."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
 def size(count: int) -> str:

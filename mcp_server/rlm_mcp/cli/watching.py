@@ -18,7 +18,18 @@ from rlm_ipc.daemon_requests import ServeWeb
 from rlm_ipc.daemon_rows import FrameLine, SessionLine
 from rlm_ipc.messages import plain
 from rlm_ipc.session_requests import SessionsSeen, ShowOverview
-from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, first_line, show, size, until_interrupted
+from rlm_mcp.cli.output import (
+    NO_DAEMON,
+    JsonFlag,
+    console,
+    counted,
+    fail,
+    failing,
+    first_line,
+    show,
+    size,
+    until_interrupted,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -158,7 +169,8 @@ def _picture(seen: SessionsSeen) -> RenderableType:
         )
     held = size(sum(row.memory_bytes for row in rows))
     busy = sum(row.state == "running" for row in rows)
-    line = Text(f"{len(rows)} sessions, {busy} running, {held}, {sum(row.pending for row in rows)} queries\n", "bold")
+    sessions, queries = counted(len(rows), "session"), counted(sum(row.pending for row in rows), "query", "queries")
+    line = Text(f"{sessions}, {busy} running, {held}, {queries}\n", "bold")
     asked = [Text(f"{query.session} {query.id}: {first_line(query.prompt)}") for query in seen.asked]
     heading = [Text("\nwaiting for an answer", "bold")] if asked else []
     none = Text("no session is open; a client's first call opens one")

@@ -50,6 +50,7 @@ __all__ = [
     "cells_as_markdown",
     "code_cell",
     "fenced",
+    "is_export",
     "parted",
     "read",
 ]
@@ -62,6 +63,8 @@ _ERROR_LINE = re.compile(r"^([A-Za-z_][\w.]*): ?", re.MULTILINE)
 _ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|Warning)$")
 _SOUND_STYLE = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 """What is no colour among the characters that a terminal obeys; front ends show the colours of a traceback."""
+_OF_EXPORT = re.compile(r"about$|(?:turn|answer)-[0-9]+$")
+"""The ids of the cells of text that an export writes."""
 _SHOWN = frozenset({"code", "output", "displays", "value", "traceback"})
 """What of a cell stands in the notebook itself, and not among its notes."""
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
@@ -332,6 +335,22 @@ def read(path: Path) -> Notebook:
         raise ClientFault(
             f"{path} is not a notebook, because it is not JSON; export one with rlm-kernel export SESSION"
         ) from error
+
+
+def is_export(path: Path, record: SessionRecord) -> bool:
+    """Say whether the notebook has no code or text but what an export of that session has had.
+
+    Raises:
+        ClientFault: the file cannot be read, or is none of format 4.
+    """
+    known = {cell.code.strip() for cell in record.cells}
+    return all(cell.source.strip() in known for cell in read(path).code) and not _own_texts(path)
+
+
+def _own_texts(path: Path) -> bool:
+    """Whether a notebook has a cell of text that no export has written."""
+    cells = json.loads(path.read_bytes())["cells"]
+    return any(cell["cell_type"] != "code" and not _OF_EXPORT.match(str(cell.get("id", ""))) for cell in cells)
 
 
 def _unfit(path: Path, place: Iterable[object], problem: str) -> ClientFault:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlm_client.models.interface import ChatMessage
 from rlm_client.rlm import trajectory
-from rlm_client.rlm.prompts import SETUP
+from rlm_client.rlm.prompts import is_set_up
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.session_record import RecordedCell, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_mcp.formats.notebook import parted
@@ -20,7 +20,7 @@ __all__ = ["as_json_lines"]
 
 def as_json_lines(record: SessionRecord) -> str:
     """Return the session, one line for each turn or cell in their order, after a line about the whole."""
-    cells = [cell for cell in record.cells if cell.code.strip() != SETUP.strip()]
+    cells = [cell for cell in record.cells if not is_set_up(cell.code)]
     taken: set[int] = set()
     timed: list[tuple[float, JsonObject]] = []
     prompt: list[ChatMessage] = []

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from rlm_client.rlm.prompts import is_set_up
 from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, SessionLine
 from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled
 from rlm_ipc.errors import KernelError
@@ -189,6 +190,7 @@ class Viewer:
         self._watch = watch
         self._name = session
         self._cells: list[CellLine] = []
+        self._newest = 0
         self._listed = VariableList()
         self._seen: tuple[object, ...] = ()
 
@@ -197,7 +199,7 @@ class Viewer:
         watch = self._watch
         row = sessions.find(watch.store, self._name)
         if row is None:
-            self._cells, self._listed, self._seen = [], VariableList(), ()
+            self._cells, self._newest, self._listed, self._seen = [], 0, VariableList(), ()
             return None
         session = watch.live.get(self._name)
         last = watch.journal.of_session(row.key, 1)
@@ -239,9 +241,10 @@ class Viewer:
 
     def _follow_journal(self, session: int, last: list[JournalEntry]) -> None:
         number = last[0].number if last else 0
-        if number != (self._cells[0].number if self._cells else 0):
+        if number != self._newest:
+            self._newest = number
             entries = self._watch.journal.of_session(session, _MOST_CELLS)
-            self._cells = [_cell(entry) for entry in reversed(entries)]
+            self._cells = [_cell(entry) for entry in reversed(entries) if not is_set_up(entry.code)]
 
     async def _follow_variables(self, session: Session, kernel: KernelInfo | None, last: list[JournalEntry]) -> None:
         """List the variables anew when a cell has ended or a text has come or gone; asking costs the kernel time."""

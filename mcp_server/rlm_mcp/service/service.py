@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from rlm_client.rlm.prompts import is_set_up
 from rlm_contexts.errors import ContextError
 from rlm_contexts.search.pool import ScanWorkers
 from rlm_contexts.store.store import ContextStore
@@ -239,8 +240,9 @@ class Service:
         return Tidied(tuple(ended), self._texts.freed - freed, left, self.list_resting())
 
     def list_journal(self, session: str, last: int | None = None) -> tuple[JournalCell, ...]:
-        """What ran in a session, the oldest cell first; raises ToolFault if there is none."""
-        return tuple(map(entry_row, self.journal.of_session(known_session(self._store, session).key, last)))
+        """What people and models ran in a session, the oldest cell first; raises ToolFault if there is none."""
+        entries = self.journal.of_session(known_session(self._store, session).key, last)
+        return tuple(entry_row(entry) for entry in entries if not is_set_up(entry.code))
 
     async def note_turn(self, turn: KeepTurn) -> TurnKept:
         """Keep a turn of a model that works in a session; raises ToolFault when there is no such session."""

@@ -503,6 +503,33 @@ def test_a_developers_own_code_runs_in_a_copy_of_which_nothing_comes_back(isolat
         manager.provisioner.process.wait(SECONDS)
 
 
+def test_a_notebook_without_cells_of_ones_own_is_written_anew(tmp_path: Path) -> None:
+    """Who opens a session again sees what has run since; nothing that a person has written goes."""
+    path = tmp_path / "again.ipynb"
+
+    def opened() -> tuple[bool, list[str]]:
+        done = CliRunner().invoke(app, ["open", "again", "--print", "--json", "--file", str(path)])
+        sources = [
+            "".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"
+        ]
+        return json.loads(done.stdout)["written"], sources
+
+    def put_last(cell: dict[str, Any]) -> str:
+        notebook = json.loads(path.read_text())
+        notebook["cells"][-1] = cell
+        path.write_text(json.dumps(notebook))
+        return path.read_text()
+
+    call_tool("eval_code", {"code": "first = 1"}, session="again")
+    assert opened() == (True, ["first = 1"])
+    call_tool("eval_code", {"code": "second = 2"}, session="again")
+    assert opened() == (True, ["first = 1", "second = 2"])
+    for mine in (nbformat.v4.new_code_cell("second = 3"), nbformat.v4.new_markdown_cell("My notes.")):
+        text = put_last(mine)
+        assert opened()[0] is False
+        assert path.read_text() == text
+
+
 def test_kernelspecs_go_where_jupyter_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's data folder, by Jupyter's own rule."""
     assert kernelspecs.kernels_folder() == Path(jupyter_data_dir()) / "kernels"

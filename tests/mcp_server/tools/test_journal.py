@@ -7,6 +7,7 @@ import pytest
 from jupyter_client import AsyncKernelClient
 from waiting import until
 
+from rlm_client.rlm.prompts import SETUP
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.kernel_reports import CellNote
 
@@ -38,6 +39,16 @@ async def test_cells_of_agents_are_written_with_what_came_of_them(connect_own, o
     assert (failed.status, failed.output) == ("error", "ZeroDivisionError: division by zero")
     assert asked.queries == ("q_000",)
     assert {row.author for row in (handshake, failed, asked)} == {"agent"}
+
+
+async def test_the_cell_that_a_run_begins_with_is_nobodys(connect_own, own) -> None:
+    """It is the plumbing of `ask` and `RLM`; exports keep it, because a replay needs it."""
+    async with connect_own("s") as agent:
+        await agent.run(SETUP)
+        await agent.run("FINAL(7)")
+    (cell,) = await journal_of(own, "s", 1)
+    assert (cell.code, cell.count) == ("FINAL(7)", 2)
+    assert [cell.code for cell in (await own.record("s")).cells] == [SETUP, "FINAL(7)"]
 
 
 async def test_a_long_session_keeps_its_latest_thousand_cells(connect_own, own) -> None:
