@@ -68,20 +68,10 @@ def test_arguments_of_subcommands_are_public_values(session):
 
 
 def test_locks_and_queues_keep_no_event_loop(session):
-    """Simple namespaces compare all that two objects keep, `pprint` prints it, and setting it asks the class."""
+    """Much code reads and compares all that two objects keep, and setting it asks the class."""
     session.run(_QUEUE)
-    kinds = session.value("""
-        import pprint, types
-        class Printer(pprint.PrettyPrinter):
-            def format(self, value, *_):
-                seen.append(value)
-                return "x" * 200, True, False
-        Queue.__repr__ = types.SimpleNamespace.__repr__
-        Printer(width=10).pprint(queue)
-        result = {type(value).__name__ for value in seen}
-    """)
-    assert "int" in kinds
-    assert not [kind for kind in kinds if "Loop" in kind]
+    session.run("import types")
+    assert type(vars(session.namespace["queue"])["_loop"]) is int
     with pytest.raises(TypeError, match="SimpleNamespace"):
         session.run("class Both(types.SimpleNamespace, asyncio.Queue): pass")
     with pytest.raises(TypeError, match="TaskGroup"):
@@ -292,3 +282,104 @@ def test_an_object_that_can_be_called_aggregates(data):
         frame = pd.DataFrame({"a": [1, 5]})
         result = frame.agg(Span()).tolist(), frame.a.agg([Span(), "max"]).to_dict()
     """) == ([4], {"Span": 4, "max": 5})
+
+
+_NAMESPACES = """
+    import collections, email.policy, logging, pprint, threading, types
+    seen = []
+    class Policy(email.policy.EmailPolicy):
+        def clone(self, **settings):
+            seen.append(settings)
+    class Text(str):
+        def __mod__(self, values):
+            seen.append(values)
+            return "x"
+    class Thread(threading.Thread):
+        exc_info = exc_text = stack_info = None
+        def getMessage(self):
+            return "m"
+    class Printer(pprint.PrettyPrinter):
+        def format(self, value, *_):
+            seen.append(value)
+            return "x" * 200, True, False
+    class Queue(collections.deque):
+        pass
+    class Hostile:
+        def __getattribute__(self, name):
+            class Taker:
+                def update(self, values):
+                    seen.append(values)
+            return Taker() if name == "__dict__" else object.__getattribute__(self, name)
+    class Copied(threading.Thread):
+        def __new__(cls):
+            return Hostile() if made else object.__new__(cls)
+    made = []
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "Policy() + object",
+        "Policy() + type(threading.current_thread())",
+        "Policy() + threading.main_thread()",
+        "Policy() + logging",
+        "logging.Formatter(Text('%(message)s')).format(Thread())",
+        "Thread.__repr__ = types.SimpleNamespace.__repr__; Printer(width=10).pprint(Thread())",
+        "made.append(Copied()); collections.UserDict.__copy__(made[0])",
+        "made.append(Copied()); collections.UserList.__copy__(made[0])",
+    ],
+)
+def test_no_namespace_of_another_object_is_handed_on(session, step):
+    """Not to a method or an operator of the session: the namespace of `object` holds what reads any attribute."""
+    session.run(_NAMESPACES)
+    session.run(f"""
+try:
+    {step.replace("; ", chr(10) + "    ")}
+except (TypeError, KeyError):
+    pass
+""")
+    seen = session.namespace["seen"]
+    assert not [name for values in seen if isinstance(values, dict) for name in values if name.startswith("_")]
+    assert not [value for value in seen if type(value) in (dict, type(None)) and "_target" in str(value)]
+
+
+def test_a_clone_changes_no_other_object(session):
+    """What a policy holds is stored in a new one of its class."""
+    with pytest.raises(TypeError, match="same class"):
+        session.run("""
+            import email.policy, threading
+            thread = threading.Thread()
+            class Policy(email.policy.EmailPolicy):
+                def __new__(cls):
+                    return thread if armed else object.__new__(cls)
+            armed = False
+            policy = Policy()
+            armed = True
+            policy.clone()
+        """)
+
+
+def test_policies_records_and_copies_work_as_ever(same):
+    """With objects that are what their methods expect."""
+    same("""
+        import collections, copy, email.policy, io, logging, pprint, types
+        both = email.policy.SMTP + email.policy.strict
+        class Own(email.policy.EmailPolicy):
+            pass
+        log = logging.getLogger("own"); out = io.StringIO(); handler = logging.StreamHandler(out)
+        log.propagate = False
+        for style, text in (("%", "%(name)s %(message)s %(_own)s"), ("{", "{message} {_own}"), ("$", "$message $_own")):
+            handler.setFormatter(logging.Formatter(text, style=style))
+            log.addHandler(handler)
+            log.warning("a %s", 1, extra={"_own": 2})
+        space = types.SimpleNamespace(a="x" * 50, b="y" * 50)
+        first, second = collections.UserDict(a=1), collections.UserList([1])
+        copied = copy.copy(first), copy.copy(second)
+        copied[0]["b"] = 2
+        copied[1].append(2)
+        result = (
+            both.linesep, both.raise_on_defect, Own().clone(max_line_length=9).max_line_length, (Own() + both).linesep,
+            out.getvalue(), pprint.pformat(space), first, second, copied,
+        )
+    """)

@@ -83,7 +83,7 @@ def harden_reads() -> None:
     for name in _WRAPPERS:  # they have their `getattr` as the default of an argument
         vars(sys.modules["codecs"])[name].__getattr__.__defaults__ = (read_by_name,)
     _give("contextlib", getattr=_stream_of, setattr=_set_stream)
-    _give("email._policybase", hasattr=_has_setting)
+    _give("email._policybase", hasattr=_has_setting)  # also of `Policy.__init__`
     _give("sklearn.feature_selection._base", attrgetter=_getter)
     _give("tqdm.utils", getattr=read_by_name, setattr=_store_by_name, object=_Storing)
     _harden_enum_property()

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, Self
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.guards.reads import SessionFormatter
+from rlm_sandbox.language_wall.modules.namespace_reads import harden_logging
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.streams import SafeStream
 
@@ -165,6 +166,7 @@ def private_logging() -> types.ModuleType:
     spec.loader.exec_module(module)
     style: Any = module.__dict__["StrFormatStyle"]
     style._format = _format_record
+    harden_logging(module)
     MADE_AGAIN.append(module)
     return module
 
