@@ -383,3 +383,35 @@ def test_policies_records_and_copies_work_as_ever(same):
             out.getvalue(), pprint.pformat(space), first, second, copied,
         )
     """)
+
+
+def test_yaml_takes_no_object_of_a_library_apart(data):
+    """Neither is its state given to a dumper of the session's, nor set in a new one by its loader."""
+    data.run("""
+        import sys, threading, yaml
+        seen = []
+        class Dumper(yaml.Dumper):
+            def represent_mapping(self, tag, mapping, flow_style=None):
+                seen.append(mapping)
+                return super().represent_mapping(tag, {})
+        class Own:
+            def __init__(self):
+                self.a = 1
+        for value in (threading.Event(), sys.stdout, yaml.Dumper, Own()):
+            try:
+                yaml.dump(value, Dumper=Dumper)
+            except yaml.YAMLError:
+                pass
+            try:
+                Dumper(sys.stdout).represent_yaml_object("x", value, None)
+            except TypeError:
+                pass
+        event = None
+        try:
+            loader = yaml.SafeLoader("{_flag: 1}")
+            event = next(loader.construct_yaml_object(loader.get_single_node(), threading.Event))
+        except TypeError:
+            pass
+    """)
+    assert data.namespace["seen"] == [{"a": 1}, {"a": 1}]
+    assert data.namespace["event"] is None

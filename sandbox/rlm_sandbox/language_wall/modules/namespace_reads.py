@@ -7,15 +7,18 @@ these methods get others in their place: for objects that are what they expect, 
 from __future__ import annotations
 
 import collections
+import decimal
+import pathlib
 import pprint
 import sys
 import types
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.guards.namespaces import namespace_of
 from rlm_sandbox.language_wall.names import may_store
-from rlm_sandbox.language_wall.registry import USER, dict_of, mro_of
+from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, mro_of
 
 _changed: Final[set[type]] = set()
 
@@ -28,6 +31,10 @@ def harden_namespaces() -> None:
     if "email._policybase" in sys.modules:
         base: Any = vars(sys.modules["email._policybase"])["_PolicyBase"]
         _once(base, __add__=lambda _: _added(base), clone=lambda _: _cloned)
+    if "yaml" in sys.modules:
+        _once(vars(sys.modules["yaml.representer"])["Representer"], represent_object=_representing)
+        _once(vars(sys.modules["yaml.representer"])["SafeRepresenter"], represent_yaml_object=_representing_own)
+        _once(vars(sys.modules["yaml.constructor"])["SafeConstructor"], construct_yaml_object=_constructing)
 
 
 def harden_logging(logging: Any) -> None:
@@ -97,6 +104,56 @@ def _cloned(self: Any, **settings: Any) -> Any:
             raise TypeError(f"{name!r} is an invalid keyword argument for {type(self).__name__}")
         object.__setattr__(made, name, value)
     return made
+
+
+# -- yaml
+
+
+def _representing(real: Any) -> Callable[..., Any]:
+    """A representer gives what an object holds to methods of its own, which the session may define."""
+    yaml: Any = sys.modules["yaml.representer"]
+    plain = [decimal.Decimal, pathlib.PurePath, uuid.UUID]
+    if "numpy" in sys.modules:
+        plain += [vars(sys.modules["numpy"])[name] for name in ("generic", "ndarray")]
+
+    def represent_object(self: Any, data: Any) -> Any:
+        cls = type(data)
+        if cls not in CLEAN and (cls in USER or not any(base in plain for base in mro_of(cls))):
+            way = "make a dict of what is to be kept, or give the dumper a representer for its class"
+            raise yaml.RepresenterError(f"a '{cls.__name__}' object cannot be represented in this session: {way}")
+        return real(self, data)
+
+    for cls in (yaml.Representer, *_heirs(yaml.Representer)):
+        table = dict_of(cls).get("yaml_multi_representers", {})
+        table.update({kind: represent_object for kind, known in table.items() if known is real})
+    return represent_object
+
+
+def _representing_own(real: Any) -> Callable[..., Any]:
+    def represent_yaml_object(self: Any, tag: Any, data: Any, cls: Any, flow_style: Any = None) -> Any:
+        if type(data) not in CLEAN:
+            raise TypeError("yaml represents objects of classes of your own only in this session")
+        return real(self, tag, data, cls, flow_style)
+
+    return represent_yaml_object
+
+
+def _constructing(real: Any) -> Callable[..., Any]:
+    """A constructor sets the state of a new object of the class that it is given."""
+
+    def construct_yaml_object(self: Any, node: Any, cls: Any) -> Any:
+        if cls not in CLEAN:
+            raise TypeError("yaml makes objects of classes of your own only in this session")
+        return real(self, node, cls)
+
+    return construct_yaml_object
+
+
+def _heirs(cls: type) -> Iterator[type]:
+    heirs: list[type] = type.__subclasses__(cls)
+    for heir in heirs:
+        yield heir
+        yield from _heirs(heir)
 
 
 # -- logging
