@@ -26,6 +26,7 @@ from rlm_kernel.worker import displays
 from rlm_kernel.worker.queries import ANSWERS_NAME, REFUSED_NAME, CellQueries, Suspend, said_of
 from rlm_kernel.worker.self_answers import GivenWatch
 from rlm_kernel.worker.shell import GuardedShell
+from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.language_wall import audit_hook
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.guards.attributes import protect
@@ -121,8 +122,12 @@ class WorkerSession:
     ) -> tuple[WallReport, tuple[int, ...]]:
         """In a fork: go on as another session under ``policy``, which is not looser than the present one.
 
-        Returns the same as `begin`. Raises WallSetupError if a wall cannot be narrowed; then the process must end.
+        Returns the same as `begin`. Raises WallSetupError if a wall has changed, or cannot be narrowed; then the
+        process must end.
         """
+        # Before anything of the wall is noted anew: what has changed would be what is to stand.
+        if self.wall is not None and (part := self.wall.changed()) is not None:
+            raise WallSetupError(f"the session's language wall has changed ({part}): end the session, and begin anew")
         outer, self.policy = self.policy, policy
         self.queries.begin_anew(policy.limits, policy.llm)
         if _in_process(policy) != _in_process(outer):
