@@ -1,4 +1,4 @@
-r"""``python -I -S keeper.py FD``: holds descriptors by name, and starts a supervisor whenever there is none.
+r"""``python -I -S keeper.py FD [SECONDS]``: holds descriptors by name, and starts a supervisor whenever there is none.
 
 It parses nothing of a session. It imports no package of ours, and no module of the standard library that loads `enum`
 or `selectors`: it has a fifth of the memory of a supervisor. A supervisor starts it, and starts another one when it
@@ -8,10 +8,12 @@ dies. ``FD`` is its line to that supervisor: single packets (SOCK_SEQPACKET), wi
     D name          let go of them
     G number\0argv  the supervisor's generation and program; its pidfd is beside it. The first packet of all
     W               the supervisor serves
+    A               the supervisor is alive. One that has said so and then is silent hangs: it is killed
     Q               the supervisor ends on purpose: end, too
 
 A supervisor of a later generation first of all gets every entry (``P``, as it was sent) and then ``.``. Each gets
-``X pid status`` when a child of the keeper has ended.
+``X pid status`` when a child of the keeper has ended. A supervisor hangs if nothing comes of it for `SILENCES` times
+``SECONDS``.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import select
 import sys
 import time
 
-PUT, DROP, GENERATION, SERVES, QUIT = b"P", b"D", b"G", b"W", b"Q"
+PUT, DROP, GENERATION, SERVES, ALIVE, QUIT = b"P", b"D", b"G", b"W", b"A", b"Q"
 """What a supervisor says."""
 ALL, EXITED = b".", b"X"
 """What the keeper says, besides `PUT`."""
@@ -35,6 +37,9 @@ STANDBY = b"standby"
 VAIN_STARTS = 4
 """After so many supervisors that never served, the next ones are started later and later."""
 LONGEST_PAUSE = 5.0
+SILENCES = 6
+SILENCE_SECONDS = 5.0
+"""Not one long time: it would have passed when the whole machine was suspended."""
 _INT = _struct.calcsize("i")
 
 
@@ -74,7 +79,8 @@ def has_ended(pidfd: int) -> bool:
 class Keeper:
     """Serves one supervisor at a time on ``line``."""
 
-    def __init__(self, line: _socket.socket) -> None:
+    def __init__(self, line: _socket.socket, silence: float = SILENCE_SECONDS) -> None:
+        self.silence, self.silences, self.beats = silence, 0, False
         self.line: _socket.socket | None = line
         self.pidfd: int | None = None
         self.entries: dict[bytes, tuple[bytes, tuple[int, ...]]] = {}
@@ -90,12 +96,18 @@ class Keeper:
     def run(self) -> None:
         """Serve until a supervisor ends on purpose."""
         while True:
-            for descriptor, _ in self.poll.poll():
+            ready = self.poll.poll(self.silence * 1000.0)
+            self.silences += not ready
+            for descriptor, _ in ready:
                 if descriptor == self.wake:
                     os.read(self.wake, 4096)
                 elif self.line is not None and descriptor == self.line.fileno():
+                    self.silences = 0
                     self.command(self.line)
             self.reap()
+            if self.beats and self.silences >= SILENCES and self.pidfd is not None:
+                self.beats = False
+                _signal.pidfd_send_signal(self.pidfd, _signal.SIGKILL)
             if self.pidfd is not None and has_ended(self.pidfd):
                 self.supervisor_died(self.pidfd)
 
@@ -118,6 +130,8 @@ class Keeper:
             self.drop(name)
         elif kind == SERVES:
             self.vain = 0
+        elif kind == ALIVE:
+            self.beats = True
         elif kind == QUIT:
             os._exit(0)
         elif kind == GENERATION:
@@ -172,6 +186,7 @@ class Keeper:
     def start(self) -> None:
         """Start the next generation, and give it everything. If it dies at once, there is no ``pidfd``."""
         self.vain += 1
+        self.beats = False
         if self.vain > VAIN_STARTS:
             time.sleep(min(LONGEST_PAUSE, 0.1 * 2 ** (self.vain - VAIN_STARTS - 1)))
         self.generation += 1
@@ -214,7 +229,7 @@ def main() -> None:
     line = _socket.socket(fileno=int(sys.argv[1]))
     # Else whatever is started here holds our end, and our death is not seen.
     os.set_inheritable(line.fileno(), False)
-    Keeper(line).run()
+    Keeper(line, *map(float, sys.argv[2:3])).run()
 
 
 if __name__ == "__main__":

@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 NewSession = Callable[[KeptSpec, SessionFile], SupervisedSession]
 GivenUp = Callable[[KeptSpec, Exception], None]
+DEADLY = 2
+"""So many supervisors may die of one session before it is set aside."""
+SET_ASIDE = f"{DEADLY} supervisors in a row died when they took the session over, so its kernel was ended"
 OTHER_VERSION = "another version of rlm-kernel started its kernel, and ended before it could hand it over"
 
 
@@ -116,6 +119,8 @@ class Adoption:
     def _session(self, name: str, new_session: NewSession) -> LeftSession:
         file_fd, *listeners = self._copies(name)
         file = SessionFile(file_fd)
+        if file.begin_taking_over() >= DEADLY:
+            raise KernelError(SET_ASIDE)
         state = file.read(STATE, KeptState)
         if (live := self._links.get(state.live)) is not None and not SPEAKS.has(live.protocol):
             raise KernelError(OTHER_VERSION)

@@ -153,6 +153,10 @@ class Keeping:
         """Tell that this supervisor serves, so that one after it is started at once."""
         self._send(keeper.SERVES)
 
+    def beat(self) -> None:
+        """Tell that this supervisor is alive; one that stops saying so is replaced."""
+        self._send(keeper.ALIVE)
+
     def hand_over(self, program: Sequence[str]) -> None:
         """Let the keeper start that as the next supervisor, as soon as this one has ended."""
         self._program = program

@@ -37,7 +37,8 @@ _NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct(
     _REQUEST_BYTES,
     _STARTED,
     _SINCE,
-) = range(0, 10 * 8, 8)
+    _TAKINGS,
+) = range(0, 11 * 8, 8)
 _NUMBERS_BYTES = 4096
 # The file is sparse: only what is written takes memory.
 _REQUEST = 1 << 20
@@ -106,6 +107,18 @@ class SessionFile:
         """What was noted last: cells, whether there were only cells, whether it was fresh, the request counted last."""
         cells, only_cells, pristine, counted = _FOUR.unpack_from(self._numbers, _CELLS)
         return cells, bool(only_cells), bool(pristine), counted
+
+    # -- whose death it may be
+
+    def begin_taking_over(self) -> int:
+        """A supervisor is about to take the session over; returns how many before it have died of that in a row."""
+        before = self._get(_TAKINGS)
+        self._set(_TAKINGS, before + 1)
+        return before
+
+    def taken_over(self) -> None:
+        """The session works again."""
+        self._set(_TAKINGS, 0)
 
     # -- the request that runs
 

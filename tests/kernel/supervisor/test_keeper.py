@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,12 +23,15 @@ from session_processes import copies_of, keeper_of, kill_with_keeper, runs, stan
 from waiting import until, wait_until
 
 from rlm_contexts.store.store import ContextStore
-from rlm_ipc import discovery, framing
+from rlm_ipc import discovery, framing, left_kernels
 from rlm_ipc.errors import KernelError, SupervisorGone
 from rlm_ipc.kernel_reports import CellResult, KernelInfo, QueryOutcome
 from rlm_ipc.outcomes import Ended, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.keeper import keeper
+from rlm_kernel.supervisor.adoption import DEADLY, SET_ASIDE
+from rlm_kernel.supervisor.kept_session import KeptSpec
+from rlm_kernel.supervisor.session_file import SPEC, SessionFile
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import Policy, load_policy
 from rlm_sandbox.policy.model import LlmPolicy
@@ -442,3 +445,60 @@ def test_a_keeper_of_many_descriptors_starts_the_next_supervisor(tmp_path: Path)
             child.kill()
         process.kill()
         process.wait()
+
+
+async def test_a_session_of_which_two_supervisors_have_died_is_set_aside(
+    own_supervisor: SupervisorClient, policy: MakePolicy, tmp_path: Path
+) -> None:
+    """The third one does not try again; it goes on with the others, and leaves word for the daemon."""
+    rules = policy("trusted")
+    for name in ("deadly", "harmless"):
+        info = await own_supervisor.spawn(SpawnRequest(name, str(tmp_path), label={"session": name}), rules)
+        assert (await Session(own_supervisor, info).run("x = 1")).error is None
+    for fd in Path(f"/proc/{own_supervisor.pid}/fd").iterdir():  # the file that the next supervisors get
+        if fd.readlink().name.startswith("memfd:session"):
+            with closing(SessionFile(os.open(fd, os.O_RDWR))) as file:
+                if file.read(SPEC, KeptSpec).spawn.request.kernel_id == "deadly":
+                    for _ in range(DEADLY):
+                        file.begin_taking_over()
+    os.kill(own_supervisor.pid or 0, signal.SIGKILL)
+    kernels = await until(own_supervisor.kernels, lambda found: len(found) == 1)
+    assert [kernel.kernel_id for kernel in kernels] == ["harmless"]
+    assert await Session(own_supervisor, kernels[0]).value("x") == "1"
+    ((_, file),) = left_kernels.left_kernels(discovery.state_dir() / left_kernels.FOLDER)
+    assert file is not None
+    assert (file.left.label["session"], file.left.unsaved, file.left.idled) == ("deadly", SET_ASIDE, False)
+
+
+SILENT = """
+import signal, socket, sys
+line = socket.socket(fileno=int(sys.argv[sys.argv.index('--keeper-fd') + 1]))
+generation = sys.argv[sys.argv.index('--generation') + 1]
+line.send(b'W')
+if generation == '2':
+    line.send(b'A')
+    signal.pause()
+signal.sigtimedwait([], 1.0)
+open(sys.argv[1], 'a').write(generation)
+line.send(b'Q')
+"""
+
+
+def test_a_keeper_replaces_a_supervisor_that_hangs(tmp_path: Path) -> None:
+    """One that was heard and then is silent; not one that never says that it is alive, as of an earlier version."""
+    found, script = tmp_path / "found", tmp_path / "next.py"
+    script.write_text(SILENT)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), "0.05"]
+    with ours, subprocess.Popen(argv, pass_fds=(theirs.fileno(),), start_new_session=True) as running:
+        theirs.close()
+        with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as first:
+            words = b"\0".join(os.fsencode(str(word)) for word in (sys.executable, script, found))
+            pidfd = os.pidfd_open(first.pid)
+            socket.send_fds(ours, [b"G1\0" + words], [pidfd])
+            os.close(pidfd)
+            first.send_signal(signal.SIGSTOP)
+            ours.send(b"A")
+            assert first.wait(SECONDS) == -signal.SIGKILL
+        assert running.wait(SECONDS) == 0
+    assert found.read_text() == "3"
