@@ -415,3 +415,73 @@ def test_yaml_takes_no_object_of_a_library_apart(data):
     """)
     assert data.namespace["seen"] == [{"a": 1}, {"a": 1}]
     assert data.namespace["event"] is None
+
+
+def test_the_fields_of_an_object_are_those_of_its_class(session):
+    """A metaclass may answer with those of another class: their names are read from the object."""
+    session.run("""
+        import asyncio, dataclasses
+        @dataclasses.dataclass
+        class Fields:
+            _runner: int = 0
+        class Meta(type):
+            def __getattr__(cls, name):
+                if name == "__dataclass_fields__":
+                    return Fields.__dataclass_fields__
+                raise AttributeError(name)
+        class Runner(asyncio.Runner, metaclass=Meta):
+            __getattr__ = Meta.__getattr__
+        seen = []
+        for read in (dataclasses.astuple, dataclasses.asdict, dataclasses.fields):
+            try:
+                seen.append(read(Runner()))
+            except TypeError:
+                pass
+    """)
+    assert session.namespace["seen"] == []
+
+
+def test_dataclasses_are_read_as_ever(same):
+    """Of own fields, also private ones; a class that is none has no fields."""
+    same("""
+        import dataclasses, pprint
+        from typing import ClassVar
+        @dataclasses.dataclass
+        class Point:
+            x: int
+            _y: int = 2
+            kind: ClassVar[str] = "point"
+        @dataclasses.dataclass
+        class Line(Point):
+            end: Point = dataclasses.field(default_factory=lambda: Point(3), repr=False)
+        line = Line(1)
+        result = [dataclasses.asdict(line), dataclasses.astuple(line), pprint.pformat(Point(10 ** 90))]
+        result.append([field.name for field in dataclasses.fields(Line)])
+        for value in (int, 3):
+            try:
+                dataclasses.fields(value)
+            except TypeError as error:
+                result.append(str(error))
+    """)
+
+
+def test_a_content_manager_asks_for_no_hidden_class(session):
+    """The class of a class is the raw `type`; texts are set as ever."""
+    assert session.value("""
+        from email.contentmanager import ContentManager, raw_data_manager
+        from email.message import EmailMessage
+        seen = []
+        class Handlers(dict):
+            def __contains__(self, key):
+                seen.append(key)
+                return False
+        manager = ContentManager()
+        manager.set_handlers = Handlers()
+        try:
+            manager.set_content(EmailMessage(), int)
+        except KeyError:
+            pass
+        message = EmailMessage()
+        message.set_content("text", content_manager=raw_data_manager)
+        result = seen, message.get_content()
+    """) == ([], "text\n")

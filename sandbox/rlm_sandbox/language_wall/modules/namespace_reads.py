@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from rlm_sandbox.language_wall.guards.namespaces import namespace_of
 from rlm_sandbox.language_wall.names import may_store
-from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, mro_of
+from rlm_sandbox.language_wall.registry import CLEAN, HIDDEN, USER, dict_of, mro_of
 
 _changed: Final[set[type]] = set()
 
@@ -31,6 +31,8 @@ def harden_namespaces() -> None:
     if "email._policybase" in sys.modules:
         base: Any = vars(sys.modules["email._policybase"])["_PolicyBase"]
         _once(base, __add__=lambda _: _added(base), clone=lambda _: _cloned)
+    if "email.contentmanager" in sys.modules:
+        _once(vars(sys.modules["email.contentmanager"])["ContentManager"], _find_set_handler=_finding)
     if "yaml" in sys.modules:
         _once(vars(sys.modules["yaml.representer"])["Representer"], represent_object=_representing)
         _once(vars(sys.modules["yaml.representer"])["SafeRepresenter"], represent_yaml_object=_representing_own)
@@ -104,6 +106,15 @@ def _cloned(self: Any, **settings: Any) -> Any:
             raise TypeError(f"{name!r} is an invalid keyword argument for {type(self).__name__}")
         object.__setattr__(made, name, value)
     return made
+
+
+def _finding(real: Any) -> Callable[..., Any]:
+    def _find_set_handler(self: Any, msg: Any, obj: Any) -> Any:
+        if any(base in HIDDEN for base in mro_of(type(obj))):  # the session's table would be asked for each of them
+            raise KeyError(type(obj).__name__)
+        return real(self, msg, obj)
+
+    return _find_set_handler
 
 
 # -- yaml

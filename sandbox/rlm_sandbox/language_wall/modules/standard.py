@@ -42,7 +42,7 @@ from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of,
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
 from rlm_sandbox.language_wall.names import AttributeAccess, access
-from rlm_sandbox.language_wall.registry import USER, cell_frame, dict_of, mro_of
+from rlm_sandbox.language_wall.registry import CLEAN, USER, cell_frame, dict_of, is_class, mro_of
 from rlm_sandbox.namespaces import Namespace
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
@@ -234,6 +234,22 @@ def replace(obj: Any, /, **changes: Any) -> Any:
     return dataclasses.replace(obj, **changes)
 
 
+def _fields(class_or_instance: Any) -> tuple[Any, ...]:
+    """``dataclasses.fields``: those that its class has, whatever it or its metaclass answers; libraries read them."""
+    cls = class_or_instance if is_class(class_or_instance) else type(class_or_instance)
+    found = next((dict_of(base)[_FIELDS] for base in mro_of(cls) if _FIELDS in dict_of(base)), None)
+    if found is None:
+        raise TypeError("must be called with a dataclass type or instance")
+    own = cls in CLEAN or cls not in USER
+    fields = [field for field in found.values() if field._field_type is vars(dataclasses)["_FIELD"]]
+    if hidden := [field.name for field in fields if not own and access(field.name) is not AttributeAccess.NATIVE]:
+        raise TypeError(f"a dataclass that derives from a library's class may not have a field named '{hidden[0]}'")
+    return tuple(fields)
+
+
+_FIELDS: Final = "__dataclass_fields__"
+
+
 def make_dataclass(cls_name: str, fields: Iterable[Any], *, bases: tuple[Any, ...] = (), **options: Any) -> Any:
     """``dataclasses.make_dataclass``; what it makes is the session's own class."""
     fields = [field if isinstance(field, str) else tuple(field) for field in fields]
@@ -317,6 +333,7 @@ def standard_shims() -> dict[str, object]:
     protect(dataclasses.Field, WarningsState)
     _harden_signature()
     _harden_tasks()
+    dataclasses.fields = _named(_fields, dataclasses.fields)
     harden_copy()
     harden_dates()
     harden_warnings()
