@@ -18,7 +18,9 @@ from rlm_memory import limits
 from rlm_memory.schema import ended_runs as table
 from rlm_memory.store import Store
 
-__all__ = ["MOST_BYTES", "MOST_ROWS", "SECONDS_KEPT", "EndedRuns", "find", "forget", "keep", "latest", "lines"]
+__all__ = [
+    "MOST_BYTES", "MOST_ROWS", "SECONDS_KEPT", "EndedRuns", "expire", "find", "forget", "keep", "latest", "lines",
+]  # fmt: skip
 
 MOST_ROWS = 500
 """Sessions kept."""
@@ -43,11 +45,17 @@ def keep(store: Store, runs: EndedRuns) -> None:
     packed = zlib.compress(json.dumps(runs.record).encode())
     values = {**asdict(runs), "lines": list(runs.lines), "record": packed, "size": len(packed)}
     with store.transaction() as connection:
-        outdated = (table.c.ended_at < runs.ended_at - SECONDS_KEPT) | (table.c.key == runs.key)
-        connection.execute(delete(table).where(outdated))
+        expire(store, runs.ended_at)
+        connection.execute(delete(table).where(table.c.key == runs.key))
         connection.execute(insert(table).values(**values))
         over = limits.numbers_beyond(table, size=MOST_BYTES, rows=MOST_ROWS)
         connection.execute(delete(table).where(table.c.number.in_(over)))
+
+
+def expire(store: Store, now: float) -> int:
+    """Delete the runs that are older than they may become; returns of how many sessions."""
+    with store.transaction() as connection:
+        return connection.execute(delete(table).where(table.c.ended_at < now - SECONDS_KEPT)).rowcount
 
 
 def find(store: Store, session: int) -> EndedRuns | None:

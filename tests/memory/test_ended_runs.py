@@ -29,6 +29,14 @@ def test_to_forget_one_forgets_all_below_it(store: Store) -> None:
     assert ended_runs.forget(store, 1) == 0
 
 
+def test_old_ones_go_although_no_other_run_comes(store: Store) -> None:
+    """Who says that something goes after thirty days may not wait for the next run."""
+    ended_runs.keep(store, _runs(1))
+    assert ended_runs.expire(store, _runs(1).ended_at + SECONDS_KEPT) == 0
+    assert ended_runs.expire(store, _runs(1).ended_at + SECONDS_KEPT + 1) == 1
+    assert ended_runs.lines(store, 10) == []
+
+
 def test_old_ones_go_by_number_size_and_age(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest stay."""
     monkeypatch.setattr(ended_runs, "MOST_ROWS", 2)

@@ -83,6 +83,11 @@ class ModelRuns:
         displays: Sequence[dict[str, str]] = next((one.displays for one in cells if one.number == cell), ())
         return await picture_of(displays, number)
 
+    def expire(self) -> None:
+        """Delete the runs whose time is up."""
+        if ended_runs.expire(self._store, self._clock()):
+            self._store.purge()
+
     def forget(self, session: int) -> int:
         """Delete the runs of a session that has ended, with those below them; returns of how many sessions."""
         gone = ended_runs.forget(self._store, session)

@@ -302,7 +302,11 @@ class Service:
         return PolicyApplied(session, new.origin, new.digest, tuple(more))
 
     async def sweep(self) -> list[str]:
-        """End or set aside the sessions that have idled for longer than their policy allows; return their ids."""
+        """End or set aside the sessions that have idled for longer than their policy allows; return their ids.
+
+        What is kept of ended ones goes when its time is up.
+        """
+        self.model_runs.expire()
         return [*await self.sessions.sweep(), *await self.sessions.sweep(self.snapshots.save_lasting)]
 
     async def render(self, session: Session, answer: ToolAnswer) -> str:

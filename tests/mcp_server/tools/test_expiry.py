@@ -6,7 +6,7 @@ import pytest
 from waiting import until
 
 from rlm_mcp.service.tool_answers import moment
-from rlm_memory import sessions
+from rlm_memory import ended_runs, sessions
 
 pytestmark = [pytest.mark.anyio, pytest.mark.policy("compat")]  # its sessions idle for five minutes and then end
 
@@ -216,3 +216,12 @@ async def test_no_call_waits_until_a_session_is_saved(connect_own, own, clock) -
         saved.set()
         assert await under_way == []
         assert (await agent("status"))["kernel"]["pid"] == pid
+
+
+async def test_the_record_of_a_run_goes_though_no_other_run_comes(own, clock) -> None:
+    """It is kept for thirty days, and not until somebody works again."""
+    ended_runs.keep(own._store, ended_runs.EndedRuns(1, None, clock.now, [], {}))
+    for seconds, kept in ((ended_runs.SECONDS_KEPT, 1), (1, 0)):
+        clock.now += seconds
+        await own.sweep()
+        assert ended_runs.latest(own._store)[0] == kept
