@@ -86,7 +86,12 @@ def _assigned(init: Any) -> list[str]:
         return []
     first, steps = init.__code__.co_varnames[0], list(dis.get_instructions(init.__code__))
     pairs = itertools.pairwise(steps)
-    return [store.argval for load, store in pairs if store.opname == "STORE_ATTR" and load.argval == first]
+    return [store.argval for load, store in pairs if store.opname == "STORE_ATTR" and _loaded(load) == first]
+
+
+def _loaded(step: dis.Instruction) -> Any:
+    """The name that an instruction puts on top of the stack; from Python 3.13 on one instruction may load two."""
+    return step.argval[-1] if type(step.argval) is tuple and step.argval else step.argval
 
 
 def _comes_first(raw: Any) -> bool:
