@@ -29,6 +29,13 @@ SHOWN = {
         "invalidated",
         "in output of a finished goal",
     ),
+    "7-tables-and-plots": (
+        "1       104.1  103.7",
+        "'type': 'DataFrame'",
+        "1, shown by wait(run='",
+        "iVBORw0KGgo",
+        "True\n",
+    ),
 }
 """What a reader has to see, by notebook: each teaches something that these outputs show."""
 
