@@ -11,7 +11,8 @@ dies. ``FD`` is its line to that supervisor: single packets (SOCK_SEQPACKET), wi
     A               the supervisor is alive. One that has said so and then is silent hangs: it is killed
     Q               the supervisor ends on purpose: end, too
 
-A supervisor of a later generation first of all gets every entry (``P``, as it was sent) and then ``.``. Each gets
+A supervisor of a later generation first of all gets every entry (``P``, as it was sent), ``F`` if the one before it
+failed or hung and was not killed by somebody else, and then ``.``. Each gets
 ``X pid status`` when a child of the keeper has ended. A supervisor hangs if nothing comes of it for `SILENCES` times
 ``SECONDS``.
 """
@@ -28,7 +29,7 @@ import time
 
 PUT, DROP, GENERATION, SERVES, ALIVE, QUIT = b"P", b"D", b"G", b"W", b"A", b"Q"
 """What a supervisor says."""
-ALL, EXITED = b".", b"X"
+ALL, EXITED, FAILED = b".", b"X", b"F"
 """What the keeper says, besides `PUT`."""
 LARGEST_PACKET = 1 << 16
 MOST_DESCRIPTORS = 64
@@ -76,6 +77,12 @@ def has_ended(pidfd: int) -> bool:
     return bool(poll.poll(0))
 
 
+def pid_of(pidfd: int) -> int:
+    """The number of a process; 0 or less if it has ended."""
+    with open(f"/proc/self/fdinfo/{pidfd}", "rb") as lines:
+        return next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), 0)
+
+
 class Keeper:
     """Serves one supervisor at a time on ``line``."""
 
@@ -85,6 +92,7 @@ class Keeper:
         self.pidfd: int | None = None
         self.entries: dict[bytes, tuple[bytes, tuple[int, ...]]] = {}
         self.generation, self.pid, self.vain = 0, 0, 0
+        self.failed = False
         self.program: list[str] = []
         self.poll = select.poll()
         self.wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -106,7 +114,7 @@ class Keeper:
                     self.command(self.line)
             self.reap()
             if self.beats and self.silences >= SILENCES and self.pidfd is not None:
-                self.beats = False
+                self.beats, self.failed = False, True
                 _signal.pidfd_send_signal(self.pidfd, _signal.SIGKILL)
             if self.pidfd is not None and has_ended(self.pidfd):
                 self.supervisor_died(self.pidfd)
@@ -136,6 +144,7 @@ class Keeper:
             os._exit(0)
         elif kind == GENERATION:
             self.generation, self.program = int(name), [os.fsdecode(word) for word in content.split(b"\0")]
+            self.pid = pid_of(descriptors[0])
             self.watch(descriptors[0])
         return bool(data)
 
@@ -156,7 +165,9 @@ class Keeper:
         """Tell the supervisor of each child that has ended."""
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                if ended[0] != self.pid and self.line is not None:
+                if ended[0] == self.pid:
+                    self.failed = self.failed or os.waitstatus_to_exitcode(ended[1]) != -_signal.SIGKILL
+                elif self.line is not None:
                     send(self.line, b"%c%d %d" % (EXITED, ended[0], os.waitstatus_to_exitcode(ended[1])))
         except ChildProcessError:
             pass
@@ -169,6 +180,7 @@ class Keeper:
             pass
         if self.line is not None:
             self.hang_up(self.line)
+        self.reap()
         self.poll.unregister(pidfd)
         os.close(pidfd)
         self.pidfd = None
@@ -204,6 +216,9 @@ class Keeper:
         self.watch(pidfd)
         for name, (content, descriptors) in self.entries.items():
             send(line, PUT + name + b"\0" + content, descriptors)
+        if self.failed:
+            send(line, FAILED)
+        self.failed = False
         send(line, ALL)
 
     def wake_standby(self, theirs: _socket.socket) -> int:

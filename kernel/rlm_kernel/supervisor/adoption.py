@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 NewSession = Callable[[KeptSpec, SessionFile], SupervisedSession]
 GivenUp = Callable[[KeptSpec, Exception], None]
 DEADLY = 2
-"""So many supervisors may die of one session before it is set aside."""
-SET_ASIDE = f"{DEADLY} supervisors in a row died when they took the session over, so its kernel was ended"
+"""So many supervisors may fail at one session before it is set aside."""
+SET_ASIDE = f"{DEADLY} supervisors in a row failed when they took the session over, so its kernel was ended"
 OTHER_VERSION = "another version of rlm-kernel started its kernel, and ended before it could hand it over"
 
 
@@ -79,7 +79,9 @@ class Adoption:
         found = []
         for name in self._keeping.names("session/"):
             try:
-                found.append(self._session(name, new_session))
+                left = self._session(name, new_session)
+                left.session.kept.file.taken_over()
+                found.append(left)
             except Exception as error:  # one session that cannot be read must not end the others again and again
                 log.exception("what an earlier supervisor has left of %s cannot be used; it is given up", name)
                 with suppress(Exception):
@@ -119,7 +121,7 @@ class Adoption:
     def _session(self, name: str, new_session: NewSession) -> LeftSession:
         file_fd, *listeners = self._copies(name)
         file = SessionFile(file_fd)
-        if file.begin_taking_over() >= DEADLY:
+        if file.begin_taking_over(before_failed=self._keeping.before_failed) >= DEADLY:
             raise KernelError(SET_ASIDE)
         state = file.read(STATE, KeptState)
         if (live := self._links.get(state.live)) is not None and not SPEAKS.has(live.protocol):

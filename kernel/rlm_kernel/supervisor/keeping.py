@@ -100,6 +100,8 @@ class Keeping:
     def __init__(self, line: socket.socket, generation: int, program: Sequence[str]) -> None:
         self.generation, self._program = generation, program
         self.entries: dict[str, Entry] = {}
+        self.before_failed = False
+        """Whether the supervisor before this one failed by itself: somebody's SIGKILL is no failure."""
         self._line = line
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serials = itertools.count((generation << 32) + 1)
@@ -196,6 +198,8 @@ class Keeping:
             data, descriptors = keeper.receive(self._line)
             if data == keeper.ALL:
                 return
+            if data == keeper.FAILED:
+                self.before_failed = True
             if not data:
                 sys.exit("the keeper has gone, and all that it held")
             if data.startswith(keeper.PUT):

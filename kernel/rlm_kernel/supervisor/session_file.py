@@ -37,8 +37,9 @@ _NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct(
     _REQUEST_BYTES,
     _STARTED,
     _SINCE,
-    _TAKINGS,
-) = range(0, 11 * 8, 8)
+    _TAKING,
+    _FAILURES,
+) = range(0, 12 * 8, 8)
 _NUMBERS_BYTES = 4096
 # The file is sparse: only what is written takes memory.
 _REQUEST = 1 << 20
@@ -110,15 +111,16 @@ class SessionFile:
 
     # -- whose death it may be
 
-    def begin_taking_over(self) -> int:
-        """A supervisor is about to take the session over; returns how many before it have died of that in a row."""
-        before = self._get(_TAKINGS)
-        self._set(_TAKINGS, before + 1)
-        return before
+    def begin_taking_over(self, *, before_failed: bool) -> int:
+        """A supervisor is about to take the session over; returns how many in a row have failed at that."""
+        failures = self._get(_FAILURES) + 1 if before_failed and self._get(_TAKING) else 0
+        self._set(_FAILURES, failures)
+        self._set(_TAKING, 1)
+        return failures
 
     def taken_over(self) -> None:
         """The session works again."""
-        self._set(_TAKINGS, 0)
+        self._set(_TAKING, 0)
 
     # -- the request that runs
 

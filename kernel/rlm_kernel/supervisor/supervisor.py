@@ -50,8 +50,6 @@ ZYGOTE_SECONDS = 60.0
 FORK_SECONDS = 30.0
 READY_AFTER_SECONDS = 0.1
 REAP_AGAIN_SECONDS = 0.1
-SURVIVED_SECONDS = 1.0
-"""A supervisor that lives so long after it took a session over does not die of it."""
 CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
 
 Kind = tuple[tuple[str, ...], bool]
@@ -123,7 +121,6 @@ class Supervisor:
         for left in adoption.sessions(self._left_session, self.unattended.given_up):
             session = self.sessions[left.session.kernel_id] = left.session
             session.take_over(left.listeners, left.given_out)
-            asyncio.get_running_loop().call_later(SURVIVED_SECONDS, session.kept.file.taken_over)
             if session.request.owned or session.request.trusted:  # they end with a connection, which has ended
                 session.close()
 
