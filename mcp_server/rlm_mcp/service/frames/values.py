@@ -18,7 +18,7 @@ from rlm_ipc.messages import plain
 from rlm_ipc.variable_images import of_json
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.sessions.saved_variables import hand_in, hand_out
+from rlm_mcp.service.sessions.saved_variables import hand_in, hand_out, new_image
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_memory import contexts
 from rlm_memory.contexts import ContextOrigin, StoredContent
@@ -127,7 +127,7 @@ class FrameValues:
 
 async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, bytes]) -> list[str]:
     """Hand blobs to a kernel, in one file; returns what it did not take, with its reasons."""
-    file = os.memfd_create("rlm-handover", os.MFD_CLOEXEC)
+    file = new_image()
     try:
         with os.fdopen(os.dup(file), "wb") as whole:
             whole.writelines(blobs.values())

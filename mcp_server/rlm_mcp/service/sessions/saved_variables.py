@@ -6,6 +6,7 @@ A kernel hands out its variables as bytes that nobody here looks into, and whate
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing, SavedVariable, Wri
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
-__all__ = ["SavedVariables", "as_left", "hand_in", "hand_out", "missing", "put_back", "save_variables"]
+__all__ = ["SavedVariables", "as_left", "hand_in", "hand_out", "missing", "new_image", "put_back", "save_variables"]
 
 _ROUNDS = 8
 """So often are all variables tried together, each time without those that failed; then each is tried alone."""
@@ -49,7 +50,7 @@ async def save_variables(session: Session, writer: Writer, *, trial: bool) -> Sa
     names: Sequence[str] | None = None
     tried = _Trial(session)
     while True:
-        image = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+        image = new_image()
         try:
             told = await _take(session, names, image)
             lost = await tried.lost(told, image) if trial else []
@@ -168,7 +169,7 @@ class _Trial:
         self._rounds = _ROUNDS + 1
         here = self._session.kernel
         for name in names:
-            image = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+            image = new_image()
             try:
                 told = await _take(self._session, [name], image)
                 async with here.begin.trial(here.session, here.policy) as (client, kernel):
@@ -182,17 +183,28 @@ def _not_back(name: str, reason: str) -> NotKept:
     return NotKept(name, f"it does not come back: {reason}")
 
 
+def new_image() -> int:
+    """Make a file in memory for images, which `hand_in` seals."""
+    return os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
 async def hand_in(
     client: SupervisorClient, kernel: str, file: int, images: Sequence[int], shadow: Collection[str] = ()
 ) -> PutBack:
     """Hand images of variables to a kernel, which are in ``file`` and have these sizes; raises KernelError.
 
-    Of contexts only those in ``shadow`` lose their names to them.
+    Of contexts only those in ``shadow`` lose their names to them. The file can be written no more: no limit would count
+    what machine code in a kernel wrote there.
     """
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
+    # Before Linux 6.7 a sealed file can be mapped only where it is open for reading alone.
+    readable = os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return await client.restore_variables(kernel, images, file, shadow)
+        return await client.restore_variables(kernel, images, readable, shadow)
     except ProtocolError as error:
         raise _nonsense() from error
+    finally:
+        os.close(readable)
 
 
 async def put_back(
@@ -206,7 +218,7 @@ async def put_back(
     if size > session.policy.limits.memory_bytes:
         said = f"its {size:,} bytes go beyond the session's memory"
         return PutBack((), (NotKept("(variables)", said),))
-    file = os.memfd_create("rlm-snapshot", os.MFD_CLOEXEC)
+    file = new_image()
     try:
         await asyncio.to_thread(_copy, archive, file)
         told = await hand_in(client, kernel, file, [size], shadow)
