@@ -12,6 +12,7 @@ from rlm_ipc.messages import JsonObject
 
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 RICH = ("text/html", *PICTURES)
+MARKDOWN = "text/markdown"
 MOST_KEPT_CHARS = 512 << 10
 """Characters of a cell's pictures and HTML that the journal keeps."""
 _STYLE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
@@ -19,15 +20,15 @@ _STYLE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.
 
 
 def kept(displays: Iterable[JsonObject]) -> list[dict[str, str]]:
-    """Return what the journal keeps of the displays of a cell: pictures and HTML, as they came, and the text of such.
+    """Return what the journal keeps of the displays of a cell: pictures, HTML and Markdown, and the text of such.
 
     A display that is too large for what is left of `MOST_KEPT_CHARS` is left out.
     """
-    left, found = MOST_KEPT_CHARS, []
+    left, found, rich = MOST_KEPT_CHARS, [], {*RICH, MARKDOWN}
     for forms in displays:
-        known = {kind: forms[kind] for kind in ("text/plain", *RICH) if isinstance(forms.get(kind), str)}
+        known = {kind: forms[kind] for kind in ("text/plain", *sorted(rich)) if isinstance(forms.get(kind), str)}
         size = sum(map(len, known.values()))
-        if known.keys() & set(RICH) and size <= left:
+        if known.keys() & rich and size <= left:
             left -= size
             found.append(known)
     return found

@@ -143,6 +143,14 @@ def test_the_traceback_of_a_notebooks_cell_keeps_its_colours_and_no_more() -> No
     assert "\x1b" not in as_markdown(record, 0.0)
 
 
+def test_the_markdown_of_a_cell_is_html_in_its_notebook(command: Command, tmp_path: Path) -> None:
+    """As front ends show it; the text of the value stays beside it."""
+    evaluate("report", "from IPython.display import Markdown, display\ndisplay(Markdown('*one*'))\nMarkdown('# Two')")
+    (cell,) = code_cells(exported(command, "report", tmp_path))
+    assert [output.data["text/html"].strip() for output in cell.outputs] == ["<p><em>one</em></p>", "<h1>Two</h1>"]
+    assert cell.outputs[1].data["text/plain"] == "# Two"
+
+
 def test_a_session_whose_kernel_has_died_is_exported(command: Command, tmp_path: Path) -> None:
     """The journal outlives the kernel, and has the cell that killed it."""
     with pytest.raises(ToolFailed):

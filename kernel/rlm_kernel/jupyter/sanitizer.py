@@ -14,12 +14,14 @@ from typing import Any
 
 import nh3
 
-from rlm_ipc.displays import MOST_KEPT_CHARS, RICH
+from rlm_ipc.displays import MARKDOWN, MOST_KEPT_CHARS, RICH
 
 __all__ = ["MIME_TYPES", "sanitized", "sanitized_html"]
 
 MIME_TYPES = ("text/plain", "application/json", *RICH)
-"""Markdown, LaTeX and SVG are not among them: all can hold links or HTML that front ends take as they are."""
+"""LaTeX and SVG are not among them: both can hold links that front ends take as they are. Markdown becomes HTML."""
+LONGEST_MARKDOWN = 32 << 10
+"""Characters of Markdown that become HTML: the worst text took 2.2 s. Of longer Markdown the text is shown."""
 TAGS = frozenset(
     "b big blockquote br caption center code col colgroup dd del details dfn div dl dt em figcaption figure h1 h2 h3 "
     "h4 h5 h6 hr i img ins kbd li mark meter ol p pre progress q s samp small span strong sub summary sup table tbody "
@@ -56,9 +58,18 @@ _FORMATTED = re.compile(r"<(?:b|big|code|em|font|i|s|small|strike|strong|tt|u)[\
 def sanitized(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the forms of an output (by MIME type) that cannot act, its HTML made so."""
     shown = {kind: data[kind] for kind in MIME_TYPES if kind in data}
+    if MARKDOWN in data and "text/html" not in shown and len(text := _text(data[MARKDOWN])) <= LONGEST_MARKDOWN:
+        shown["text/html"] = _rendered(text)
     if "text/html" in shown:
         shown["text/html"] = sanitized_html(_text(shown["text/html"]))
     return {kind: value for kind, value in shown.items() if kind == "application/json" or _text(value)}
+
+
+def _rendered(markdown: str) -> str:
+    """Return Markdown as HTML, in which HTML of the text itself is text."""
+    from markdown_it import MarkdownIt  # few outputs are Markdown, and a front end waits while this module loads
+
+    return str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
 
 
 def sanitized_html(text: str) -> str:

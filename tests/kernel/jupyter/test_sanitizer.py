@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rlm_ipc.jupyter_wire import Signer
 from rlm_kernel.jupyter.bridge import presentable
-from rlm_kernel.jupyter.sanitizer import ATTRIBUTES, STYLES, TAGS, sanitized, sanitized_html
+from rlm_kernel.jupyter.sanitizer import ATTRIBUTES, LONGEST_MARKDOWN, STYLES, TAGS, sanitized, sanitized_html
 
 ROW = '<tr style="text-align: right;"><th>a &amp; b</th><td colspan="2">1</td></tr>'
 TABLE = f'<table border="1" class="dataframe"><tbody>{ROW}</tbody></table>'
@@ -124,6 +124,12 @@ def test_no_text_becomes_anything_else(text: str) -> None:
     assert sanitized_html(once) == once
 
 
+@given(st.text(alphabet="<>/='\"! -abch&;#x[]()*_`|\\~:\n\t", max_size=120))
+def test_no_markdown_becomes_anything_else(text: str) -> None:
+    """Whatever Markdown says, its HTML is sanitized."""
+    assert_sanitized(sanitized({"text/markdown": text}).get("text/html", ""))
+
+
 def assert_sanitized(text: str) -> None:
     class Look(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -172,8 +178,8 @@ def test_open_formats_do_not_multiply() -> None:
 
 
 def test_only_forms_that_cannot_act_are_passed_on() -> None:
-    """Scripts, widgets, SVG and Markdown go; text, pictures and data stay."""
-    kinds = ["text/plain", "image/png", "application/javascript", "image/svg+xml", "text/markdown", "text/x-anything"]
+    """Scripts, widgets, SVG and LaTeX go; text, pictures and data stay."""
+    kinds = ["text/plain", "image/png", "application/javascript", "image/svg+xml", "text/latex", "text/x-anything"]
     assert set(sanitized(dict.fromkeys(kinds, "x"))) == {"text/plain", "image/png"}
     assert sanitized({"text/plain": 5, "text/html": {"a": 1}, "application/json": {"a": 1}}) == {
         "application/json": {"a": 1}
@@ -205,3 +211,40 @@ def test_a_message_is_presentable_or_not_passed_on() -> None:
     ):
         assert presentable(message(kind, content)) is None
     assert presentable([b"<IDS|MSG>", b"", b"{", b"{}", b"{}", b"{}"]) is None
+
+
+def test_markdown_is_shown_as_html() -> None:
+    """Headings, emphasis, code and tables; a value that has HTML of its own keeps that."""
+    source = "# Result\n\n**2** of `5`\n\n| a | b |\n|---|---|\n| 1 | <b>2</b> |\n"
+    shown = sanitized({"text/plain": source, "text/markdown": source})
+    assert shown.keys() == {"text/plain", "text/html"}
+    assert shown["text/html"].startswith("<h1>Result</h1>\n<p><strong>2</strong> of <code>5</code></p>\n<table>")
+    assert "<td>&lt;b&gt;2&lt;/b&gt;</td>" in shown["text/html"]
+    assert sanitized({"text/markdown": "# x", "text/html": "<b>y</b>"}) == {"text/html": "<b>y</b>"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "[click](javascript:alert(1)) <javascript:alert(1)>",
+        "![spy](http://example.org/spy.png)",
+        "<img src=x onerror=alert(1)><script>alert(1)</script>",
+        "[a]: http://example.org\n\n[a] ![a]",
+        "<http://example.org>",
+        "| <svg onload=alert(1)> |\n|---|\n| ![x](data:text/html;base64,PHNjcmlwdD4=) |",
+        "```<script>\nx\n```",
+    ],
+)
+def test_nothing_in_markdown_acts_or_loads(source: str) -> None:
+    """Its HTML is text, and its links and pictures go through the same list as those of HTML."""
+    html = sanitized({"text/markdown": source})["text/html"]
+    assert_sanitized(html)
+    assert sanitized_html(html) == html
+
+
+def test_markdown_that_would_take_long_is_shown_as_text() -> None:
+    """Its time is bounded by its length; what makes too much HTML has none."""
+    wide = f"|{'a|' * 500}\n|{'-|' * 500}\n" + "|\n" * 10_000
+    for source in ("a" * (LONGEST_MARKDOWN + 1), wide):
+        assert sanitized({"text/plain": "p", "text/markdown": source}) == {"text/plain": "p"}
+    assert sanitized({"text/markdown": {"x": 1}}) == {}
