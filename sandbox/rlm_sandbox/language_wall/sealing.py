@@ -31,27 +31,26 @@ _LIBRARIES: Final = (
 """What runs when a cell is compiled, or a module imported."""
 
 
-_noted: tuple[int, tuple[str, ...]] | None = None
-"""How many modules there were when the parts were noted, and for which packages."""
+_noted: Final[list[tuple[int, tuple[str, ...]]]] = []
+"""How many modules there were when the parts were noted last, and for which packages."""
 
 
 def note(*packages: str) -> None:
     """Take note of the parts of the wall as they are, so that `seal` has little left to do; for the zygote."""
-    global _noted
     mark_ours(*packages)
     watched = [*_modules(_PACKAGES), *(sys.modules[name] for name in _LIBRARIES if name in sys.modules)]
     parts: list[object] = []
     for module in watched:
         parts += [vars(module), *_classes(module), *functions_of(module)]
-    _noted = len(sys.modules), packages  # before the rest, as it is a name in one of these namespaces
     _core.note(parts)
+    _noted[:] = [(len(sys.modules), packages)]
 
 
 def seal(*packages: str) -> None:
     """Only our code and that of ``packages`` may change the wall from now on."""
     in_force: list[object] = [vars(IN_FORCE), vars(LATE)]
     # To walk through all modules would write to each of their objects, and copy its page in a fork: 7 MB a session.
-    if _noted != (len(sys.modules), packages) or not _core.seal(in_force):
+    if _noted != [(len(sys.modules), packages)] or not _core.seal(in_force):
         note(*packages)
         _core.seal(in_force)
 
