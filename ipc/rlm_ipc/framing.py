@@ -163,7 +163,8 @@ def tell_senders(sock: socket.socket, on: bool) -> None:
 def sender_of(sock: socket.socket) -> int | None:
     """Take a packet whose sender the system tells (`tell_senders`); returns the pid."""
     try:
-        _, ancillary, _, _ = sock.recvmsg(1, _ANCILLARY, _CLOSE_ON_EXEC | socket.MSG_DONTWAIT)
+        # There is no room for descriptors: the system closes those that a hostile process sends along.
+        _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_DONTWAIT)
     except OSError:
         return None
     for level, kind, data in ancillary:

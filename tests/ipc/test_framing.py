@@ -119,3 +119,15 @@ def test_a_closed_peer_ends_the_stream() -> None:
     a.close()
     assert framing.SupervisorLink(b).receive() is None
     b.close()
+
+
+def test_who_greets_leaves_no_descriptor_here() -> None:
+    """A hostile copy sends some beside the byte by which its supervisor learns who it is."""
+    ours, theirs = framing.lifelines()
+    with ours, theirs, open(os.devnull, "rb") as file:
+        framing.tell_senders(ours, True)
+        for beside in (1, framing.MAX_DESCRIPTORS):
+            socket.send_fds(theirs, [b"h"], [file.fileno()] * beside)
+            before = os.listdir("/proc/self/fd")
+            assert framing.sender_of(ours) == os.getpid()
+            assert os.listdir("/proc/self/fd") == before
