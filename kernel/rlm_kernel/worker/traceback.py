@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
+from rlm_sandbox.errors import CellError
+
 CELL_PREFIX = "<cell "
 
 
@@ -201,7 +203,10 @@ def _message(error: BaseException) -> list[str]:
             *([f"    {text.strip()}"] if text.strip() else []),
             f"{type(error).__name__}: {error.msg}",
         ]
-    return [line.rstrip("\n") for line in traceback.format_exception_only(error)]
+    lines = [line.rstrip("\n") for line in traceback.format_exception_only(error)]
+    if isinstance(error, CellError):  # where the wall defines its refusals helps nobody
+        lines[0] = lines[0].removeprefix(f"{type(error).__module__}.")
+    return lines
 
 
 def render(error: BaseException, *, for_people: bool = False) -> list[str]:

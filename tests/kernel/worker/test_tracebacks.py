@@ -98,3 +98,14 @@ async def test_leaving_a_cell_is_no_error_for_a_person(front_end, run) -> None:
         assert [item["source"] for item in reply["content"]["payload"]] == ["ask_exit"]
     assert (await run("kept, after")).result == "(1, 1)"
     assert "SystemExit" in await seen_by(front_end, "exit(3)")
+
+
+async def test_a_refusal_is_called_by_its_name_alone(run) -> None:
+    """Where the wall defines it helps nobody; a library's error keeps the name of its module."""
+    for code, last in (
+        ("import subprocess", "ImportRefused: module 'subprocess' is not on the allow-list"),
+        ("import math\nmath._x", "AttributeRefused: attribute '_x' is private"),
+        ("import json\njson.loads('{')", "json.decoder.JSONDecodeError: Expecting"),
+    ):
+        traceback = (await run(code)).error.traceback
+        assert traceback[-1].startswith(last)
