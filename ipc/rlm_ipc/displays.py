@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rlm_ipc.messages import JsonObject
 
@@ -32,6 +32,14 @@ def kept(displays: Iterable[JsonObject]) -> list[dict[str, str]]:
             left -= size
             found.append(known)
     return found
+
+
+def with_traceback(output: str, traceback: Sequence[str]) -> str:
+    """Return what a cell wrote with its whole traceback, in the place of the error that ends it."""
+    whole = unstyled("\n".join(traceback))
+    starts = [0, *(match.end() for match in re.finditer("\n", output))]
+    same = next((at for at in starts if output[at:] and whole.endswith(output[at:])), None)
+    return output if same is None else output[:same] + whole
 
 
 def printable(text: str, keep: str = "\n\t") -> str:

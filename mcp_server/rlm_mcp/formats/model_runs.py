@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from rlm_client.rlm.prompts import LAST_TURN, question_in, task_of_child
 from rlm_ipc.daemon_rows import SaidMessage
-from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled
+from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled, with_traceback
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_mcp.formats.pictures import pictures_in
 
@@ -190,7 +190,7 @@ def _cell(cell: RecordedCell, children: Sequence[RunLine], left: list[int]) -> R
         cell.number,
         cell.author,
         _cut(cell.code),
-        _cut(cell.output),
+        _cut(with_traceback(cell.output, cell.traceback)),
         cell.status[:20],
         cell.started_at,
         cell.ended_at - cell.started_at,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rlm_client.rlm.prompts import is_set_up
 from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, SessionLine
-from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled
+from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled, with_traceback
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
@@ -328,7 +328,7 @@ def _walls(session: Session, kernel: KernelInfo | None) -> list[JsonObject]:
 
 def _cell(entry: JournalEntry) -> CellLine:
     seconds = round(entry.ended_at - entry.started_at, 3)
-    texts = _cut(entry.code), _cut(entry.output)
+    texts = _cut(entry.code), _cut(with_traceback(entry.output, entry.traceback))
     shown = len(pictures_in(entry.displays, MOST_KEPT_CHARS))
     author, status = entry.author.value, entry.status[:20]
     return CellLine(entry.number, author, status, entry.started_at, seconds, *texts, entry.queries, shown, entry.count)

@@ -227,7 +227,19 @@ def test_what_runs_is_shown_while_it_runs(page: Any, begin: Any) -> None:
     assert len(done["interrupted"]) == 1
     parts = page.look("live", lambda parts: parts.get("journal"))
     assert parts["running"] is None
-    assert (parts["journal"][0]["status"], parts["journal"][0]["author"]) == ("error", "agent")
+    cell = parts["journal"][0]
+    assert (cell["status"], cell["author"], cell["count"]) == ("error", "agent", 1)
+
+
+def test_a_cell_that_failed_shows_its_line(page: Any, run: Any) -> None:
+    """With the number that its traceback and every front end show."""
+    run("failed", "def fail(): return 1 / 0")
+    run("failed", "print('before'); fail()")
+    last, first = page.look("failed", lambda parts: len(parts.get("journal", ())) == 2)["journal"]
+    assert (first["count"], last["count"]) == (1, 2)
+    told = ["Traceback (most recent call last):", "  Cell 2, line 1", "    print('before'); fail()"]
+    told += ["  Cell 1, line 1, in fail", "    def fail(): return 1 / 0", "ZeroDivisionError: division by zero"]
+    assert last["output"].splitlines() == ["before", *told]
 
 
 def test_a_notebooks_cell_is_followed_and_interrupted_too(page: Any, run: Any) -> None:
