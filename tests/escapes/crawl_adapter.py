@@ -285,7 +285,9 @@ def own_functions(given: set[int]) -> dict[int, str]:
     return found
 
 
-_GIVEN_BY_GUARDS: Final = frozenset({"_unbound_format", "_unbound_format_map", "_evaluate_formula"})
+_GIVEN_BY_GUARDS: Final = frozenset(
+    {"_unbound_format", "_unbound_format_map", "_evaluate_formula", "_copy_of_data", "_cloned"}
+)
 """Functions that a session finds in the place of a library's method."""
 
 

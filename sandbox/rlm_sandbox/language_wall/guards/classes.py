@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core, advice
-from rlm_sandbox.language_wall.names import DENIED_STORES, AttributeAccess, access
+from rlm_sandbox.language_wall.guards.class_checks import check_fields, check_kinds, may_match, settle_match_args
+from rlm_sandbox.language_wall.names import DENIED_STORES
 from rlm_sandbox.language_wall.registry import (
-    CLEAN,
     HIDDEN,
     USER,
     add_class,
@@ -59,8 +59,6 @@ _UNSUBCLASSABLE: Final = (
     types.GenericAlias,  # it answers for its origin: `vars` of an object of the session gave a library's own namespace
 )
 
-_OF_NAMESPACES: Final = frozenset({object, types.SimpleNamespace})
-
 _MADE_HERE: Final = "_abc_made_here_"
 """The name of a token in a namespace for a library's metaclass. `typing.Protocol` ignores names with this beginning."""
 
@@ -78,7 +76,7 @@ def check_namespace(namespace: Iterable[Any], *, metaclass: bool = False) -> Non
 
 def register_class(cls: type) -> type:
     """Check a class that the caller has just made for the session, and register it as the session's own; return it."""
-    _check_namespaces(mro_of(cls))
+    check_kinds(mro_of(cls))
     check_bases(mro_of(cls)[1:])  # `__mro_entries__` of a base may have put other classes in its place
     names = [name for name in dict_of(cls) if name not in _AUTOMATIC]
     check_namespace(names, metaclass=issubclass(cls, type))
@@ -86,8 +84,8 @@ def register_class(cls: type) -> type:
         # A finaliser runs on top of any frame. A library's function there would look like the kernel's own work.
         raise TypeError("__del__ must be a function in this session: write `def __del__(self): ...`")
     add_class(cls)
-    _check_fields(cls)
-    _settle_match_args(cls)
+    check_fields(cls)
+    settle_match_args(cls)
     return cls
 
 
@@ -118,50 +116,6 @@ def claim(token: object, made: Any) -> Any:
         type.__delattr__(made, _MADE_HERE)
         return register_class(made)
     return made
-
-
-def _check_namespaces(mro: tuple[type, ...]) -> None:
-    """Refuse a class of simple namespaces that are objects of a library, too: they compare by all that they keep."""
-    if types.SimpleNamespace in mro and not all(base in USER for base in mro[1:] if base not in _OF_NAMESPACES):
-        raise TypeError("SimpleNamespace cannot be combined with another library's class in this session")
-
-
-def _check_fields(cls: type) -> None:
-    """Refuse fields whose names are not harmless in a dataclass that derives from a library's class.
-
-    The methods of a dataclass are generated without guards, and would read what the library keeps under these names.
-    """
-    if cls in CLEAN:
-        return
-    for base in mro_of(cls):
-        for name in dict_of(base).get("__dataclass_fields__", ()):
-            if access(name) is not AttributeAccess.NATIVE:
-                raise TypeError(f"a dataclass that derives from a library's class may not have a field named '{name}'")
-
-
-def _settle_match_args(cls: type) -> None:
-    """Make sure that positional patterns on the class read only what the session may read.
-
-    The names are read natively from whatever passes ``isinstance(subject, cls)``. Only on a clean class with
-    the plain metaclass can nothing foreign pass; there any name is fine. Elsewhere the names must be harmless
-    on every object, and a metaclass with ``__getattr__`` must not be asked for them.
-    """
-    own = next((dict_of(base)["__match_args__"] for base in mro_of(cls) if "__match_args__" in dict_of(base)), None)
-    meta = type(cls)
-    if own is None:
-        if any("__getattr__" in dict_of(base) for base in mro_of(meta) if base in USER):
-            type.__setattr__(cls, "__match_args__", ())
-        return
-    plain = meta is type and cls in CLEAN
-    if type(own) is not tuple or not all(_may_match(name, plain) for name in own):
-        type.__setattr__(cls, "__match_args__", ())
-
-
-def _may_match(name: Any, plain: bool) -> bool:
-    if type(name) is not str:
-        return False
-    how = access(name)
-    return how is AttributeAccess.NATIVE or (plain and how is not AttributeAccess.DENIED and not name.startswith("__"))
 
 
 def _is_metaclass(base: Any) -> bool:
@@ -364,7 +318,7 @@ def library_class(bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any
         if name in denied and not (written or _is_defined_here(value) or _is_own_finalizer(name, value)):
             raise TypeError(f"a library may not make a class with a '{name}' that it was handed in this session")
     own = namespace.get("__match_args__", ())
-    if type(own) is not tuple or not all(_may_match(name, plain=False) for name in own):
+    if type(own) is not tuple or not all(may_match(name, plain=False) for name in own):
         namespace["__match_args__"] = ()
     return namespace
 

@@ -1,0 +1,56 @@
+"""What a class of the session is checked for once it is made, because of the classes that it derives from."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Final
+
+from rlm_sandbox.language_wall.names import AttributeAccess, access
+from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, mro_of
+
+_OF_NAMESPACES: Final = frozenset({object, types.SimpleNamespace})
+
+
+def check_kinds(mro: tuple[type, ...]) -> None:
+    """Refuse a class of simple namespaces that are objects of a library, too: they compare by all that they keep."""
+    if types.SimpleNamespace in mro and not all(base in USER for base in mro[1:] if base not in _OF_NAMESPACES):
+        raise TypeError("SimpleNamespace cannot be combined with another library's class in this session")
+
+
+def check_fields(cls: type) -> None:
+    """Refuse fields whose names are not harmless in a dataclass that derives from a library's class.
+
+    The methods of a dataclass are generated without guards, and would read what the library keeps under these names.
+    """
+    if cls in CLEAN:
+        return
+    for base in mro_of(cls):
+        for name in dict_of(base).get("__dataclass_fields__", ()):
+            if access(name) is not AttributeAccess.NATIVE:
+                raise TypeError(f"a dataclass that derives from a library's class may not have a field named '{name}'")
+
+
+def settle_match_args(cls: type) -> None:
+    """Make sure that positional patterns on the class read only what the session may read.
+
+    The names are read natively from whatever passes ``isinstance(subject, cls)``. Only on a clean class with
+    the plain metaclass can nothing foreign pass; there any name is fine. Elsewhere the names must be harmless
+    on every object, and a metaclass with ``__getattr__`` must not be asked for them.
+    """
+    own = next((dict_of(base)["__match_args__"] for base in mro_of(cls) if "__match_args__" in dict_of(base)), None)
+    meta = type(cls)
+    if own is None:
+        if any("__getattr__" in dict_of(base) for base in mro_of(meta) if base in USER):
+            type.__setattr__(cls, "__match_args__", ())
+        return
+    plain = meta is type and cls in CLEAN
+    if type(own) is not tuple or not all(may_match(name, plain) for name in own):
+        type.__setattr__(cls, "__match_args__", ())
+
+
+def may_match(name: Any, plain: bool) -> bool:
+    """Whether a pattern may read that name from whatever passes for an object of the class, which may be ``plain``."""
+    if type(name) is not str:
+        return False
+    how = access(name)
+    return how is AttributeAccess.NATIVE or (plain and how is not AttributeAccess.DENIED and not name.startswith("__"))
