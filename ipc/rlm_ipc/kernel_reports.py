@@ -220,11 +220,15 @@ class CellNote:
 
 @dataclass(frozen=True, slots=True)
 class RunningCell:
-    """A cell under way: its code, who wrote it (``agent`` or ``notebook``), and since when (epoch seconds)."""
+    """A cell under way: its code, who wrote it (``agent`` or ``notebook``), and since when (epoch seconds).
+
+    ``run`` is its name, by which a caller that comes later may claim it; empty if nobody may.
+    """
 
     code: str
     author: str
     since: float
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

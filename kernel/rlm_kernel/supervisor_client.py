@@ -157,6 +157,11 @@ class SupervisorClient(SupervisorConnection):
         future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, store_history, run))
         return Execution(self, kernel_id, run, future)
 
+    def claim(self, kernel_id: str, run: str) -> Execution:
+        """The cell of that name, which another caller has started and left."""
+        future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, "", run=run))
+        return Execution(self, kernel_id, run, future)
+
     async def running(self, kernel_id: str) -> OutputSoFar:
         """The cell that runs now, whoever has asked for it, and what it has written."""
         return await self.call(protocol.OUTPUT, protocol.OfKernel(kernel_id))

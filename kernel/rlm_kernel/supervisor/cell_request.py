@@ -32,7 +32,7 @@ class CellRequest:
     it took or deleted and gave back. A ``withdrawn`` request must not begin any more. A cell that was ``interrupted``
     before it began ends as it begins. One that ``says_that_it_waits`` shows so in front ends. ``ended`` tells what
     ended the request, ``reason`` why, in words, unless it ended by itself, and ``loss`` what was lost with its worker.
-    ``uncopied`` is what no checkpoint holds after it.
+    ``uncopied`` is what no checkpoint holds after it. The caller of one that was ``left`` has gone, and may come again.
     """
 
     tag: bytes
@@ -43,6 +43,7 @@ class CellRequest:
     direct: asyncio.Future[CellResult] | None = None
     run: object = None
     attachment: str = ""
+    left: bool = False
     withdrawn: bool = False
     says_that_it_waits: bool = False
     interrupted: bool = False

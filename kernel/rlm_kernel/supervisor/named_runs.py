@@ -36,7 +36,8 @@ class NamedRuns:
         return known
 
     def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:
-        """A cell of that name is queued, or goes on."""
+        """A cell of that name is queued, or goes on. What came of earlier ones, nobody has asked for until now."""
+        self._futures = {known: one for known, one in self._futures.items() if not one.done()}
         self._futures[name] = future
 
     def told(self, name: str) -> None:

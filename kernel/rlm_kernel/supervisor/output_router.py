@@ -87,7 +87,8 @@ class OutputRouter:
         output = request.output if request is not None else None
         cell = None
         if request is not None and content is not None and self.busy_since is not None:
-            cell = RunningCell(str(content["code"])[:LONGEST_CODE], author_of(request), self.busy_since)
+            run = request.run if request.direct is not None and isinstance(request.run, str) else ""
+            cell = RunningCell(str(content["code"])[:LONGEST_CODE], author_of(request), self.busy_since, run)
         if output is None:
             return OutputSoFar("", "", cell)
         return OutputSoFar(output.text("stdout"), output.text("stderr"), cell)
@@ -227,7 +228,8 @@ class OutputRouter:
         if request.direct is not None and not request.direct.done():
             seconds = time.perf_counter() - request.started if request.started else 0.0
             request.direct.set_result(direct_result(request, done, seconds))
-            return
+            if not request.left:
+                return
         self.cells.note(request, self.busy_since)
         if request.output is not None and (spool := request.output.close()) is not None:
             spool.unlink(missing_ok=True)

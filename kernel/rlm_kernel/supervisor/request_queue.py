@@ -84,6 +84,11 @@ class RequestQueue:
         self.enqueue(QueuedOperation(work, future))
         return future
 
+    def leave(self, run: object) -> None:
+        """Take note that the caller of a request has gone."""
+        for request in self._requests():
+            request.left = request.left or request.run == run
+
     def withdraw(self, run: object) -> bool:
         """Let no request of that name begin any more; False if there is none."""
         found = [request for request in self._requests() if request.run == run]

@@ -272,9 +272,15 @@ async def _execute(client: Connection, call: protocol.Execute, came: Envelope) -
     session = client.supervisor.find(call.kernel_id)
     run = call.run or f"{id(client)}-{came.number}"
     try:
-        return await session.execute(call.code, run=run, store_history=call.store_history), ()
-    finally:
+        result = await asyncio.shield(session.execute(call.code, run=run, store_history=call.store_history))
+    except asyncio.CancelledError:  # the caller has gone
+        session.queue.leave(run)
+        raise
+    except Exception:
         session.named_runs.told(run)
+        raise
+    session.named_runs.told(run)
+    return result, ()
 
 
 @_answers(protocol.STOP)

@@ -56,6 +56,8 @@ class TakingOver:
             self._parts.providers.asked(session, queries.pending(self._store, session.key))
             for note in await client.cells(info.kernel_id, self._parts.journal.last_serial(info.kernel_id)):
                 self._parts.journal.told(session.key, info.kernel_id, note)
+            if (cell := (await client.running(info.kernel_id)).cell) is not None and cell.run:
+                self._parts.runs.claim(session, cell, client.claim(info.kernel_id, cell.run))
 
     def _tell_loss(self, session: Session) -> None:
         """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
-from rlm_ipc.kernel_reports import CellResult
+from rlm_ipc.kernel_reports import CellResult, RunningCell
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor_client import Execution
 from rlm_mcp.formats.pictures import pictures_in
@@ -46,6 +46,7 @@ _MOST_CHARS = 16_000_000
 """Characters of these answers together, the latest aside: under a policy with room an answer has millions."""
 _LAST_WORD_SECONDS = 10.0
 """How long the end of a cell is awaited whose session ends."""
+CLAIMED = "an earlier daemon started this code, and ended while it ran"
 _NUMBERS_TAKEN = 100
 """Run numbers reserved in the database at once, so that a cell costs no write."""
 
@@ -181,6 +182,15 @@ class Runs:
             del held[old.id]
         return run
 
+    def claim(self, session: Session, cell: RunningCell, execution: Execution) -> Run:
+        """Go on with a cell that an earlier daemon has started; it is the session's latest run."""
+        run = Run(f"r{self._next_number()}", session, cell.code, execution=execution, began=True)
+        run.first_query = queries.next_in_code(self._store, session.row.id)
+        run.outcome = asyncio.create_task(self._go_on(run, execution), name=f"run {run.id}")
+        run.outcome.add_done_callback(run.finish)
+        self._runs.setdefault(session.key, {})[run.id] = run
+        return run
+
     def active(self, session: Session) -> list[Run]:
         """List the session's runs that have not finished, the oldest first."""
         return [run for run in self._runs.get(session.key, {}).values() if not run.outcome.done()]
@@ -308,6 +318,17 @@ class Runs:
             fault = fault_from(error)
             fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
             raise fault from error
+
+    async def _go_on(self, run: Run, execution: Execution) -> ToolAnswer:
+        """Wait for a cell that is under way; the supervisor tells the journal of it, as nobody waited for it."""
+        kernel = run.session.kernel
+        try:
+            async with kernel.turn.exclusive(), kernel.watched():
+                result = await execution.result()
+            _raise_if_died(result, kernel.expelled)
+            return await self._resolve(run, result, CLAIMED)
+        except KernelError as error:
+            raise fault_from(error) from error
 
     async def _resolve(self, run: Run, result: CellResult, notice: str) -> ToolAnswer:
         """Write down what the cell changed, and shape its answer."""
