@@ -46,9 +46,13 @@ def test_a_request_that_only_looks_starts_no_daemon() -> None:
 
 
 def test_a_daemon_that_cannot_start_is_no_daemon_to_a_client(isolation: Any) -> None:
-    """One family of errors: a program that calls again when the daemon was away has nothing else to catch."""
+    """One family of errors: a program that calls again when the daemon was away has nothing else to catch.
+
+    The reason is told in a sentence, without a traceback before it.
+    """
+    reason = "did not start; it said:\nrlm-kernel daemon: the database "
     (isolation.state / "rlm.sqlite3").write_text("no database\n" * 100)
-    with Client("s") as client, pytest.raises(DaemonUnavailable, match="did not start"):
+    with Client("s") as client, pytest.raises(DaemonUnavailable, match=reason):
         client.status()
 
     async def look() -> None:

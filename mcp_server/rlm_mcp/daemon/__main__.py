@@ -51,6 +51,7 @@ from rlm_mcp.daemon.requests import answer
 from rlm_mcp.daemon.sdk_stubs import import_sdk
 from rlm_mcp.errors import HandshakeRefused, RlmMcpError, SetupFault, WrongUsage
 from rlm_mcp.service.hooks.folder import HookFolder
+from rlm_memory.errors import StoreFault
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -272,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             asyncio.run(_serve(options, claim))
     except discovery.AlreadyServed:
         pass
-    except (RlmMcpError, discovery.DiscoveryError) as error:
+    except (RlmMcpError, discovery.DiscoveryError, StoreFault) as error:
         print(f"rlm-kernel daemon: {error}", file=sys.stderr)
         log.error("daemon ended", extra={"reason": str(error)})
         return 1
