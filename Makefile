@@ -55,7 +55,7 @@ chaos: $(STAMP)  ## Kill processes at random instants under a model of what must
 	@RLM_CHAOS_OPS=$(or $(OPS),5000) RLM_CHAOS_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x tests/chaos $(ARGS)
 
 chaos-supervisor: $(STAMP)  ## Kill supervisors, keepers and kernels at random instants (OPS=500 SEED=1)
-	@RLM_SUPERVISOR_OPS=$(or $(OPS),500) RLM_SUPERVISOR_SEED=$(or $(SEED),1) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_supervisor_killed.py $(ARGS)
+	@RLM_SUPERVISOR_OPS=$(or $(OPS),500) RLM_SUPERVISOR_SEED=$(or $(SEED),1) RLM_SUPERVISOR_RECORD=$(RECORD) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_supervisor_killed.py $(ARGS)
 
 chaos-cells: $(STAMP)  ## Hold cells, looks, queries, rollbacks and kills of strict sessions against plain Python (EXAMPLES=300)
 	@RLM_ROLLBACK_EXAMPLES=$(or $(EXAMPLES),300) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/kernel/supervisor/test_rollback_model.py -k plain_python $(ARGS)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from session_processes import copies_of, keeper_of, standby_of, zygote_of
+from session_processes import copies_of, keeper_of, kill_with_keeper, standby_of, zygote_of
+from survival_table import BEGIN, END, MODES, PAGE, Measured, Survival, table, write_page
 
+from rlm_ipc.errors import SupervisorGone
 from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
@@ -25,7 +27,8 @@ from rlm_sandbox.policy import load_policy
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(0)]
 OPS = int(os.environ.get("RLM_SUPERVISOR_OPS", "12"))
 SEED = int(os.environ.get("RLM_SUPERVISOR_SEED", "1"))
-MODES = ("off", "lazy", "strict")
+RECORD = bool(os.environ.get("RLM_SUPERVISOR_RECORD"))
+BOTH = ("keeper", "supervisor")
 VICTIMS = (
     ("supervisor",),
     ("supervisor",),
@@ -40,6 +43,8 @@ VICTIMS = (
     ("supervisor", "live"),
     ("keeper", "live"),
 )
+EVERY = 40
+"""So many kills of anything else for one of keeper and supervisor at once, which begins anew."""
 CELL = """
 import time
 n += 1
@@ -56,6 +61,7 @@ class Model:
         self.client, self.chance = client, chance
         self.values = {mode: [0] for mode in MODES}
         self.told = 0
+        self.survival = Survival()
         self.seconds: list[float] = []
 
     def victim(self, which: str, live: int) -> int | None:
@@ -88,57 +94,83 @@ class Model:
             if pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+        measured = self.survival.of(victims, mode)
+        measured.deaths += 1
         began = time.monotonic()
         result = await asyncio.wait_for(cell.result(), 120)
         self.seconds.append(time.monotonic() - began)
         if result.ended is Ended.WORKER_DIED:
             assert "live" in victims, (victims, result)
             assert mode != "strict" or result.loss == Loss(in_cell=True), result
-            await self.lose(mode, result)
+            measured.undone += 1
+            await self.lose(mode, result, victims)
         else:
             count = self.values[mode][-1] + 1
             assert (result.error, result.result) == (None, str(count)), (victims, mode, result)
             assert result.stdout == "".join(f"{count} {line}\n" for line in range(lines)), (victims, mode)
             self.values[mode].append(count)
         if {"live", "copy"} & set(victims):  # it may have died after its cell: then the next one is told, and copied
-            await self.look()
+            await self.look(victims)
 
-    async def lose(self, mode: str, result: CellResult) -> None:
+    async def lose(self, mode: str, result: CellResult, victims: tuple[str, ...]) -> None:
         """Take back what is told to be lost."""
         assert result.loss is not None, result
+        assert {"live", "copy"} & set(victims), (victims, mode, result)
         self.told += 1
+        measured = self.survival.of(victims, mode)
         if result.loss.what is Lost.EVERYTHING:
+            measured.everything += 1
             await self.client.execute(mode, "n = 0").result()
             self.values[mode] = [0]
         elif result.loss.cells:
+            measured.cells = max(measured.cells, result.loss.cells)
             del self.values[mode][-result.loss.cells :]
 
-    async def look(self) -> None:
+    async def look(self, victims: tuple[str, ...] = ()) -> None:
         """Compare all sessions; a loss between two cells is told by the next one."""
         for mode in MODES:
             result = await asyncio.wait_for(self.client.execute(mode, "n").result(), 120)
             if result.ended is Ended.WORKER_DIED:
-                await self.lose(mode, result)
+                await self.lose(mode, result, victims)
                 result = await asyncio.wait_for(self.client.execute(mode, "n").result(), 120)
             assert result.result == str(self.values[mode][-1]), (mode, self.values[mode][-4:], result)
             self.values[mode].append(self.values[mode][-1])
 
+    async def begin(self, workspace: Path) -> None:
+        """Start the sessions."""
+        for mode in MODES:
+            policy = load_policy("default").model_copy(update={"checkpoint": mode})
+            policy = policy.model_copy(update={"language": policy.language.model_copy(update={"imports": ("time",)})})
+            await self.client.spawn(SpawnRequest(mode, str(workspace)), policy)
+            await self.client.execute(mode, "n = 0").result()
+            self.values[mode] = [0]
+
+    async def end(self) -> None:
+        """Kill keeper and supervisor at once: everything goes, and who waits for a cell is told."""
+        cells = [self.client.execute(mode, CELL.format(lines=1, seconds=0.05)) for mode in MODES]
+        kill_with_keeper(self.client.pid or 0)
+        for mode, cell in zip(MODES, cells, strict=True):
+            with suppress(SupervisorGone):  # it may just have ended
+                await asyncio.wait_for(cell.result(), 120)
+            self.survival.of(BOTH, mode).add(Measured(deaths=1, undone=1, everything=1))
+        self.client.close()
+        self.client = await SupervisorClient.connect()
+
 
 async def test_only_the_death_of_a_session_itself_loses_anything(
-    everything_ended: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    real_starts: None, everything_ended: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And a loss is told, once."""
-    client = await SupervisorClient.connect()
-    for mode in MODES:
-        policy = load_policy("default").model_copy(update={"checkpoint": mode})
-        policy = policy.model_copy(update={"language": policy.language.model_copy(update={"imports": ("time",)})})
-        await client.spawn(SpawnRequest(mode, str(tmp_path)), policy)
-        await client.execute(mode, "n = 0").result()
-    model = Model(client, random.Random(SEED))
+    """And a loss is told, once. Nothing is worse than what was recorded, which the page of policies shows."""
+    model = Model(await SupervisorClient.connect(), random.Random(SEED))
+    await model.begin(tmp_path)
     for number in range(OPS):
         await model.step()
         if number % 10 == 9:
             await model.look()
+        if number % EVERY == EVERY - 1:
+            await model.end()
+            assert await model.client.kernels() == []
+            await model.begin(tmp_path)
     await model.look()
     times = sorted(model.seconds)
     with capsys.disabled():
@@ -146,4 +178,22 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
             f"\n{OPS} kills, {model.told} losses told; answers after {times[len(times) // 2]:.2f} s (median)", end=" "
         )
         print(f"and {times[int(len(times) * 0.99)]:.2f} s (99 %)")
-    client.close()
+    model.client.close()
+    if RECORD:
+        model.survival.record()
+        write_page()
+    recorded = Survival.recorded()
+    for who, rows in model.survival.rows.items():
+        for mode, measured in rows.items():
+            promised = " " not in who  # of one death at a time
+            assert recorded.of(who.split(), mode).covers(measured, cells=promised), (who, mode, measured)
+
+
+def test_the_page_shows_what_was_recorded() -> None:
+    """Of every kind of death, and in the words of the page."""
+    survival = Survival.recorded()
+    assert survival.rows.keys() == {" ".join(victims) for victims in (*VICTIMS, BOTH)}
+    assert all(rows.keys() == set(MODES) for rows in survival.rows.values())
+    page = PAGE.read_text()
+    assert page.count(BEGIN) == page.count(END) == 1
+    assert page.partition(BEGIN)[2].partition(END)[0] == table(survival)

@@ -45,7 +45,7 @@ def test_a_request_that_only_looks_starts_no_daemon() -> None:
     assert not is_running()
 
 
-def test_a_daemon_that_cannot_start_is_no_daemon_to_a_client(isolation: Any) -> None:
+def test_a_daemon_that_cannot_start_is_no_daemon_to_a_client(ended: None, isolation: Any) -> None:
     """One family of errors: a program that calls again when the daemon was away has nothing else to catch.
 
     The reason is told in a sentence, without a traceback before it.
