@@ -37,7 +37,7 @@ def test_a_developer_works_in_the_agents_session(
         "import pandas as pd\nerrors = pd.DataFrame({'kind': ['timeout', 'refused'], 'count': [41, 2]})\nerrors",
     )
     notebook = Notebook(page, lab, daemon, session)
-    expect(notebook.panel.locator(".jp-KernelName")).to_contain_text(f"session {session}")
+    expect(notebook.panel.locator(".jp-KernelName")).to_contain_text(f"RLM: {session}")
     expect(notebook.start("errors['count'].sum()")).to_contain_text("43")
     notebook.start("errors.loc[0, 'count'] = 50\nerrors")
     expect(notebook.panel.locator(".jp-RenderedHTML table").last).to_contain_text("50")

@@ -33,7 +33,7 @@ class Notebook:
 
     def is_idle(self) -> None:
         """Wait until JupyterLab says that the kernel is there and has nothing to do."""
-        expect(self.page.locator("#jp-main-statusbar").get_by_text(re.compile(r"^session .* \| Idle$"))).to_be_visible()
+        expect(self.page.locator("#jp-main-statusbar").get_by_text(re.compile(r"^RLM: .* \| Idle$"))).to_be_visible()
         expect(self.panel.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']")).to_be_visible()
 
     def start(self, code: str) -> Locator:

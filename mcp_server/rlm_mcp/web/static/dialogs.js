@@ -94,7 +94,7 @@ export function open(session, connection) {
   if (connection) ways.push(["In a terminal", `jupyter console --existing ${quoted(connection)}`]);
   ways.push(["Its journal", `rlm-kernel journal ${quoted(session)}`]);
   const body = [
-    h("p", {}, "JupyterLab and other front ends list it as ", h("b", {}, "session ", theirs(session)), "."),
+    h("p", {}, "JupyterLab and other front ends list it as ", h("b", {}, "RLM: ", theirs(session)), "."),
     h("p", { class: "quiet" }, "A page in a browser starts no programs: run one of these in a terminal of yours."),
     h("dl", { class: "ways" }, ...ways.flatMap(([name, command]) => [h("dt", {}, name), h("dd", {}, ...copied(command))])),
   ];
