@@ -169,7 +169,7 @@ def test_the_ways_to_open_a_session_can_be_copied(show: Any) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     button(page, "Open…").click()
     expect(page.locator("#ask .ways code").first).to_have_text("rlm-kernel open opened")
-    expect(page.locator("#ask")).to_contain_text("session opened")
+    expect(page.locator("#ask")).to_contain_text("RLM: opened")
     button(page, "Copy rlm-kernel open opened").click()
     expect(page.locator("#said")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == "rlm-kernel open opened"
