@@ -225,11 +225,12 @@ class CellNotes:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """The connection is a bridge's line now. One that ``watches`` runs nothing; an ``owned`` kernel ends with it."""
+    """The connection is a bridge's ``line``, of one name with each supervisor. An ``owned`` kernel ends with it."""
 
     kernel_id: str
     attachment: str
-    watches: bool = False
+    line: str
+    watches: bool = False  # and runs nothing
     owned: bool = False
 
 
@@ -320,6 +321,8 @@ RESTART = Operation("restart", OfKernel, Done)
 ROLLBACK = Operation("rollback", Rollback, RollbackInfo)
 SHUTDOWN = Operation("shutdown", OfKernel, ShutDown)
 
+ONCE = (FORK, ROLLBACK, ATTACH, SIGNAL, HAND_OVER)
+"""Calls that another supervisor is not asked again: they may have been carried out, and twice is another thing."""
 OPERATIONS: dict[str, Operation[Any, Any]] = {
     row.name: row for row in list(globals().values()) if isinstance(row, Operation)
 }

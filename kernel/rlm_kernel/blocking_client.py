@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
-from rlm_ipc import framing
+from rlm_ipc import discovery, framing
 from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
@@ -16,7 +18,10 @@ from rlm_ipc.supervisor_protocol import Operation
 from rlm_ipc.version import VERSION
 from rlm_kernel.failures import from_wire
 
-__all__ = ["BlockingClient"]
+__all__ = ["PAUSES", "BlockingClient"]
+
+PAUSES = (0.0, 0.02, 0.1, 0.5, 2.0)
+"""In seconds: who takes over from a supervisor that has died may die as well."""
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
@@ -25,13 +30,14 @@ _Reply = TypeVar("_Reply")
 class BlockingClient:
     """A connection to the supervisor whose calls block. Threads may share it.
 
-    ``socket`` is connected and becomes the client's; ``parser`` holds what has come and was not asked for.
+    ``socket`` is connected and becomes the client's; ``parser`` holds what has come and was not asked for. With a
+    ``path`` the connection is made anew when the supervisor has died.
 
     ``welcome`` tells who serves. A supervisor that speaks another version refuses all calls but those of the core.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.socket = sock
+    def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
+        self.socket, self._path = sock, path
         self.parser = framing.Parser(wire.MAX_CALL)
         self._lock = threading.Lock()
         self.welcome = self.call(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
@@ -43,16 +49,38 @@ class BlockingClient:
         """
         with self._lock:
             try:
-                self.socket.sendall(framing.pack(wire.CALL, (wire.call_part(1, operation, request),)))
-                while (message := self.parser.next()) is None or message.tag != wire.RESULT:
-                    if message is None and not framing.receive(self.socket, self.parser):
-                        raise SupervisorGone
-            except OSError as error:
-                raise SupervisorGone from error
-        answer = wire.answer_in(message.parts[0])
+                answer = self._exchange(operation, request)
+            except SupervisorGone:
+                if self._path is None or operation in protocol.ONCE:
+                    raise
+                self._connect_again(self._path)
+                answer = self._exchange(operation, request)
         if answer.failure is not None:
             raise from_wire(answer.failure)
         return wire.reply_in(operation, answer)
+
+    def _exchange(self, operation: Operation[Any, Any], request: object) -> wire.Answer:
+        try:
+            self.socket.sendall(framing.pack(wire.CALL, (wire.call_part(1, operation, request),)))
+            while (message := self.parser.next()) is None or message.tag != wire.RESULT:
+                if message is None and not framing.receive(self.socket, self.parser):
+                    raise SupervisorGone
+        except OSError as error:
+            raise SupervisorGone from error
+        return wire.answer_in(message.parts[0])
+
+    def _connect_again(self, path: Path) -> None:
+        """Go on with the supervisor that has taken over; raises `SupervisorGone` if there is none."""
+        self.socket.close()
+        for pause in PAUSES:
+            time.sleep(pause)
+            if (sock := discovery.connect(path)) is None:
+                break
+            self.socket, self.parser = sock, framing.Parser(wire.MAX_CALL)
+            with suppress(SupervisorGone):  # it has died as well
+                self._exchange(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
+                return
+        raise SupervisorGone
 
     def wait_gone(self) -> None:
         """Return when the supervisor has ended or hung up."""

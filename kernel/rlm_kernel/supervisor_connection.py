@@ -25,8 +25,6 @@ from rlm_kernel.failures import from_wire
 
 EventCallback = Callable[[str, Event], None]
 Blobs = tuple[bytes, ...]
-_ONCE = (protocol.FORK, protocol.ROLLBACK, protocol.ATTACH, protocol.SIGNAL)
-"""Calls that another supervisor is not asked again: they may have been carried out, and twice is another thing."""
 _REPLACED = (
     "the supervisor ended while it worked on this call, and another one has taken over; variables are kept, but "
     "whether the call was carried out is not known: look, then call again if it was not"
@@ -54,8 +52,8 @@ class SupervisorConnection:
     """A connection to the supervisor, made by `connect`.
 
     A supervisor that dies is replaced by another one, which has the same kernels. Then the connection is made anew, and
-    calls that wait are made again (see `_ONCE` for those that are not). Every call raises `SupervisorGone` once there
-    is none in its place.
+    calls that wait are made again (see `protocol.ONCE` for those that are not). Every call raises `SupervisorGone` once
+    there is none in its place.
     """
 
     def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
@@ -240,7 +238,7 @@ class SupervisorConnection:
         self._stream.close()
 
     def _go_on(self) -> None:
-        self._fail(lambda call: call.operation in _ONCE, ProcessError(_REPLACED))
+        self._fail(lambda call: call.operation in protocol.ONCE, ProcessError(_REPLACED))
         for call in self._calls.values():
             self._stream.send(wire.CALL, (call.part,), tuple(map(os.dup, call.descriptors)))
         for callback in self._on_replaced:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from rlm_ipc.errors import CallerError, KernelError, SupervisorGone
 from rlm_ipc.jupyter_wire import DELIMITER, Signer
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_wire import GOODBYE
-from rlm_kernel.blocking_client import BlockingClient
+from rlm_kernel.blocking_client import PAUSES, BlockingClient
 from rlm_kernel.channels import bound
 from rlm_kernel.jupyter.kernelspecs import key_file
 from rlm_kernel.jupyter.sanitizer import sanitized
@@ -150,8 +152,9 @@ class FrontEnd:
 class Bridge:
     """The loop between a front end and the supervisor."""
 
-    def __init__(self, front_end: FrontEnd, supervisor: socket.socket, parser: framing.Parser) -> None:
-        self._front_end, self._supervisor, self._parser = front_end, supervisor, parser
+    def __init__(self, front_end: FrontEnd, line: protocol.Attach, client: BlockingClient) -> None:
+        self._front_end, self._line = front_end, line
+        self._supervisor, self._parser, self._pid = client.socket, client.parser, client.welcome.pid
         self._wakes, wakes = socket.socketpair()
         wakes.setblocking(False)
         signal.set_wakeup_fd(wakes.fileno())
@@ -159,7 +162,7 @@ class Bridge:
         signal.signal(signal.SIGINT, lambda *_: None)
 
     def run(self) -> None:
-        """Relay until either side ends."""
+        """Relay until the front end or the session ends."""
         poller, parent, until = zmq.Poller(), os.getppid(), time.monotonic() + SUBSCRIBER_SECONDS
         channels = {sock: channel for channel, sock in self._front_end.sockets.items()}
         requests = [sock for sock, channel in channels.items() if channel not in {"iopub", "hb"}]
@@ -173,8 +176,13 @@ class Bridge:
                 requests = []
             for source, _ in poller.poll(SUBSCRIBER_SECONDS * 100 if requests else LOOK_AT_PARENT_MS):
                 if source == fd_of_supervisor:
+                    served_by = self._supervisor
                     if not self._from_supervisor():
                         return
+                    if self._supervisor is not served_by:  # another one has taken over
+                        poller.unregister(served_by)
+                        poller.register(self._supervisor, zmq.POLLIN)
+                        fd_of_supervisor = self._supervisor.fileno()
                 elif source == fd_of_signals:
                     self._interrupted()
                 else:
@@ -182,39 +190,66 @@ class Bridge:
 
     def _from_front_end(self, channel: str) -> None:
         for parts in self._front_end.requests(channel):
-            self._supervisor.sendall(framing.pack(CHANNELS[channel], parts))
+            self._say(framing.pack(CHANNELS[channel], parts))
 
     def _from_supervisor(self) -> bool:
-        """Pass on what the supervisor says; False at its end or goodbye."""
-        alive = framing.receive(self._supervisor, self._parser) > 0
+        """Pass on what the supervisor says; False when it says goodbye, or there is none any more."""
+        try:
+            alive = framing.receive(self._supervisor, self._parser) > 0
+        except ConnectionError:
+            alive = False
         while (message := self._parser.next()) is not None:
             message.close()
             if message.tag == GOODBYE:
                 return False
             self._front_end.send(message.tag, message.parts)
-        return alive
+        return alive or self._connect_again()
+
+    def _connect_again(self) -> bool:
+        try:
+            client = attach(self._line, self._pid)
+        except (KernelError, OSError):  # there is none, or the session has ended
+            return False
+        before = self._supervisor
+        self._supervisor, self._parser, self._pid = client.socket, client.parser, client.welcome.pid
+        before.close()
+        return True
+
+    def _say(self, message: bytes) -> None:
+        with suppress(ConnectionError):  # it has died: what is said meanwhile is lost, and its end is read next
+            self._supervisor.sendall(message)
 
     def _interrupted(self) -> None:
         """A front end that knows no interrupt_request sends a signal instead."""
         self._wakes.recv(4096)
-        self._supervisor.sendall(
-            framing.pack(worker_protocol.CONTROL, Signer(b"").parts("interrupt_request", b"{}", {}))
-        )
+        self._say(framing.pack(worker_protocol.CONTROL, Signer(b"").parts("interrupt_request", b"{}", {})))
 
 
-def enter(attachment: str) -> tuple[socket.socket, framing.Parser]:
-    """Have the daemon open the attachment; returns the line to the supervisor. Raises KernelError with what to do."""
+def enter(attachment: str) -> protocol.Attach:
+    """Have the daemon open the attachment; returns what to tell the supervisor. Raises KernelError with what to do."""
     try:
         key = key_file(attachment).read_text().strip()
     except OSError:
         key = ""
     opened = ask(EnterAttachment(attachment, key), start=True)
-    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    if sock is None:
-        raise SupervisorGone("no supervisor is running")
-    client = BlockingClient(sock)
-    client.call(protocol.ATTACH, protocol.Attach(opened.kernel_id, opened.attachment, opened.watches, opened.owned))
-    return client.socket, client.parser
+    line = secrets.token_hex(8)
+    return protocol.Attach(opened.kernel_id, opened.attachment, line, opened.watches, opened.owned)
+
+
+def attach(line: protocol.Attach, before: int = 0) -> BlockingClient:
+    """Make a connection to the supervisor a line; not to the one ``before``: if that hangs up, it has its reason."""
+    for pause in PAUSES:
+        time.sleep(pause)
+        sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+        if sock is None:
+            break
+        with suppress(SupervisorGone):  # it has just died: another one takes over
+            client = BlockingClient(sock)
+            if client.welcome.pid == before:
+                break
+            client.call(protocol.ATTACH, line)
+            return client
+    raise SupervisorGone("no supervisor is running")
 
 
 def main() -> None:
@@ -227,12 +262,13 @@ def main() -> None:
     options.add_argument("-f", "--f", dest="connection_file", type=Path, required=True)
     given, _ = options.parse_known_args()
     try:
-        supervisor, parser = enter(given.attachment)
+        line = enter(given.attachment)
+        supervisor = attach(line)
         front_end = FrontEnd(json.loads(given.connection_file.read_text()))
     except (KernelError, ValueError, OSError, discovery.DiscoveryError, zmq.ZMQError) as error:
         sys.exit(f"rlm-kernel: {error}")
     try:
-        Bridge(front_end, supervisor, parser).run()
+        Bridge(front_end, line, supervisor).run()
     except (OSError, KernelError) as error:
         sys.exit(f"rlm-kernel: the session's supervisor has gone: {error}")
     finally:

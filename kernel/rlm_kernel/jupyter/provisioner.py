@@ -40,9 +40,10 @@ def policy_for(name: str, workspace: str) -> Policy:
 
 def connect() -> BlockingClient:
     """Connect to the supervisor of this user, started if nobody serves."""
-    sock = connect_socket(discovery.runtime_dir() / "supervisor.sock", start=True)
+    path = discovery.runtime_dir() / "supervisor.sock"
+    sock = connect_socket(path, start=True)
     assert sock is not None
-    return BlockingClient(sock)
+    return BlockingClient(sock, path)
 
 
 def start_kernel(policy: Policy, workspace: str, connection: dict[str, Json]) -> tuple[str, BlockingClient, int | None]:

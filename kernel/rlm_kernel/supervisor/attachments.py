@@ -8,7 +8,6 @@ its crash end only the attachment. Its interrupt reaches its own cells, and the 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -32,8 +31,6 @@ MOST_UNREAD_BYTES = 64 << 20
 """The most bytes that wait for a front end which has stopped reading; beyond that, its attachment is closed."""
 SECOND_THOUGHT_SECONDS = 0.3
 """How long an interrupt waits. Jupyter sends one before a shutdown, and that one must not end an agent's cell."""
-
-_numbers = itertools.count(1)
 
 
 class AttachedSession(Protocol):
@@ -95,13 +92,16 @@ class AttachedSession(Protocol):
 
 
 class Attachment:
-    """One front end of ``session``, called ``name`` in the journal. One that only ``watches`` runs nothing."""
+    """One front end of ``session``, called ``name`` in the journal. One that only ``watches`` runs nothing.
 
-    def __init__(self, session: AttachedSession, stream: Stream, name: str, *, watches: bool) -> None:
+    What it has asked for is known by its ``line``, the same for each supervisor.
+    """
+
+    def __init__(self, session: AttachedSession, stream: Stream, name: str, line: str, *, watches: bool) -> None:
         self.session, self.name, self.watches = session, name, watches
         # No zmq client has this routing id: one that names itself cannot begin with a zero byte, and the names that zmq
         # makes up have exactly five bytes.
-        self.prefix = b"\0attachment%d" % next(_numbers)
+        self.prefix = b"\0attachment" + line.encode()
         self._stream = stream
         self._second_thought: asyncio.TimerHandle | None = None
         self._closed = False

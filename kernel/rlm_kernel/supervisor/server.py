@@ -62,6 +62,7 @@ class Connection:
         self.spoken = 0
         """The version of the calls that is spoken here; 0: only the core, which every version knows."""
         self.owned: set[str] = set()
+        self._pid = discovery.peer(sock).pid
         self.attachment: Attachment | None = None
         self.tasks: set[asyncio.Task[None]] = set()
         self.stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
@@ -70,6 +71,11 @@ class Connection:
     def supervisor(self) -> Supervisor:
         """The inventory that calls work on."""
         return self.control.supervisor
+
+    def own(self, kernel_id: str) -> None:
+        """The kernel ends with this connection, or with whoever has made it."""
+        self.owned.add(kernel_id)
+        self.supervisor.owners.enter(kernel_id, self._pid)
 
     def _message(self, message: framing.Message) -> None:
         if self.attachment is not None:
@@ -242,7 +248,7 @@ async def _hand_over(client: Connection, call: core.HandOver, _: Envelope) -> An
 async def _spawn(client: Connection, call: protocol.Spawn, _: Envelope) -> Answered[KernelInfo]:
     session = await client.supervisor.spawn(call)
     if call.request.owned:
-        client.owned.add(session.kernel_id)
+        client.own(session.kernel_id)
     return session.info(), ()
 
 
@@ -334,8 +340,8 @@ async def _cells(client: Connection, call: protocol.CellsAfter, _: Envelope) -> 
 async def _attach(client: Connection, call: protocol.Attach, _: Envelope) -> Answered[protocol.Done]:
     session = client.supervisor.find(call.kernel_id)
     if call.owned:
-        client.owned.add(session.kernel_id)
-    client.attachment = Attachment(session, client.stream, call.attachment, watches=call.watches)
+        client.own(session.kernel_id)
+    client.attachment = Attachment(session, client.stream, call.attachment, call.line, watches=call.watches)
     return NOTHING
 
 

@@ -36,6 +36,7 @@ from rlm_kernel.supervisor.handing_over import hand_over
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.kept_session import KeptSpec
 from rlm_kernel.supervisor.memory_pressure import MemoryPressure
+from rlm_kernel.supervisor.owners import Owners
 from rlm_kernel.supervisor.process_fork import fork
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.session_file import SessionFile
@@ -88,8 +89,13 @@ class Supervisor:
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
         self._pressure = MemoryPressure(self.capacity.keep_free)
+        self.owners = Owners(keeping, self._owner_ended)
         self.unattended = Unattended(log.parent / left_kernels.FOLDER, self.sessions, self._is_attended)
         self._has_garbage = False
+
+    def _owner_ended(self, kernel_id: str) -> None:
+        if (session := self.sessions.get(kernel_id)) is not None:
+            session.close()
 
     def report_to(self, listener: EventListener) -> None:
         """Let ``listener`` hear of what happens in the sessions."""
@@ -121,7 +127,8 @@ class Supervisor:
         for left in adoption.sessions(self._left_session, self.unattended.given_up):
             session = self.sessions[left.session.kernel_id] = left.session
             session.take_over(left.listeners, left.given_out)
-            if session.request.owned or session.request.trusted:  # they end with a connection, which has ended
+            owned = session.request.owned or session.request.trusted
+            if owned and not self.owners.take_over(session.kernel_id):
                 session.close()
 
     async def _greet(self, zygote: WorkerLink) -> WorkerLink:
@@ -277,6 +284,7 @@ class Supervisor:
     def _emitted(self, kernel_id: str, event: Event) -> None:
         if isinstance(event, KernelEnded):
             self.sessions.pop(kernel_id, None)
+            self.owners.forget(kernel_id)
             self._has_garbage = True
         if self._listener is not None:
             self._listener.emit(kernel_id, event)

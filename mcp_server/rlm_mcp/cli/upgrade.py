@@ -26,7 +26,7 @@ GOES_ON = "goes on"
 COMES_BACK = "is saved, and comes back when it is used"
 WAITS = "is saved when its cell has ended, or is stopped after {:g} s; what cannot be saved is told then"
 LOST = "is lost: {}"
-FRONT_END = "ends with its front end"
+FRONT_END = "a front end has started it, and it cannot be given to another kernel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,9 @@ def _fate(client: BlockingClient, kernel: core.CoreKernel) -> Fate:
 
     session = str(kernel.label.get("session", kernel.kernel_id))
     if worker_protocol.SPEAKS.has(kernel.protocol):
-        return Fate(session, kernel.state, FRONT_END if kernel.owned else GOES_ON)
+        return Fate(session, kernel.state, GOES_ON)
+    if kernel.owned:
+        return Fate(session, kernel.state, LOST.format(FRONT_END), (core.NotSaved("(variables)", FRONT_END),))
     if kernel.comes_back and kernel.state != core.KernelState.IDLE:
         return Fate(session, kernel.state, WAITS.format(core.HandOver((), worker_protocol.SPEAKS).seconds))
     try:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,12 +13,14 @@ from pathlib import Path
 
 import nbclient
 import nbformat
+import psutil
 import pytest
 from jupyter_client import AsyncKernelClient, BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager, start_new_kernel
 from waiting import wait_until
 
+from rlm_ipc import discovery
 from rlm_kernel.jupyter import kernelspecs
 
 pytestmark = pytest.mark.anyio
@@ -190,6 +194,50 @@ def test_the_kernel_ends_with_the_process_that_started_it(kernelspec, isolation,
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     asyncio.run(gone(int(done.stdout)))
+
+
+def _kill_supervisor(runtime: Path) -> None:
+    """Kill it, and wait until another one serves."""
+
+    def served_by() -> int:
+        sock = discovery.connect(runtime / "supervisor.sock")
+        assert sock is not None
+        with sock:
+            return discovery.peer(sock).pid
+
+    before = served_by()
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: served_by() != before)
+
+
+def test_a_front_ends_kernel_outlives_the_supervisor(kernelspec, isolation, gone) -> None:
+    """Its variables, its ports and its manager go on; it ends when the manager says so."""
+    manager, client = started(kernelspec)
+    try:
+        executed(client, "x = 1")
+        for _ in range(2):
+            _kill_supervisor(isolation.runtime)
+            assert manager.is_alive()
+        assert executed(client, "x += 1\nassert x == 2")[0]["status"] == "ok"
+        pid = manager.provisioner.pid
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    asyncio.run(gone(pid))
+
+
+def test_a_kernel_whose_supervisor_has_died_ends_with_the_process_that_started_it(kernelspec, isolation, gone) -> None:
+    """There is no connection any more by which its end would be seen."""
+    script = (
+        "from jupyter_client.manager import start_new_kernel; import os;"
+        "km, kc = start_new_kernel(kernel_name='rlm'); print(km.provisioner.pid, flush=True); input(); os._exit(1)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        pid = int(owner.stdout.readline())
+        _kill_supervisor(isolation.runtime)
+        assert psutil.pid_exists(pid)
+        owner.communicate(b"\n")
+    asyncio.run(gone(pid))
 
 
 def test_nbclient_executes_a_notebook(kernelspec) -> None:

@@ -11,8 +11,10 @@ import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import start_new_kernel
+from waiting import wait_until
 
 from rlm_client.client import call_tool
+from rlm_ipc import discovery
 from rlm_ipc.attachment_requests import AddAttachment, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import DaemonConnection, ask
 from rlm_ipc.daemon_requests import ShowStatus
@@ -97,3 +99,39 @@ def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) ->
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def _supervisor() -> int:
+    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert sock is not None
+    with sock:
+        return discovery.peer(sock).pid
+
+
+@pytest.mark.usefixtures("ended")
+def test_front_ends_come_back_to_the_next_supervisor(isolation: Any) -> None:
+    """K-29: an attachment and a developer's copy go on with their variables, and end when they are revoked."""
+    folder = isolation.config / "policies"
+    folder.mkdir()
+    (folder / "confirmable.yaml").write_text("extends: default\nattachments: {trusted: true}\n")
+    call_tool("eval_code", {"code": "found = [1]"}, session="kept", policy="confirmable")
+    attachment = ask(AddAttachment("kept", AttachmentKind.TRUSTED), start=True).attachment
+    names = [kernelspecs.spec_name("kept", kind) for kind in ("execute", "trusted")]
+    started = [start_new_kernel(kernel_name=name) for name in names]
+    try:
+        for number in range(2):
+            for _, client in started:
+                assert value(client, "found.append(0); len(found)") == str(2 + number)
+            before = _supervisor()
+            psutil.Process(before).kill()
+            wait_until(lambda before=before: _supervisor() != before)
+            wait_until(lambda: [row.open for row in ask(ListAttachments(), start=True).attachments].count(1) == 2)
+        for _, client in started:
+            assert value(client, "len(found)") == "3"
+        assert ask(RevokeAttachment(attachment), start=True).closed == 1
+        started[1][0].provisioner.process.wait(SECONDS)
+        assert value(started[0][1], "len(found)") == "3"
+    finally:
+        for manager, client in started:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)

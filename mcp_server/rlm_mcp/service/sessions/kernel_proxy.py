@@ -124,7 +124,7 @@ class KernelProxy:
         self.queries.waiting = frozenset(info.waiting)
         self.attachments = list(info.attachments)
         self.bound.revisions.update(info.contexts)
-        self._gateway.listen(info.kernel_id, self._on_event)
+        self._gateway.listen(info.kernel_id, self._on_event, self._replaced)
 
     async def seen(self) -> KernelInfo | None:
         """Return the kernel as the supervisor sees it now; None if there is none, or the supervisor does not say."""
@@ -376,6 +376,10 @@ class KernelProxy:
         if expelled:
             self.expelled = expelled
             self._events.expelled()
+
+    def _replaced(self, info: KernelInfo) -> None:
+        """Another supervisor has the kernel: front ends come back to it one by one."""
+        self.attachments = list(info.attachments)
 
     def _attachment(self, event: protocol.AttachmentChanged) -> None:
         """A front end has come, or one has left."""

@@ -44,6 +44,7 @@ class KernelGateway:
         self._client: SupervisorClient | None = None
         self._lock = asyncio.Lock()
         self._listeners: dict[str, Callable[[Event], None]] = {}
+        self._replaced: dict[str, Callable[[KernelInfo], None]] = {}
         self._may_start = True
         self._background = BackgroundTasks()
 
@@ -78,13 +79,18 @@ class KernelGateway:
         ours = {info.label["key"]: info for info in found if "key" in info.label and "session" in info.label}
         return ours, [info for info in found if info not in ours.values()]
 
-    def listen(self, kernel_id: str, listener: Callable[[Event], None]) -> None:
-        """Have ``listener`` called with every event of that kernel."""
+    def listen(
+        self, kernel_id: str, listener: Callable[[Event], None], replaced: Callable[[KernelInfo], None] | None = None
+    ) -> None:
+        """Have ``listener`` called with every event of that kernel, and ``replaced`` after a supervisor's death."""
         self._listeners[kernel_id] = listener
+        if replaced is not None:
+            self._replaced[kernel_id] = replaced
 
     def unlisten(self, kernel_id: str) -> None:
         """Call nobody for that kernel any more."""
         self._listeners.pop(kernel_id, None)
+        self._replaced.pop(kernel_id, None)
 
     def lost(self) -> None:
         """Forget the connection, because the supervisor has gone; the next use makes a new one."""
@@ -123,6 +129,8 @@ class KernelGateway:
             except (KernelError, OSError):
                 continue
             else:
+                if (replaced := self._replaced.get(kernel_id)) is not None:
+                    replaced(info)
                 self._dispatch(kernel_id, QueriesAsked(tuple(asked)))
                 self._dispatch(kernel_id, WaitsFor(info.waiting))
 
