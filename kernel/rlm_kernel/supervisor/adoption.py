@@ -200,6 +200,7 @@ def _given_out(file: SessionFile) -> GivenOut | None:
     if not serial:
         return None
     request = CellRequest.of_kept(file.request(), asyncio.get_running_loop().create_future())
+    request.told = answered
     return None if answered and request.direct is None else GivenOut(request, serial, answered)
 
 

@@ -33,6 +33,7 @@ class CellRequest:
     before it began ends as it begins. One that ``says_that_it_waits`` shows so in front ends. ``ended`` tells what
     ended the request, ``reason`` why, in words, unless it ended by itself, and ``loss`` what was lost with its worker.
     ``uncopied`` is what no checkpoint holds after it. The caller of one that was ``left`` has gone, and may come again.
+    One that was ``told`` has been answered by an earlier supervisor: it is only looked at again.
     """
 
     tag: bytes
@@ -44,6 +45,7 @@ class CellRequest:
     run: object = None
     attachment: str = ""
     left: bool = False
+    told: bool = False
     withdrawn: bool = False
     says_that_it_waits: bool = False
     interrupted: bool = False

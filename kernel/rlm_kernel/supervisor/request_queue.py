@@ -55,7 +55,7 @@ class RequestQueue:
     @property
     def cell(self) -> CellRequest | None:
         """The cell that runs, or else the next one."""
-        return next((request for request in self._requests() if request.kind == EXECUTE), None)
+        return next((request for request in self._requests() if request.kind == EXECUTE and not request.told), None)
 
     def _requests(self) -> Iterator[CellRequest]:
         return (item for item in (self.taken, *self._waiting) if isinstance(item, CellRequest))
