@@ -98,6 +98,7 @@ class Holders:
 
 class State:
     hooks = SimpleNamespace(agents=Agents())
+    runs = SimpleNamespace(daemon_ends=False)
     holders = Holders()
 
     def list_sessions(self):
