@@ -216,11 +216,11 @@ def test_a_replay_says_cell_by_cell_what_differs(command: Command, tmp_path: Pat
     """A text that has changed is not taken for the old one; exit code 1, with status and output then and now."""
     path = tmp_path / "app.log"
     path.write_text("one\n")
-    call_tool("load_context", {"name": "log", "path": str(path)}, session="other")
-    evaluate("other", "1 + 1", "print(list(log['lines']))")
-    command("export", "other")
+    call_tool("load_context", {"name": "log", "path": str(path)}, session="changed")
+    evaluate("changed", "1 + 1", "print(list(log['lines']))")
+    command("export", "changed")
     path.write_text("two\n")
-    printed = command("replay", "other.ipynb", code=1).stdout
+    printed = command("replay", "changed.ipynb", code=1).stdout
     assert "text log: differs" in printed
     assert "cell 1: same" in printed
     assert "cell 2: differs\n    status was ok, is error\n" in printed
