@@ -104,11 +104,14 @@ def find(store: Store, session: int, name: str) -> ContextRow | None:
     return _row(dict(row)) if row is not None else None
 
 
+# It is asked at each call that lists variables, and to build a statement takes longer than to execute it.
+_OF_SESSION = select(table).where(table.c.session == bindparam("of")).order_by(table.c.created_at, table.c.revision)
+
+
 def of_session(store: Store, session: int) -> list[ContextRow]:
     """List the session's contexts, the oldest first."""
-    statement = select(table).where(table.c.session == session).order_by(table.c.created_at, table.c.revision)
     with store.transaction() as connection:
-        return [_row(dict(row)) for row in connection.execute(statement).mappings()]
+        return [_row(dict(row)) for row in connection.execute(_OF_SESSION, {"of": session}).mappings()]
 
 
 def names(store: Store, session: int) -> list[str]:

@@ -9,11 +9,11 @@ keeps the log takes what is `beyond` it there before it is `let_go`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Select, case, delete, exists, func, not_, select
+from sqlalchemy import Select, bindparam, case, delete, exists, func, not_, select
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory import limits
@@ -108,6 +108,12 @@ class JournalEntry:
         )
 
 
+_COLUMNS = tuple(each.name for each in fields(JournalEntry) if each.name != "number")
+# To build a statement takes longer than to execute it.
+_LIVING = select(sessions.c.key).where(sessions.c.key.in_(bindparam("among", expanding=True)))
+_APPEND = insert(table).on_conflict_do_nothing()
+
+
 def append(store: Store, entries: Iterable[JournalEntry]) -> None:
     """Add rows, in one transaction.
 
@@ -115,11 +121,11 @@ def append(store: Store, entries: Iterable[JournalEntry]) -> None:
     """
     entries = list(entries)
     with store.transaction() as connection:
-        of = {entry.session for entry in entries}
-        lives = set(connection.execute(select(sessions.c.key).where(sessions.c.key.in_(of))).scalars())
+        of = list({entry.session for entry in entries})
+        lives = set(connection.execute(_LIVING, {"among": of}).scalars())
         rows = [_values(entry) for entry in entries if entry.session in lives]
         if rows:
-            connection.execute(insert(table).on_conflict_do_nothing(), rows)
+            connection.execute(_APPEND, rows)
 
 
 def of_session(store: Store, session: int, *, last: int | None = None) -> list[JournalEntry]:
@@ -185,8 +191,7 @@ def _latest(store: Store, wanted: Select[Any], last: int | None) -> list[Journal
 
 
 def _values(entry: JournalEntry) -> dict[str, object]:
-    values = asdict(entry)
-    del values["number"]
+    values = {name: getattr(entry, name) for name in _COLUMNS}
     code = limits.storable(entry.code, LONGEST_CODE)
     output = limits.storable(entry.output, LONGEST_OUTPUT)
     shown = sum(len(form.encode(errors="replace")) for display in entry.displays for form in display.values())

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Engine, bindparam, create_engine, event, select
+from sqlalchemy import URL, Connection, Engine, bindparam, create_engine, event
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
@@ -39,7 +39,7 @@ _PRAGMAS = (
 
 _counters = schema.counters
 # Counters are met several times in a cell: to build a statement takes longer than to execute it.
-_PEEK = select(_counters.c.value).where(_counters.c.scope == bindparam("of"))
+_PEEK = "select value from counters where scope = :of"
 _COUNT = (
     insert(_counters)
     .values(scope=bindparam("of"), value=bindparam("step"))
@@ -154,8 +154,7 @@ class Store:
 
     def peek_count(self, scope: str) -> int:
         """Return what `count` would return next, without advancing."""
-        with self.transaction() as connection:
-            return connection.execute(_PEEK, {"of": scope}).scalar() or 0
+        return next((value for (value,) in self.read(_PEEK, of=scope)), 0)
 
     def raise_count(self, scope: str, value: int) -> None:
         """Make sure that the counter ``scope`` gives out nothing below ``value``."""

@@ -69,6 +69,8 @@ class Run:
     frame: int | None = None
     """What it is run for: the key of a frame."""
     outcome: asyncio.Future[ToolAnswer] = field(init=False)
+    answer: ToolAnswer | None = None
+    """What came of it, unless that is a fault."""
     execution: Execution | None = None
     began: bool = False
     ahead: tuple[tuple[str, str], ...] = ()
@@ -82,12 +84,6 @@ class Run:
         if self.outcome.done():
             return "finished"
         return "queued" if self.execution is None else "running"
-
-    @property
-    def answer(self) -> ToolAnswer | None:
-        """What came of it, unless that is a fault."""
-        ended = self.outcome.done() and not self.outcome.cancelled() and self.outcome.exception() is None
-        return self.outcome.result() if ended else None
 
     @property
     def suspended(self) -> bool:
@@ -120,7 +116,8 @@ class Run:
             self.outcome.set_exception(error.anew() if isinstance(error, ToolFault) else error)
             self.outcome.exception()  # one that nobody waits for is not reported as forgotten
         else:
-            self.outcome.set_result(task.result())
+            self.answer = task.result()
+            self.outcome.set_result(self.answer)
 
     def let_go(self) -> None:
         """Keep of an answer that somebody got only what it was rendered to: a cell may show a megabyte."""
