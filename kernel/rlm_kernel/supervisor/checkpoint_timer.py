@@ -17,11 +17,11 @@ from rlm_kernel.supervisor.patience import retrieved
 from rlm_kernel.supervisor.request_queue import RequestQueue
 from rlm_kernel.supervisor.worker_link import ForkRefused
 
-# To make pages ready takes a processor for as long as a cell. On two cores it would take it from whoever sends the
-# reply and from whoever reads it, so it waits until both are through.
-IDLE_BEFORE_PREFAULT_SECONDS = 0.01
-# A copy is for the pause in which an agent thinks: of cells that follow each other at once it delays the next one.
-IDLE_BEFORE_COPY_SECONDS = 0.1
+# To copy and to make pages ready takes a processor for as long as a cell. On two cores it would take it from whoever
+# sends the reply and from whoever reads it, so it waits until both are through, and no longer: the next cell needs it.
+IDLE_SECONDS = 0.01
+# No cell waits for a copy that could not be taken.
+IDLE_AFTER_REFUSAL_SECONDS = 0.1
 IDLE_BEFORE_SHARING_SECONDS = 5.0
 TRY_AGAIN_SECONDS = 1.0
 
@@ -94,8 +94,8 @@ class CheckpointTimer:
     def later(self) -> None:
         """Take a copy as soon as the session is idle, if a new one is worth it, and make ready for the next cell."""
         if self.mode != "off" and not self._queue.closed:
-            taken = self._checkpoints.fresh
-            self._wait(IDLE_BEFORE_PREFAULT_SECONDS if taken else IDLE_BEFORE_COPY_SECONDS, self._if_idle)
+            was_refused = self._checkpoints.uncopied is not None
+            self._wait(IDLE_AFTER_REFUSAL_SECONDS if was_refused else IDLE_SECONDS, self._if_idle)
 
     def cancel(self) -> None:
         """Take no copy that was planned for later."""

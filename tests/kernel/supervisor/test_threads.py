@@ -176,6 +176,7 @@ async def test_while_a_thread_runs_each_answer_says_what_no_checkpoint_holds(
     before = copies_of(pid)
     await cell(kernel, "kept = 4\ngo_on = False")
     await until(lambda: copies_of(pid) - before)
+    await supervisor.variables(kernel.kernel_id)  # its turn comes when the supervisor knows the copy
     await kill(kernel)
     assert (await cell(kernel, "kept")).result == "4"
     await supervisor.shutdown(kernel.kernel_id)
