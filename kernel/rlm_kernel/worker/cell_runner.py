@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from rlm_ipc.messages import JsonObject
-from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RefusedAttempts
+from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RefusedAttempts, RunCell
+from rlm_kernel.worker.ipykernel_adapter import may_wait
 from rlm_kernel.worker.session_state import user_code
 from rlm_kernel.worker.variables import changed, identities, prune
 from rlm_kernel.worker.worker_process import WorkerProcess
@@ -22,7 +23,15 @@ class CellRunner:
         self._refused = (0, 0)
         """Attempts that the audit hook refused, and cells that the compiler refused, up to the last report."""
 
-    def run(self, work: Coroutine[Any, Any, JsonObject | None], *, rehearsed: bool = False) -> None:
+    def run_cell(self, cell: RunCell, *, rehearsed: bool = False) -> None:
+        """Run a cell; see `run`. One without ``await`` needs no turn of the event loop, unless a task waits for it."""
+        kernel = self._process.kernel
+        at_once = kernel.walled and not may_wait(cell.code) and self._process.loop.is_idle
+        self.run(kernel.run_cell(cell), at_once=at_once, rehearsed=rehearsed)
+
+    def run(
+        self, work: Coroutine[Any, Any, JsonObject | None], *, at_once: bool = False, rehearsed: bool = False
+    ) -> None:
         """Do the work of one request and report that it is done, with the reply if it was a cell.
 
         Nobody hears the report of one that is only ``rehearsed``: so it takes nothing from the next report.
@@ -32,7 +41,7 @@ class CellRunner:
         # Busy, reply, idle and the report leave in one write: each write wakes the supervisor.
         process.link.hold(True)
         try:
-            reply = process.loop.run(work)
+            reply = process.loop.run_at_once(work) if at_once else process.loop.run(work)
         finally:
             process.kernel.interrupted = False
             self._prune()

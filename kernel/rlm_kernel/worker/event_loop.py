@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import signal
+import threading
+from asyncio import _set_running_loop
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -86,6 +89,31 @@ class EventLoop:
                 # this.
                 if future.done():
                     return future.result()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for a turn of it."""
+        loop: Any = self._loop
+        return not loop._ready and not loop._scheduled and not self.pending()
+
+    def run_at_once(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run work that never waits as a task of the running loop would, without a turn of the loop.
+
+        A turn makes a task and two futures and asks the selector: each writes to pages that a copy of this process
+        shares. The loop must be idle, else its turn is due.
+        """
+        loop: Any = self._loop
+        loop._thread_id = threading.get_ident()  # what `is_running` looks at
+        _set_running_loop(loop)
+        try:
+            contextvars.copy_context().run(work.send, None)
+        except StopIteration as done:
+            found: Result = done.value
+            return found
+        finally:
+            _set_running_loop(None)
+            loop._thread_id = None
+        raise RuntimeError("work that never waits has waited")
 
     def run_until_readable(self, descriptor: int) -> None:
         """Let the pending tasks run until something can be read."""

@@ -208,8 +208,8 @@ class SandboxedKernel(IPythonKernel):
         cell = shell.run_cell_async(code, store_history, silent, cell_id=cell_id, **options)
         result = None
         try:
-            # `should_run_async` parses the cell a second time. Without one of these words it cannot be asynchronous.
-            if ("await" in code or "async" in code) and shell.should_run_async(code, **options):
+            # `should_run_async` parses the cell a second time.
+            if may_wait(code) and shell.should_run_async(code, **options):
                 future = asyncio.ensure_future(cell)
                 with self._cancel_on_sigint(future):
                     result = await future
@@ -311,6 +311,11 @@ class SandboxedKernel(IPythonKernel):
             shown = results if type(results) is dict else {}
             return {"status": "ok", "history": [(s, i, (t, _plain(shown.get(i)))) for s, i, t in chosen]}
         return {"status": "ok", "history": chosen}
+
+
+def may_wait(code: str) -> bool:
+    """Whether a cell may be asynchronous: without one of these words it cannot."""
+    return "await" in code or "async" in code
 
 
 @contextmanager

@@ -51,7 +51,7 @@ class Rehearsal:
         if process.idle and process.session is not None and process.session.wall is not None:
             # A session may have left classes behind that raise in IPython's own code. The next real cell tells of that.
             with process.muted(), suppress(Exception):
-                self._runner.run(process.kernel.run_cell(_received(RunCell(_CODE, False))), rehearsed=True)
+                self._runner.run_cell(_received(RunCell(_CODE, False)), rehearsed=True)
                 self._show()
                 self._be_asked_for_copy()
 

@@ -71,7 +71,7 @@ class Warmup:
             process.session = self._any_session()
             process.session.raise_language_wall(process.kernel.shell, (process.stdout, process.stderr))
             process.use_streams()
-            self._runner.run(process.kernel.run_cell(RunCell("1+1")))
+            self._runner.run_cell(RunCell("1+1"))
         process.session = None
         process.forget_cells()
         process.isolation = isolate(process.descriptors, network=False, seclusion=process.seclusion)

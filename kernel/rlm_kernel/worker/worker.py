@@ -104,7 +104,7 @@ class Worker:
     def _run_cell(self, message: framing.Message) -> None:
         cell = decode(RunCell, message.parts[0])
         self.process.link.begin(cell.serial)
-        self._runner.run(self.process.kernel.run_cell(cell))
+        self._runner.run_cell(cell)
 
     def _dispatch(self, message: framing.Message) -> None:
         *parts, serial = message.parts

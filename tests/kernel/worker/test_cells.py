@@ -52,6 +52,20 @@ async def test_a_syntax_error_runs_nothing_of_the_cell(run) -> None:
     assert (await run("'done' in dir()")).result in {"False", None}
 
 
+async def test_a_cell_without_a_word_of_asyncio_has_a_running_loop_all_the_same(run) -> None:
+    """A function of an earlier cell may start a task, which goes on between cells and beside the next ones."""
+    await run(
+        "import asyncio\nseen = []\n"
+        "async def work():\n    for n in range(3):\n        seen.append(n)\n        await asyncio.sleep(0)\n"
+        "def begin():\n    return asyncio.get_running_loop().create_task(work())\n"
+        "def is_running():\n    return asyncio.get_running_loop().is_running()\n"
+    )
+    assert (await run("is_running()")).result == "True"
+    assert (await run("task = begin()\nseen")).result == "[]"
+    await run("await task")
+    assert (await run("seen, task.done()")).result == "([0, 1, 2], True)"
+
+
 async def test_a_cell_may_await_at_top_level(run) -> None:
     """Async cells work as in any notebook."""
     result = await run("import asyncio\nawait asyncio.sleep(0)\nprint('slept')")

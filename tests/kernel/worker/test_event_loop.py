@@ -1,6 +1,7 @@
 """The event loop of a kernel process: what it survives, and how a fork gives up its parent's."""
 
 import asyncio
+import contextvars
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,32 @@ def test_another_task_that_exits_does_not_end_the_work(loop: EventLoop) -> None:
 
     assert loop.run(work()) == "done"
     assert loop.pending() == ()
+
+
+def test_work_that_never_waits_sees_a_running_loop_and_leaves_none(loop: EventLoop) -> None:
+    """A cell without `await` takes no turn of the loop, and cannot tell; what it sets in its context is its own."""
+    number = contextvars.ContextVar("number", default=1)
+
+    async def work() -> tuple[bool, "asyncio.Task[None]"]:
+        number.set(2)
+        return asyncio.get_running_loop().is_running(), asyncio.create_task(rest())
+
+    async def rest() -> None:
+        pass
+
+    async def fail() -> None:
+        raise KeyboardInterrupt
+
+    assert loop.is_idle
+    is_running, task = loop.run_at_once(work())
+    assert (is_running, number.get()) == (True, 1)
+    assert not loop.is_idle
+    loop.run(task)
+    assert loop.is_idle
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_at_once(fail())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
 
 
 def test_tasks_run_until_something_can_be_read(loop: EventLoop) -> None:
