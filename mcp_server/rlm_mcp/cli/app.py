@@ -124,8 +124,8 @@ _PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
         "policy": policy.app,
         "attachments": attachments.app,
         "daemon": daemon.app,
-        "upgrade": upgrade.upgrade,
         "serve": daemon.serve,
+        "upgrade": upgrade.upgrade,
         "hook": hooks.hook,
     },
 }
