@@ -15,8 +15,12 @@ from rlm_sandbox.language_wall.arrivals import came_since
 from rlm_sandbox.language_wall.function_origins import functions_of, module_of
 from rlm_sandbox.language_wall.registry import is_user_function
 
-DESCRIBED_LATER: Final = {"matplotlib.pyplot": frozenset({"new_figure_manager", "draw_if_interactive", "show"})}
-"""Functions of a module, which itself stores their signatures when the first figure is drawn: they stay open."""
+DESCRIBED_LATER: Final = {
+    "matplotlib.pyplot": frozenset({"new_figure_manager", "draw_if_interactive", "show"}),
+    "matplotlib_inline.backend_inline": frozenset({"show"}),
+}
+"""Functions on which their own module stores, so that they stay open: pyplot the signatures when the first figure is
+drawn, and the backend of notebooks which figures are still to be shown."""
 
 _seen: Final[dict[str, object]] = {}
 """The modules whose functions are frozen."""

@@ -98,17 +98,6 @@ async def test_a_task_that_exits_ends_alone(supervisor, kernel, run, told, tmp_p
     assert (result.status, result.result) == ("ok", "1")
 
 
-async def test_tasks_that_lie_about_themselves_do_no_harm(supervisor, kernel, run) -> None:
-    """A class of tasks that cannot be asked counts as one that still runs; cells and their results go on."""
-    await run(
-        "import asyncio\n"
-        "class T(asyncio.Task):\n    def done(self): exit()\n"
-        "async def wait(): await asyncio.sleep(60)\n"
-        "task, kept = T(wait()), 1"
-    )
-    assert (await lasting(supervisor, kernel, "kept")).result == "1"
-
-
 async def test_a_cell_that_could_not_begin_is_not_blamed(supervisor, spawn, policy, tmp_path) -> None:
     """K-18: a task that never gives way is stopped; the cell of somebody else that it held up is told so."""
     kernel = await spawn(policy(cell_seconds=1.0, checkpoint="strict"))

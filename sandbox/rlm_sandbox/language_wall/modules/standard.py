@@ -140,7 +140,7 @@ def _with_real_loop(real: Any) -> Any:
     """A future tells its loop what to call in which context: a loop of the session's would be given the kernel's."""
 
     def __init__(self: Any, *args: Any, loop: Any = None, **options: Any) -> None:  # noqa: N807
-        if loop is not None and asyncio.AbstractEventLoop not in mro_of(type(loop)):
+        if loop is not None and asyncio.AbstractEventLoop not in mro_of(type(loop)) and is_armed():
             raise TypeError("a future takes no loop of your own in this session: leave the argument out")
         real(self, *args, loop=loop, **options)
 
@@ -236,6 +236,8 @@ def replace(obj: Any, /, **changes: Any) -> Any:
 
 def _fields(class_or_instance: Any) -> tuple[Any, ...]:
     """``dataclasses.fields``: those that its class has, whatever it or its metaclass answers; libraries read them."""
+    if not is_armed():
+        return _real_fields(class_or_instance)
     cls = class_or_instance if is_class(class_or_instance) else type(class_or_instance)
     found = next((dict_of(base)[_FIELDS] for base in mro_of(cls) if _FIELDS in dict_of(base)), None)
     if found is None:
@@ -248,6 +250,7 @@ def _fields(class_or_instance: Any) -> tuple[Any, ...]:
 
 
 _FIELDS: Final = "__dataclass_fields__"
+_real_fields: Final[Callable[..., tuple[Any, ...]]] = dataclasses.fields
 
 
 def make_dataclass(cls_name: str, fields: Iterable[Any], *, bases: tuple[Any, ...] = (), **options: Any) -> Any:
