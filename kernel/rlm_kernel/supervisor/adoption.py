@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from rlm_ipc.errors import KernelError
 from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.version import VERSION
 from rlm_ipc.worker_protocol import SPEAKS
+from rlm_kernel.keeper.keeper import has_ended
 from rlm_kernel.supervisor.cell_history import UndoneCell
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoints import Checkpoint
@@ -115,7 +115,7 @@ class Adoption:
         link.key, link.tether = name, Tether.of(pipes[0]) if pipes else None
         pid, protocol = self._keeping.entries[name].content.split()
         link.protocol = int(protocol)
-        link.take_over(int(pid), pidfd, dead=_has_ended(pidfd))
+        link.take_over(int(pid), pidfd, dead=has_ended(pidfd))
         return link
 
     def _session(self, name: str, new_session: NewSession) -> LeftSession:
@@ -202,9 +202,3 @@ def _given_out(file: SessionFile) -> GivenOut | None:
     request = CellRequest.of_kept(file.request(), asyncio.get_running_loop().create_future())
     request.told = answered
     return None if answered and request.direct is None else GivenOut(request, serial, answered)
-
-
-def _has_ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))

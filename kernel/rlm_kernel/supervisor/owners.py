@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 from collections.abc import Callable
 from contextlib import suppress
 
+from rlm_kernel.keeper.keeper import has_ended
 from rlm_kernel.supervisor.keeping import Keeping
 
 
@@ -31,11 +31,7 @@ class Owners:
     def take_over(self, kernel_id: str) -> bool:
         """Follow the owner of a kernel that another supervisor has left; False if it has ended."""
         entry = self._keeping.entries.get(_key(kernel_id))
-        if entry is None:
-            return False
-        poll = select.poll()
-        poll.register(entry.descriptors[0], select.POLLIN)
-        if poll.poll(0):
+        if entry is None or has_ended(entry.descriptors[0]):
             return False
         self._watched[kernel_id] = os.dup(entry.descriptors[0])
         asyncio.get_running_loop().add_reader(self._watched[kernel_id], self._ended, kernel_id)
