@@ -4,13 +4,16 @@ Every test gets a `page` of its own in a fresh profile. ``picture(page, "name")`
 `make screenshots` runs; the tests that call it carry the mark ``screenshot``.
 """
 
+import contextlib
 import json
 import os
 import secrets
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import psutil
@@ -129,7 +132,7 @@ def lab(daemon: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.
 
 
 def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Wait until the server has written down where it listens."""
+    """Wait until the server answers: it writes down its address before it listens, and a signal in between is lost."""
     file = Path(os.environ["JUPYTER_RUNTIME_DIR"]) / f"jpserver-{server.pid}.json"
 
     def written() -> bool:
@@ -137,8 +140,16 @@ def _address(server: "subprocess.Popen[bytes]", log: Path) -> str:
         return file.exists() and file.read_text().endswith("}")
 
     wait_until(written)
-    address: str = json.loads(file.read_text())["url"]
-    return address
+    told = json.loads(file.read_text())
+
+    def answers() -> bool:
+        assert server.poll() is None, log.read_text()
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{told['url']}api", timeout=PATIENCE) as answer:
+            return bool(answer.status == HTTPStatus.OK)
+        return False
+
+    wait_until(answers)
+    return str(told["url"])
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc.errors import ToolFailed
+
+_AT_ONCE = 16  # texts that are opened together: more than a daemon has threads
 
 
 def call(tool: str, session: str = "s", **arguments: Any) -> dict[str, Any]:
@@ -111,7 +114,9 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(scarce, everything_
     (isolation.config / "policies").mkdir()
     (isolation.config / "policies" / "strictly.yaml").write_text(POLICY)
     monkeypatch.setenv("RLM_KERNEL_POLICY", "strictly")
-    call("load_context", name="log", content="alpha\nbeta")
+    texts = {f"log{number}": f"alpha\nbeta {number}" for number in range(_AT_ONCE)}
+    for name, text in texts.items():
+        call("load_context", name=name, content=text)
     assert call("eval_code", code="x = [i for i in range(3)]")["success"]
     wait_until(lambda: call("status")["kernel"]["checkpoint"])
     daemon, supervisor = inventory.daemon(), inventory.supervisor()
@@ -125,16 +130,17 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(scarce, everything_
         assert (answer["error"], answer["resource"]) == ("machine_full", "processes"), answer
         assert "start more processes or threads" in answer["message"]
         assert "ulimit -u" in answer["hint"]
-    for answer in (call("scan", name="log", pattern="beta"), call("load_context", name="more", path=__file__)):
+    for answer in (call("scan", name="log0", pattern="beta"), call("load_context", name="more", path=__file__)):
         assert answer.get("error") in (None, "machine_full"), answer
-    assert call("peek", name="log")["content"] == "alpha\nbeta"
+    with ThreadPoolExecutor(_AT_ONCE) as readers:  # each opens a text, in a thread that it may have to wait for
+        assert list(readers.map(lambda name: call("peek", name=name).get("content"), texts)) == list(texts.values())
     assert call("eval_code", code="x.append(3); x")["result"] == "[0, 1, 2, 3]"
     psutil.Process(call("status")["kernel"]["pid"]).kill()
     wait_until(lambda: call("eval_code", code="x[:3]").get("result") == "[0, 1, 2]")
     scarce.let_go()
     assert call("eval_code", session="t", code="1")["result"] == "1"
     assert call("fork_session", name="f")["session"] == "f"
-    assert len(call("scan", name="log", pattern="beta")["results"]) == 1
+    assert len(call("scan", name="log0", pattern="beta")["results"]) == 1
     assert inventory.supervisor() == supervisor
     for session in ("s", "ahead", "t", "f"):
         call("end_session", session=session)

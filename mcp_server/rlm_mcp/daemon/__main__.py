@@ -51,6 +51,7 @@ from rlm_mcp.daemon.requests import answer
 from rlm_mcp.daemon.sdk_stubs import import_sdk
 from rlm_mcp.errors import HandshakeRefused, RlmMcpError, SetupFault, WrongUsage
 from rlm_mcp.service.hooks.folder import HookFolder
+from rlm_mcp.service.threads import Threads
 from rlm_memory.errors import StoreFault
 
 if TYPE_CHECKING:
@@ -314,6 +315,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 async def _serve(options: argparse.Namespace, claim: discovery.InstanceLock) -> None:
+    asyncio.get_running_loop().set_default_executor(Threads(thread_name_prefix="daemon"))
     factory = _factory(options.server)
     async with factory() as server, server.lifespan(server) as state:
         await Daemon(server, state, options.socket, idle_seconds=options.idle).run(claim, options.ready_fd)

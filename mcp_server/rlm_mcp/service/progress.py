@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import ParamSpec, Protocol, TypeVar
 
 from rlm_contexts.progress import Meter, watched
+from rlm_mcp.service.threads import Threads
 
 __all__ = ["Progress", "patiently", "telling"]
 
 _EVERY_SECONDS = 0.5
-_PATIENT = ThreadPoolExecutor(4, thread_name_prefix="patient")
+_PATIENT = Threads(4, thread_name_prefix="patient")
 """Threads for what may take minutes: those of the event loop stay free for what answers at once."""
 
 Parameters = ParamSpec("Parameters")
