@@ -26,9 +26,12 @@ class EventLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = contextvars.Context()
 
     def renew(self) -> None:
-        """Begin with a new loop."""
+        """Begin with a new loop, and with the context variables that the cells have set."""
+        # A copy, because a fork inherits a context that its parent may just use, and nobody ever leaves it here.
+        self._context = self._context.copy()
         self._loop = new_loop()
         asyncio.set_event_loop(self._loop)
 
@@ -78,9 +81,12 @@ class EventLoop:
             return (None,)
 
     def run(self, work: Coroutine[Any, Any, Result] | asyncio.Future[Result]) -> Result:
-        """Run the loop until ``work`` is done. ``exit()`` ends only the task that calls it."""
+        """Run the loop until ``work`` is done. ``exit()`` ends only the task that calls it.
+
+        What a coroutine sets in context variables (the precision of decimals, numpy's print options) stays for later ones.
+        """
         assert self._loop is not None
-        future = asyncio.ensure_future(work, loop=self._loop)
+        future = self.task(work) if asyncio.iscoroutine(work) else asyncio.ensure_future(work, loop=self._loop)
         while True:
             try:
                 return self._loop.run_until_complete(future)
@@ -89,6 +95,11 @@ class EventLoop:
                 # this.
                 if future.done():
                     return future.result()
+
+    def task(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Return a task that shares the context variables of all cells. Tasks of the cells have copies, as everywhere."""
+        assert self._loop is not None
+        return self._loop.create_task(work, context=self._context)
 
     @property
     def is_idle(self) -> bool:
@@ -106,7 +117,7 @@ class EventLoop:
         loop._thread_id = threading.get_ident()  # what `is_running` looks at
         _set_running_loop(loop)
         try:
-            contextvars.copy_context().run(work.send, None)
+            self._context.run(work.send, None)
         except StopIteration as done:
             found: Result = done.value
             return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -46,8 +45,8 @@ class SandboxedKernel(IPythonKernel):
     """The kernel of one session.
 
     ``receive_input`` waits for the next answer on the stdin channel. ``on_abort`` asks the supervisor, which holds the
-    queue, to abort the requests in it. ``hold`` gathers messages into one write. While the kernel is ``deaf``, cells
-    take no interrupts. Once ``interrupted`` is set, the next cell ends as it begins.
+    queue, to abort the requests in it. ``hold`` gathers messages into one write. ``new_task`` makes a task that keeps the
+    context variables of cells. While the kernel is ``deaf``, cells take no interrupts. Once ``interrupted`` is set, the next cell ends as it begins.
     """
 
     shell_stream = AnyTrait()
@@ -56,6 +55,7 @@ class SandboxedKernel(IPythonKernel):
     receive_input = AnyTrait()
     on_abort = AnyTrait()
     hold = AnyTrait()
+    new_task = AnyTrait()
     shell_class = GuardedShell
     compiler_class = GuardedCompiler
     # ipykernel sleeps half a millisecond before each reply, so that the output of its stream threads gets out first.
@@ -210,7 +210,7 @@ class SandboxedKernel(IPythonKernel):
         try:
             # `should_run_async` parses the cell a second time.
             if may_wait(code) and shell.should_run_async(code, **options):
-                future = asyncio.ensure_future(cell)
+                future = self.new_task(cell)
                 with self._cancel_on_sigint(future):
                     result = await future
             else:

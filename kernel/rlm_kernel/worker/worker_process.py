@@ -101,6 +101,7 @@ class WorkerProcess:
             receive_input=self._receive_input,
             on_abort=lambda: self.link.send(worker_protocol.ABORT),
             hold=self.link.hold,
+            new_task=self.loop.task,
             log=_log(self.link),
             user_ns={},
         )

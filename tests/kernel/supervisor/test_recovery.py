@@ -25,13 +25,15 @@ async def replaced(supervisor, kernel_id, old_pid):
 
 
 async def test_an_outside_kill_between_cells_loses_nothing_under_strict(supervisor, spawn, policy) -> None:
-    """The copy taken before the last reply takes over, behind the same sockets."""
+    """The copy taken before the last reply takes over, behind the same sockets. Context variables are part of it."""
     kernel = await spawn(policy(checkpoint="strict"))
-    await supervisor.execute(kernel.kernel_id, "kept = [1, 2, 3]").result()
+    code = "import decimal\nkept = [1, 2, 3]\ndecimal.getcontext().prec = 5"
+    await supervisor.execute(kernel.kernel_id, code).result()
     os.kill(kernel.pid, signal.SIGKILL)
     info = await replaced(supervisor, kernel.kernel_id, kernel.pid)
     assert info.connection == kernel.connection
-    assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1, 2, 3]"
+    result = await supervisor.execute(kernel.kernel_id, "kept, decimal.getcontext().prec").result()
+    assert result.result == "([1, 2, 3], 5)"
     await supervisor.shutdown(kernel.kernel_id)
 
 

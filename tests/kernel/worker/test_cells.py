@@ -81,6 +81,25 @@ async def test_tasks_go_on_between_cells(run) -> None:
     assert (await run("seen")).result == "[1]"
 
 
+@pytest.mark.parametrize("rest", ["", "\nawait asyncio.sleep(0)"], ids=["at once", "with await"])
+async def test_context_variables_that_a_cell_sets_stay_for_the_next(run, rest) -> None:
+    """The precision of decimals and numpy's print options are such: they would last one cell only."""
+    await run(f"import asyncio, decimal\ndecimal.getcontext().prec = 5{rest}")
+    assert (await run("decimal.Decimal(1) / 3")).result == "Decimal('0.33333')"
+    assert (await run("await asyncio.sleep(0); decimal.Decimal(1) / 3")).result == "Decimal('0.33333')"
+
+
+async def test_a_task_keeps_the_context_variables_with_which_it_began(run) -> None:
+    """It has a copy, as everywhere: neither the cells nor the task see what the other sets."""
+    await run(
+        "import asyncio, decimal\ndecimal.getcontext().prec = 5\nmay = asyncio.Event()\n"
+        "async def work():\n    decimal.setcontext(decimal.Context(prec=3))\n    await may.wait()\n"
+        "    return decimal.Decimal(1) / 3\ntask = asyncio.create_task(work())\nawait asyncio.sleep(0)"
+    )
+    await run("decimal.setcontext(decimal.Context(prec=4))\nmay.set()")
+    assert (await run("str(await task), str(decimal.Decimal(1) / 3)")).result == "('0.333', '0.3333')"
+
+
 async def test_output_keeps_its_order_across_streams(run) -> None:
     """Each stream's text is complete and in order."""
     result = await run("for i in range(200): print(i)")
