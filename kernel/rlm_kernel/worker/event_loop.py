@@ -83,7 +83,7 @@ class EventLoop:
     def run(self, work: Coroutine[Any, Any, Result] | asyncio.Future[Result]) -> Result:
         """Run the loop until ``work`` is done. ``exit()`` ends only the task that calls it.
 
-        What a coroutine sets in context variables (the precision of decimals, numpy's print options) stays for later ones.
+        What a coroutine sets in context variables (the precision of decimals, numpy's print options) stays for others.
         """
         assert self._loop is not None
         future = self.task(work) if asyncio.iscoroutine(work) else asyncio.ensure_future(work, loop=self._loop)
@@ -97,7 +97,7 @@ class EventLoop:
                     return future.result()
 
     def task(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        """Return a task that shares the context variables of all cells. Tasks of the cells have copies, as everywhere."""
+        """Return a task that shares the context variables of all cells. Tasks of the cells have copies."""
         assert self._loop is not None
         return self._loop.create_task(work, context=self._context)
 

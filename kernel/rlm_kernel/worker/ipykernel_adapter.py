@@ -45,8 +45,9 @@ class SandboxedKernel(IPythonKernel):
     """The kernel of one session.
 
     ``receive_input`` waits for the next answer on the stdin channel. ``on_abort`` asks the supervisor, which holds the
-    queue, to abort the requests in it. ``hold`` gathers messages into one write. ``new_task`` makes a task that keeps the
-    context variables of cells. While the kernel is ``deaf``, cells take no interrupts. Once ``interrupted`` is set, the next cell ends as it begins.
+    queue, to abort the requests in it. ``hold`` gathers messages into one write. ``new_task`` makes a task that keeps
+    the context variables of cells. While the kernel is ``deaf``, cells take no interrupts. Once ``interrupted`` is set,
+    the next cell ends as it begins.
     """
 
     shell_stream = AnyTrait()

@@ -102,6 +102,7 @@ _PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
         "web": watching.web,
         "open": open_session,
         "fork": sessions.fork,
+        "end": sessions.end,
         "save": snapshots.save,
         "restore": snapshots.restore,
         "export": notebooks.export,

@@ -184,7 +184,7 @@ def _kept() -> Iterator[DoctorCheck]:
         pending, until = len(row.pending_llm_queries), row.kept_until or "somebody ends it"
         asked = counted(pending, "unanswered query", "unanswered queries")
         held = f"{size(row.content_bytes)} of texts, {asked}"
-        fix = "to free it now, answer its queries or end it (the tool end_session)"
+        fix = f"to free it now, answer its queries or end it: {shlex.join(['rlm-kernel', 'end', row.session])}"
         yield DoctorCheck(f"session {row.session}", True, f"is resting with {held}, kept until {until}", fix)
 
 

@@ -31,6 +31,7 @@ EXAMPLES: Mapping[str, str] = {
     "web": "web",
     "open": "open work",
     "fork": "fork work --name trial",
+    "end": "end trial",
     "save": "save work work.rlmsnap",
     "restore": "restore work.rlmsnap --session later",
     "export": "export work work.ipynb",

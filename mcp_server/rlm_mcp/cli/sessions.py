@@ -42,7 +42,7 @@ from rlm_mcp.cli.output import (
 )
 from rlm_sandbox.policy.urls import is_url
 
-__all__ = ["answer", "fork", "journal", "load", "query", "refresh", "run", "sessions"]
+__all__ = ["answer", "end", "fork", "journal", "load", "query", "refresh", "run", "sessions"]
 
 
 @failing
@@ -64,8 +64,8 @@ def sessions(
     show(plain(answer), as_json, lambda: _print_sessions(answer))
 
 
-def _refuse_unknown(session: str, rows: Sequence[OpenSession], as_json: bool) -> None:
-    """Exit unless the session is open: a call would open it."""
+def _refuse_unknown(session: str, rows: Sequence[OpenSession | RestingSession], as_json: bool) -> None:
+    """Exit unless the session is there: a call would open it."""
     names = [row.session for row in rows]
     if session not in names:
         known = f"open sessions: {', '.join(names)}" if names else "no session is open"
@@ -129,6 +129,24 @@ def fork(
     """Fork a session: the new one begins with every variable, and changes in one do not reach the other."""
     _refuse_unknown(session, ask(ListSessions(), start=True).sessions, as_json)
     show(call_tool("fork_session", {"name": name, "policy": policy}, session=session), as_json)
+
+
+@failing
+def end(
+    sessions: Annotated[list[str], typer.Argument(help="The sessions to end.", autocompletion=session_choices)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal nothing is asked.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """End sessions, and delete everything in them: variables, texts, journal. `rlm-kernel save` keeps it first."""
+    there = ask(ListSessions(), start=True)
+    rows: list[OpenSession | RestingSession] = [*there.sessions, *there.resting]
+    for session in sessions:
+        _refuse_unknown(session, rows, as_json)
+    if not yes and sys.stdin.isatty():
+        what = "it" if len(sessions) == 1 else "them"
+        typer.confirm(f"End {', '.join(sessions)}, and delete everything in {what}?", abort=True, err=True)
+    ended = [call_tool("end_session", {}, session=session)["ended"] for session in dict.fromkeys(sessions)]
+    show({"ended": ended}, as_json, lambda: print("\n".join(f"ended {name}" for name in ended)))
 
 
 @failing

@@ -36,7 +36,7 @@ def test_another_task_that_exits_does_not_end_the_work(loop: EventLoop) -> None:
 
 
 def test_work_that_never_waits_sees_a_running_loop_and_leaves_none(loop: EventLoop) -> None:
-    """A cell without `await` takes no turn of the loop, and cannot tell; what it sets in its context is the cells' own."""
+    """A cell without `await` takes no turn of the loop, and cannot tell. Its context is the cells' own."""
     number = contextvars.ContextVar("number", default=1)
 
     async def work() -> tuple[bool, "asyncio.Task[None]"]:

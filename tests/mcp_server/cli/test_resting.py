@@ -50,3 +50,12 @@ def test_what_is_kept_is_shown_without_waking_it(daemon: Path, rests: str) -> No
     assert f"1 unanswered query, kept until {shown['kept_until']}" in check["detail"]
     assert resting() == [rests]
     assert call_tool("answer_queries", {"answers": ["because"]}, session=rests)["answered"] == ["q_t000"]
+
+
+def test_one_that_rests_ends_by_its_name(daemon: Path, rests: str) -> None:
+    """The doctor says how."""
+    doctor = json.loads(command_line.run(["doctor", "--json"]).stdout)
+    (check,) = [check for check in doctor["checks"] if check["name"] == f"session {rests}"]
+    assert check["fix"].endswith("rlm-kernel end asks")
+    assert answer("end", rests) == {"ended": [rests]}
+    assert resting() == []
