@@ -21,7 +21,7 @@ with atheris.instrument_imports(include=["rlm_sandbox", "rlm_kernel", "rlm_mcp",
     from rlm_ipc.errors import ProtocolError
     from rlm_kernel.supervisor.worker_link import heard
     from rlm_mcp.client_info import parse_handshake
-    from rlm_mcp.daemon.mcp_stream import parse_message
+    from rlm_mcp.daemon.mcp_lines import parse_message
     from rlm_mcp.errors import HandshakeRefused, MessageRefused
     from rlm_sandbox.errors import PolicyFileError, PolicyProblem, PolicyViolation
     from rlm_sandbox.language_wall.wall import LanguageWall

@@ -20,7 +20,7 @@ from rlm_ipc.json_lines import LineSplitter, Oversized
 from rlm_kernel.supervisor.worker_link import WorkerLink, heard
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import parse_handshake
-from rlm_mcp.daemon.mcp_stream import parse_message
+from rlm_mcp.daemon.mcp_lines import parse_message
 from rlm_mcp.errors import HandshakeRefused, MessageRefused
 from rlm_mcp.front.cached_answers import Answers
 from rlm_mcp.front.proxy import STARTING, UP, FrontProxy

@@ -6,7 +6,7 @@ Nothing is kept per connection: which session a call is for comes with the call 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -32,13 +32,16 @@ from mcp_types import (
     TextContent,
 )
 
+from rlm_ipc.messages import Json
 from rlm_ipc.version import VERSION
 from rlm_mcp.client_info import current_handshake
 from rlm_mcp.daemon import prompts, resources
+from rlm_mcp.daemon.direct_calls import Content, Permit, ResultShape, current_direct_calls, envelope
 from rlm_mcp.daemon.subscriptions import Subscriptions
 from rlm_mcp.daemon.tool_lists import ToolLists
 from rlm_mcp.formats.pictures import PNG
 from rlm_mcp.service.errors import fault_from
+from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.sampling import InputRequired, Sampling
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions.names import frame_named
@@ -59,17 +62,18 @@ def build_server(service: Service) -> Server[Any]:
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         sampling = Sampling(context, params) if Sampling.offered(context) else None
-        caller = _caller(service, context, sampling)
         name, arguments = params.name, params.arguments
-        if sampling is not None and sampling.run:  # the same call once more, with what the code has asked for
+        if sampling is None:
+            _permit(service, server, context)
+        elif sampling.run:  # the same call once more, with what the code has asked for
             name, arguments = "wait", {"run": sampling.run, "session": (arguments or {}).get("session")}
         try:
-            outcome = await TOOLS.call(service, name, arguments, caller)
+            content = await _answered(service, name, arguments, _caller(service, context, sampling))
         except InputRequired as asked:
             return asked.result
-        images = [ImageContent(data=image, mime_type=PNG) for image in outcome.images]
-        texts = [TextContent(text=text) for text in (outcome.text, service.hooks.due(caller.handshake)) if text]
-        return CallToolResult(content=[*texts, *images], is_error=outcome.is_error)
+        images = [ImageContent(data=image, mime_type=PNG) for image in content.images]
+        texts = [TextContent(text=text) for text in content.texts]
+        return CallToolResult(content=[*texts, *images], is_error=content.is_error)
 
     async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         try:
@@ -138,13 +142,35 @@ async def _list_templates(context: Context, params: PaginatedRequestParams | Non
     return ListResourceTemplatesResult(resource_templates=resources.TEMPLATES)
 
 
-def _caller(service: Service, context: Context, sampling: Sampling | None) -> Caller:
-    meta = context.meta or {}
-    asked, agent = meta.get("session"), meta.get("threadId")
+async def _answered(service: Service, name: str, arguments: Mapping[str, Json] | None, caller: Caller) -> Content:
+    outcome = await TOOLS.call(service, name, arguments, caller)
+    texts = [text for text in (outcome.text, service.hooks.due(caller.handshake)) if text]
+    return Content(texts, outcome.images, outcome.is_error)
 
+
+def _permit(service: Service, server: Server[Any], context: Context) -> None:
+    """Let calls like this one go without the SDK, which has checked it, if the connection has such a way."""
+
+    async def call(name: str, arguments: Mapping[str, Json], meta: Mapping[str, Json], progress: Progress) -> Content:
+        return await _answered(service, name, arguments, _calling(service, meta, progress, None))
+
+    direct = current_direct_calls.get()
+    if direct is not None and direct.permit is None:
+        told = (context.params or {}).get("_meta") or {}
+        shape = ResultShape(context.protocol_version, server.server_info_stamp)
+        direct.permit = Permit(envelope(told), shape, call)
+
+
+def _caller(service: Service, context: Context, sampling: Sampling | None) -> Caller:
     async def progress(done: float, message: str, total: float | None = None) -> None:
         await context.session.report_progress(done, total, message)
 
+    return _calling(service, context.meta or {}, progress, sampling)
+
+
+def _calling(service: Service, meta: Mapping[str, Any], progress: Progress, sampling: Sampling | None) -> Caller:
+    """Say who makes a call, by its connection and by what it says of itself."""
+    asked, agent = meta.get("session"), meta.get("threadId")
     client = current_handshake.get()
     if not isinstance(agent, str):
         agent = service.hooks.agents.of_call(meta.get("claudecode/toolUseId"))

@@ -8,7 +8,6 @@ next line is read.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
 from types import TracebackType
@@ -18,33 +17,15 @@ import anyio
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCResponse,
-    jsonrpc_message_adapter,
-)
-from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
+from mcp_types import JSONRPCMessage
 
-from rlm_ipc.json_lines import (
-    CHUNK,
-    EDGE,
-    INVALID_REQUEST,
-    MAX_LINE,
-    PARSE_ERROR,
-    LineSplitter,
-    Oversized,
-    edge_id,
-    error_line,
-)
-from rlm_ipc.json_size import MOST_VALUES, has_too_many_values
-from rlm_ipc.messages import JsonObject
+from rlm_ipc.json_lines import CHUNK, MAX_LINE, LineSplitter, Oversized, error_line
 from rlm_mcp.client_info import ClientInfo, current_handshake
+from rlm_mcp.daemon.direct_calls import DirectCalls, current_direct_calls
+from rlm_mcp.daemon.mcp_lines import parse_message, refuse_too_many_values, render_message
 from rlm_mcp.errors import MessageRefused
 
-__all__ = ["LineStream", "parse_message", "render_message", "serve_client"]
+__all__ = ["LineStream", "serve_client"]
 
 log = logging.getLogger("rlm_mcp.daemon.mcp_stream")
 
@@ -61,7 +42,9 @@ async def serve_client(
     The client's first request decides the protocol era (2025 handshake or 2026-07-28 envelope).
     """
     token = current_handshake.set(handshake)
-    stream = LineStream(reader, writer)
+    direct = DirectCalls(writer)
+    current_direct_calls.set(direct)
+    stream = LineStream(reader, writer, direct)
     try:
         await serve_dual_era_loop(
             server,
@@ -72,14 +55,23 @@ async def serve_client(
         )
     finally:
         current_handshake.reset(token)
+        await direct.aclose()
 
 
 class LineStream:
     """The SDK's read and write stream over one asyncio connection; no pump tasks, no queues in between."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limit: int = MAX_LINE) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        direct: DirectCalls,
+        *,
+        limit: int = MAX_LINE,
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._direct = direct
         self._lines = LineSplitter(limit)
         self._read: deque[bytes | Oversized] = deque()
         self._limit = limit
@@ -97,6 +89,7 @@ class LineStream:
             except OSError:
                 data = b""
             if not data:
+                self._direct.cancel()
                 raise StopAsyncIteration
             self._read.extend(self._lines.feed(data))
 
@@ -108,15 +101,19 @@ class LineStream:
             raise anyio.EndOfStream from None
 
     async def _take(self, line: bytes | Oversized) -> JSONRPCMessage | None:
-        """Return the message in a line, or answer what is none."""
+        """Return the message in a line for the SDK; what is none, or needs no SDK, is answered here."""
         if isinstance(line, Oversized):
             refusal = line.refusal(self._limit)
         elif not line.strip():
             refusal = None
         else:
             try:
-                _refuse_too_many_values(line)
-                return parse_message(line)
+                refuse_too_many_values(line)
+                if self._direct.take(line):
+                    return None
+                message = parse_message(line)
+                self._direct.passed(message)
+                return message
             except MessageRefused as refused:
                 log.info("message refused", extra={"reason": str(refused)})
                 refusal = error_line(refused.request_id, refused.code, str(refused))
@@ -127,6 +124,7 @@ class LineStream:
     async def send(self, item: SessionMessage, /) -> None:
         """Write one message, waiting while the client does not read."""
         await self._write(render_message(item.message))
+        self._direct.answered(item.message)
 
     async def _write(self, line: bytes) -> None:
         if self._writer.is_closing():
@@ -147,101 +145,3 @@ class LineStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
-
-
-# --- from a line to a message ---------------------------------------------------------------------
-
-
-def parse_message(line: bytes) -> JSONRPCMessage:
-    """Return the JSON-RPC message in a line; raises :class:`MessageRefused` with what is wrong with it."""
-    try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValidationError as error:
-        raise _refusal(line, error) from None
-    # A request whose id has a wrong type passes for a notification, which nobody would answer.
-    if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-        raise _refusal(line, None)
-    return message
-
-
-def _refuse_too_many_values(line: bytes) -> None:
-    """Raise :class:`MessageRefused` for a line of which the objects would take many times its size in memory."""
-    if has_too_many_values(line):
-        _, request_id = edge_id(line[:EDGE], line[-EDGE:])
-        reason = f"the message has more than {MOST_VALUES:,} values; write them to a file and load that"
-        raise MessageRefused(INVALID_REQUEST, f"{reason}: load_context(name, path=...)", request_id)
-
-
-def _refusal(line: bytes, error: ValidationError | None) -> MessageRefused:
-    """Say what is wrong with a line that the SDK does not take."""
-    _, request_id = edge_id(line[:EDGE], line[-EDGE:])
-    try:
-        raw = json.loads(line)
-    except UnicodeDecodeError as bad:
-        reason = f"byte {bad.start} is not valid UTF-8; encode messages as UTF-8"
-        return MessageRefused(PARSE_ERROR, f"the message is not text: {reason}", request_id)
-    except RecursionError:
-        return MessageRefused(PARSE_ERROR, "the message is nested too deeply; flatten it", request_id)
-    except ValueError as bad:
-        reason = f"{bad}; send one JSON object per line, with NUL and other control characters escaped"
-        return MessageRefused(PARSE_ERROR, f"the message is not JSON: {reason}", request_id)
-    if isinstance(raw, list):
-        return MessageRefused(INVALID_REQUEST, "MCP has no batches; send each message on its own line")
-    if not isinstance(raw, dict):
-        return MessageRefused(INVALID_REQUEST, f"a message is a JSON object, not {_kind(raw)}")
-    return _wrong_member(raw, error)
-
-
-def _wrong_member(raw: JsonObject, error: ValidationError | None) -> MessageRefused:
-    """Name the member of a JSON object that keeps it from being a JSON-RPC message."""
-    given = raw.get("id")
-    request_id = given if isinstance(given, str | int) and not isinstance(given, bool) else None
-    if isinstance(request_id, str):
-        request_id = _cleaned(request_id)
-    if raw.get("jsonrpc") != "2.0":
-        reason = 'the member "jsonrpc" must be "2.0"'
-    elif "id" in raw and request_id is None:
-        reason = f'the member "id" must be a string or a whole number, not {_kind(given)}'
-    elif not isinstance(raw.get("method"), str):
-        reason = f'the member "method" must be a string, not {_kind(raw.get("method"))}'
-    elif not isinstance(raw.get("params", {}), dict):
-        reason = f'the member "params" must be an object, not {_kind(raw["params"])}'
-    elif _cleaned(text := json.dumps(raw, ensure_ascii=False)) != text:
-        return MessageRefused(
-            PARSE_ERROR,
-            "a string holds half of a surrogate pair (\\ud800 to \\udfff alone), which is not text; "
-            "replace it, in JavaScript with text.toWellFormed()",
-            request_id,
-        )
-    else:
-        reason = error.errors()[0]["msg"] if error else "it is malformed"
-    return MessageRefused(INVALID_REQUEST, f"not a JSON-RPC request: {reason}", request_id)
-
-
-def _kind(value: object) -> str:
-    """Name a JSON value's type the way JSON does."""
-    names = {bool: "a boolean", int: "a number", float: "a fraction", str: "a string", list: "an array"}
-    return "missing" if value is None else names.get(type(value), "an object")
-
-
-# --- from a message to a line ---------------------------------------------------------------------
-
-
-def render_message(message: JSONRPCMessage) -> bytes:
-    """Return a message as a line; text in it that is not valid Unicode is repaired, not lost."""
-    try:
-        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-    except (PydanticSerializationError, UnicodeError):
-        log.warning("answer repaired", extra={"kind": type(message).__name__})
-    try:
-        value = message.model_dump(by_alias=True, exclude_unset=True)
-        return _cleaned(json.dumps(value, ensure_ascii=False)).encode() + b"\n"
-    except (TypeError, ValueError, PydanticSerializationError) as error:
-        log.exception("answer cannot be written")
-        request_id = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
-        return error_line(request_id, -32603, f"the answer cannot be written as JSON: {error}; please report this")
-
-
-def _cleaned(text: str) -> str:
-    """Join surrogate pairs and replace what is left of them."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -14,7 +14,8 @@ from mcp.server.lowlevel import Server
 
 from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT, INVALID_REQUEST, PARSE_ERROR, handshake_line
 from rlm_mcp.client_info import ClientInfo, current_handshake, parse_handshake
-from rlm_mcp.daemon.mcp_stream import parse_message, render_message, serve_client
+from rlm_mcp.daemon.mcp_lines import parse_message, render_message
+from rlm_mcp.daemon.mcp_stream import serve_client
 from rlm_mcp.errors import HandshakeRefused, MessageRefused
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,207 @@
+"""Calls that are answered without the SDK: the same bytes as with it, for the same connections."""
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.daemon.direct_calls import DirectCalls
+from rlm_mcp.daemon.mcp_server import build_server
+from rlm_mcp.daemon.mcp_stream import serve_client
+from rlm_mcp.service.service import Service
+
+pytestmark = pytest.mark.anyio
+
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+ERAS = {"2024": "2024-11-05", "2025": "2025-11-25", "2026": ""}
+VARYING = re.compile(rb'\\"(execution_time_seconds|run|memory_mb|seconds)\\":("[^"]*"|[0-9.]+|\\"r[0-9]+\\")')
+
+
+class Wire:
+    """The client's end of a connection, which speaks one era. ``direct`` counts the lines that needed no SDK."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, era: str) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.era = era
+        self.direct = 0
+
+    def put(self, line: dict[str, Any] | bytes) -> None:
+        self.writer.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+
+    def call(self, number: int | str, params: dict[str, Any], **meta: Any) -> None:
+        told = {**(MODERN if self.era == "2026" else {}), **meta}
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": "tools/call"}
+        self.put({**message, "params": {**params, "_meta": told} if told else params})
+
+    async def line(self) -> bytes:
+        async with asyncio.timeout(60):
+            return VARYING.sub(rb"\1", await self.reader.readline())
+
+    async def begin(self) -> None:
+        """Open the era, and let the SDK see a first call."""
+        if self.era != "2026":
+            about = {"protocolVersion": ERAS[self.era], "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+            self.put({"jsonrpc": "2.0", "id": "i", "method": "initialize", "params": about})
+            await self.line()
+            self.put({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self.call("first", {"name": "list_vars", "arguments": {}})
+        assert b'"first"' in await self.line()
+
+
+@asynccontextmanager
+async def wire(service: Service, era: str, session: str = "s") -> AsyncIterator[Wire]:
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_unix_connection(sock=theirs)
+    server = build_server(service)
+    own = Wire(*await asyncio.open_unix_connection(sock=ours, limit=1 << 24), era)
+    take = DirectCalls.take
+
+    def counted(self: DirectCalls, line: bytes) -> bool:
+        taken = take(self, line)
+        own.direct += taken
+        return taken
+
+    DirectCalls.take = counted  # type: ignore[method-assign]  # it does what it did
+    async with server.lifespan(server) as state:
+        info = ClientInfo(cwd="/tmp", env={"PARENT_SESSION_ID": session})
+        task = asyncio.create_task(serve_client(server, state, reader, writer, info))
+        try:
+            await own.begin()
+            yield own
+        finally:
+            DirectCalls.take = take  # type: ignore[method-assign]
+            own.writer.close()
+            await task
+            writer.close()
+
+
+CALLS: dict[str, dict[str, Any]] = {
+    "an answer": {"name": "list_vars", "arguments": {}},
+    "no arguments": {"name": "status_of_nothing"},
+    "a missing argument": {"name": "peek", "arguments": {}},
+    "arguments of wrong types": {"name": "peek", "arguments": {"name": [1], "offset": "x", "zzz": None}},
+    "an unknown name": {"name": "peek", "arguments": {"name": "nothing"}},
+    "any text": {"name": "peek", "arguments": {"name": 'nul \0 \x7f \x1b \U0001f600 \u2028 \x85 \\ " / é'}},
+    "numbers": {"name": "peek", "arguments": {"name": "a", "offset": 10**30, "limit": 1e300}},
+    "a text that is loaded": {"name": "load_context", "arguments": {"name": "log", "content": "é\n\u2028\n" * 9}},
+    "lines": {"name": "peek", "arguments": {"name": "log", "limit": 3}},
+    "an unknown tool": {"name": "no_such\ntool", "arguments": {"a": {"b": [1.5, True, None]}}},
+}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_both_ways_answer_with_the_same_bytes(quiet: Service, era: str) -> None:
+    """K-27: what a client gets does not depend on the way of its call, in each version of the protocol."""
+    async with wire(quiet, era) as client:
+        for number, params in enumerate(CALLS.values()):
+            client.call(number, params, progressToken="p", session="s")
+            directly, taken = await client.line(), client.direct
+            client.call(number, {**params, "other": 1}, progressToken="p", session="s")
+            assert (directly, client.direct) == (await client.line(), taken)
+        assert client.direct == len(CALLS)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_cells_pictures_and_progress_are_the_same_on_both_ways(live: Service, era: str) -> None:
+    """A cell that raises, one that shows a picture, and one that is waited for: the same lines."""
+    held = {"name": "eval_code", "arguments": {"code": "import time\ntime.sleep(0.3)\n1"}}
+    async with wire(live, era, f"way-{era}") as client:
+        for params in (held, {"name": "eval_code", "arguments": {"code": "1/0"}}):
+            ways = []
+            for extra in ({}, {"other": 1}):
+                client.call(7, {**params, **extra}, progressToken=5)
+                lines = [await client.line()]
+                while b'"id"' not in lines[-1]:
+                    lines.append(await client.line())
+                # What a notification tells of time and of the state varies, and how many there are.
+                told = (re.sub(rb"r[0-9]+ is [a-z]+", b"r is", re.sub(rb"[0-9.]+,", b"", line)) for line in lines)
+                ways.append(set(told))
+            assert ways[0] == ways[1]
+        assert client.direct == 2
+
+
+def _usual(**more: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_vars", **more}}
+
+
+UNUSUAL = {
+    "an id that is a fraction": b'{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"list_vars"}}',
+    "an id that is null": b'{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"list_vars"}}',
+    "another member": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_vars"},"x":1}',
+    "no version": b'{"id":1,"method":"tools/call","params":{"name":"list_vars"}}',
+    "no parameters": b'{"jsonrpc":"2.0","id":1,"method":"tools/call"}',
+    "a list as arguments": json.dumps(_usual(arguments=[])).encode(),
+    "a number as name": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}',
+    "an odd token": json.dumps(_usual(_meta={"progressToken": True})).encode(),
+    "an envelope": json.dumps(_usual(_meta=MODERN)).encode(),
+    "half of a pair": rb'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\ud83d"}}',
+    "cut off": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list_vars"}',
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+async def test_whatever_is_unusual_is_left_to_the_sdk(quiet: Service, name: str) -> None:
+    """Each of its checks still holds after a usual call was answered without it."""
+    async with wire(quiet, "2025") as client:
+        client.put(UNUSUAL[name])
+        client.call(2, {"name": "list_vars", "arguments": {}})
+        assert 2 in [json.loads(await client.line()).get("id") for _ in range(2)]
+        assert client.direct <= 1
+
+
+async def test_an_envelope_that_the_sdk_has_not_seen_is_checked_by_it(quiet: Service) -> None:
+    """A client that says of itself another version is refused, as at its first call."""
+    async with wire(quiet, "2026") as client:
+        other = {"io.modelcontextprotocol/protocolVersion": "1999-01-01"}
+        client.call(1, {"name": "list_vars", "arguments": {}}, **other)
+        assert b'"error"' in await client.line()
+        assert client.direct == 0
+
+
+async def test_a_call_that_is_cancelled_is_interrupted_and_not_answered(live: Service) -> None:
+    """The notification reaches a call on either way, whether it writes the number as one or as a text."""
+    async with wire(live, "2025", "cancelled") as client:
+        for number, named in ((1, 1), (2, "2")):
+            client.call(number, {"name": "eval_code", "arguments": {"code": "while True: pass"}}, progressToken=number)
+            assert b"notifications/progress" in await client.line()
+            client.put({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": named}})
+            client.call(number + 10, {"name": "eval_code", "arguments": {"code": "'free'"}})
+            line = await client.line()
+            while b'"id"' not in line:
+                line = await client.line()
+            assert json.loads(line)["id"] == number + 10
+            assert b"free" in line
+        assert client.direct == 4
+
+
+async def test_calls_behind_one_that_the_sdk_has_do_not_overtake_it(quiet: Service) -> None:
+    """A client that sends calls ahead of answers has them begun in the order in which it sent them."""
+    async with wire(quiet, "2025") as client:
+        client.call(1, {"name": "load_context", "arguments": {"name": "early", "content": "x"}, "other": 1})
+        client.call(2, {"name": "list_vars", "arguments": {}})
+        assert {json.loads(await client.line())["id"] for _ in range(2)} == {1, 2}
+        assert client.direct == 0
+        client.call(3, {"name": "list_vars", "arguments": {}})
+        await client.line()
+        assert client.direct == 1
+
+
+async def test_a_client_that_hangs_up_interrupts_its_calls(live: Service) -> None:
+    """What nobody waits for does not run on."""
+    async with wire(live, "2025", "left") as client:
+        client.call(1, {"name": "eval_code", "arguments": {"code": "while True: pass"}}, progressToken=1)
+        assert b"notifications/progress" in await client.line()
+    async with wire(live, "2025", "left") as client:
+        client.call(1, {"name": "eval_code", "arguments": {"code": "'free'"}})
+        assert b"free" in await client.line()
