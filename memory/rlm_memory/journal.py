@@ -8,18 +8,17 @@ keeps the log takes what is `beyond` it there before it is `let_go`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Select, bindparam, case, delete, exists, func, not_, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Select, case, delete, exists, func, not_, select
 
 from rlm_memory import limits
 from rlm_memory.frame_schema import frames
 from rlm_memory.schema import journal as table
-from rlm_memory.schema import sessions
 from rlm_memory.store import Store
 
 __all__ = [
@@ -109,9 +108,12 @@ class JournalEntry:
 
 
 _COLUMNS = tuple(each.name for each in fields(JournalEntry) if each.name != "number")
-# To build a statement takes longer than to execute it.
-_LIVING = select(sessions.c.key).where(sessions.c.key.in_(bindparam("among", expanding=True)))
-_APPEND = insert(table).on_conflict_do_nothing()
+_WRITTEN = (*_COLUMNS, "size")
+# Rows are written after every cell: to build a statement takes longer than to execute it.
+_APPEND = (
+    f"insert into journal ({', '.join(_WRITTEN)}) select {', '.join(f':{name}' for name in _WRITTEN)} "
+    "where exists (select 1 from sessions where key = :session) on conflict do nothing"
+)
 
 
 def append(store: Store, entries: Iterable[JournalEntry]) -> None:
@@ -119,13 +121,7 @@ def append(store: Store, entries: Iterable[JournalEntry]) -> None:
 
     Passed over are entries of sessions that have ended, and those whose ``kernel`` and ``serial`` are there already.
     """
-    entries = list(entries)
-    with store.transaction() as connection:
-        of = list({entry.session for entry in entries})
-        lives = set(connection.execute(_LIVING, {"among": of}).scalars())
-        rows = [_values(entry) for entry in entries if entry.session in lives]
-        if rows:
-            connection.execute(_APPEND, rows)
+    store.write(_APPEND, [_values(entry) for entry in entries])
 
 
 def of_session(store: Store, session: int, *, last: int | None = None) -> list[JournalEntry]:
@@ -199,7 +195,9 @@ def _values(entry: JournalEntry) -> dict[str, object]:
     size = sum(len(part.encode()) for part in (code, output, value, *traceback)) + shown
     count = entry.count if entry.count is not None and 0 <= entry.count <= HIGHEST_COUNT else None
     texts = {"code": code, "output": output, "value": value, "status": limits.storable(entry.status, LONGEST_STATUS)}
-    return {**values, **texts, "author": entry.author.value, "traceback": traceback, "count": count, "size": size}
+    lists = {"queries": entry.queries, "displays": entry.displays, "traceback": traceback}
+    written = {name: json.dumps(value) for name, value in lists.items()}
+    return {**values, **texts, **written, "author": entry.author.value, "count": count, "size": size}
 
 
 def _lines(traceback: Sequence[str]) -> list[str]:

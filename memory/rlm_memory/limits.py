@@ -12,6 +12,7 @@ from rlm_memory.store import Store
 __all__ = ["numbers_beyond", "storable", "trim", "trim_all"]
 
 _ALL = true()
+_HELD = "select count(*), coalesce(sum(size), 0) from {} where session = :of"
 _CUT = "\n… cut"
 
 
@@ -32,9 +33,17 @@ def trim(
     among: ColumnElement[bool] = _ALL,
 ) -> None:
     """Delete the session's oldest rows ``among`` all until at most ``rows`` and at most ``size`` bytes are left."""
-    over = numbers_beyond(table, table.c.session == session, among, size=size, rows=rows)
+    ((count, held),) = store.read(_HELD.format(table.name), of=session)
+    if count <= rows and held <= size:
+        return
+    own, number = (table.c.session == session, among), table.c.number
+    if held > size:
+        gone: list[ColumnElement[bool]] = [number.in_(numbers_beyond(table, *own, size=size, rows=rows))]
+    else:  # the usual case of a session that is used for long: the index leads to the oldest row that stays
+        beyond = select(number).where(*own).order_by(number.desc()).limit(1).offset(rows)
+        gone = [*own, number <= beyond.scalar_subquery()]
     with store.transaction() as connection:
-        connection.execute(delete(table).where(table.c.number.in_(over)))
+        connection.execute(delete(table).where(*gone))
 
 
 def trim_all(store: Store, table: Table, *, size: int, among: ColumnElement[bool] = _ALL) -> None:

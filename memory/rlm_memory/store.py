@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -62,6 +62,9 @@ class Store:
 
     def __init__(self, engine: Engine, where: str) -> None:
         self._engine = engine
+        self._driver: sqlite3.Connection | None = None
+        event.listen(engine, "connect", self._connected)
+        event.listen(engine, "close", self._closed)
         self._compiled: dict[Any, Compiled] = engine.get_execution_options()["compiled_cache"]
         self._where = where
         # Re-entrant: a step that calls another noun's function joins the transaction that is already open.
@@ -128,15 +131,30 @@ class Store:
 
         Outside a transaction it begins none, which would take longer than the reading.
         """
+        with self._lock, self._faults():
+            return _fetched(self._direct().cursor(), sql, given)
+
+    def write(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Execute a statement for each of the rows, by the driver itself: for what is written often.
+
+        It is a transaction, or a part of the one that is open.
+        """
         with self._lock:
             if self._current is not None:
-                return _fetched(self._current.connection.cursor(), sql, given)
+                self._direct().cursor().executemany(sql, rows)
+                return
             with self._faults():
-                connection = self._engine.raw_connection()
+                driver = self._direct()
+                driver.execute("BEGIN IMMEDIATE")
                 try:
-                    return _fetched(connection.cursor(), sql, given)
-                finally:
-                    connection.close()
+                    driver.executemany(sql, rows)
+                    driver.execute("COMMIT")
+                except BaseException:
+                    self.rollbacks += 1
+                    driver.rollback()
+                    raise
+            for told in tuple(self._watchers):
+                told()
 
     def watch(self, told: Callable[[], None]) -> Callable[[], None]:
         """Call ``told`` after each transaction, whatever it did, in its thread; returns what ends that.
@@ -207,6 +225,19 @@ class Store:
                 return
             migration.migrate(connection, found)
         migration.remove_old_copies(path)
+
+    def _direct(self) -> sqlite3.Connection:
+        """Return the driver's connection, of which there is one; the caller holds the lock."""
+        if self._driver is None:
+            self._engine.raw_connection().close()  # it connects, and goes back to the pool
+        assert self._driver is not None
+        return self._driver
+
+    def _connected(self, connection: sqlite3.Connection, _record: Any) -> None:
+        self._driver = connection
+
+    def _closed(self, _connection: sqlite3.Connection, _record: Any) -> None:
+        self._driver = None
 
     @contextmanager
     def _without_foreign_keys(self) -> Iterator[None]:

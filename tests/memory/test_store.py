@@ -59,6 +59,29 @@ def test_what_is_read_outside_a_transaction_is_what_was_committed(store: Store) 
     assert store.purge(), "no reading is left open"
 
 
+def test_rows_that_the_driver_writes_are_written_together_or_not_at_all(store: Store) -> None:
+    """They join the transaction that is open; watchers hear of them as of any other."""
+    told = []
+    store.watch(lambda: told.append(1))
+    add = "INSERT INTO counters (scope, value) VALUES (:scope, :value)"
+    one, other = {"scope": "one", "value": 1}, {"scope": "other", "value": 2}
+    store.write(add, [one, other])
+    assert (store.peek_count("one"), store.peek_count("other"), len(told)) == (1, 2, 1)
+    with pytest.raises(StoreUnavailable, match="UNIQUE"):
+        store.write(add, [{"scope": "third", "value": 3}, one])
+    assert (store.peek_count("third"), store.rollbacks, len(told)) == (0, 1, 1)
+
+    def fail_after_a_write() -> None:
+        with store.transaction():
+            store.write(add, [{"scope": "third", "value": 3}])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_a_write()
+    assert store.peek_count("third") == 0
+    open_session(store, "a")  # the store works on
+
+
 def test_no_page_keeps_a_copy_of_what_was_deleted(store: Store, database: Path) -> None:
     """SQLite leaves copies in pages that it has balanced, whatever secure_delete says; all rows that stay do stay."""
     dice = random.Random(1)

@@ -7,7 +7,7 @@ runs with every other test: ``RLM_FRAMES_OPS=20000 RLM_FRAMES_SEED=7`` makes a l
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from sqlite3 import Row
@@ -77,14 +77,19 @@ class Fuse:
 
 
 class BurningStore(Store):
-    """A store whose reads by the driver are places too: no event tells of them."""
+    """A store whose statements by the driver are places too: no event tells of them."""
 
     fuse: Fuse | None = None
 
     def read(self, sql: str, **given: str | float) -> list[Row]:
         if self.fuse is not None:
-            self.fuse(sql.split(maxsplit=1)[0])
+            self.fuse(sql.split(maxsplit=1)[0].upper())
         return super().read(sql, **given)
+
+    def write(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+        if self.fuse is not None:
+            self.fuse(sql.split(maxsplit=1)[0].upper())
+        super().write(sql, rows)
 
 
 class Machine:
