@@ -11,15 +11,15 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 SHOWN = {
     "1-first-session": ("Counter({'INFO': 3, 'ERROR': 2})", "ZeroDivisionError", "still here", "<table><tr><td>INFO"),
     "2-contexts": (
-        "'line_count': 300000",
+        "line_count=300000",
         "ctx_nb-root_log_",
         "62 errors",
-        "| the text | 17,512,748 |",
-        "| nb-child | 299938 |",
+        "17,512,748 characters",
+        "Client('nb-child') counts 299938",
     ),
-    "3-queries": ("[DEFERRED", "| q_001 |", "disk: FREE SOME SPACE", "I need the configuration"),
+    "3-queries": ("[DEFERRED", "Query(id='q_001'", "disk: FREE SOME SPACE", "I need the configuration"),
     "4-policies": ('it ran: {"mean": 3}', "ImportRefused", "PathRefused", "'mine'", "CellRefused: 'eval'"),
-    "5-forks-and-rollback": ("| nb-trunk | {'apple': 3, 'pear': 4} |", "'quince': 9} False", "'spoiled'"),
+    "5-forks-and-rollback": ("{'apple': 3, 'pear': 4}\n", "'quince': 9} False", "'spoiled'"),
     "6-frames": (
         "planned explain the outage",
         "{'timeout': 2, 'disk': 1}",
