@@ -139,3 +139,19 @@ def test_forks_do_not_multiply_open_queries(show: Any) -> None:
     boxes.first.get_by_role("button", name="Answer", exact=True).click()
     expect(boxes).to_have_count(2)
     assert run("asks-f2", "print(one)")["stdout"].strip() == "the first"
+
+
+def test_markdown_is_shown_as_such(show: Any) -> None:
+    """A report has headings, lists and tables; nothing in it is markup of the page, and LaTeX is its source."""
+    report = (
+        "# Errors\\n\\n- **one** <img src=x>\\n- [two](https://example.com)\\n\\n| a | b |\\n|--|--|\\n| 1 | $x^2$ |"
+    )
+    imports = "from IPython.display import Markdown, Math, display"
+    run("report", f"{imports}\nprint('before')\ndisplay(Markdown('{report}'))\nMath('x^2')")
+    cell = opened(show("report"))
+    expect(cell.locator(".markdown h3")).to_have_text("Errors")
+    expect(cell.locator(".markdown li").first).to_have_text("one <img src=x>")
+    expect(cell.locator(".markdown strong")).to_have_text("one")
+    expect(cell.locator(".markdown td").last).to_have_text("$x^2$")
+    expect(cell.locator(".markdown :is(img, a)")).to_have_count(0)
+    expect(cell.locator("pre.output")).to_have_text("before\nx^2")

@@ -10,7 +10,7 @@ from rlm_sandbox.language_wall.modules.copies import ModuleSet
 
 MODULE = "IPython.display"
 _GIVEN = (
-    "Code DisplayHandle DisplayObject HTML Image JSON Latex Math Pretty TextDisplayObject clear_output update_display"
+    "Code DisplayHandle DisplayObject HTML Image JSON Pretty TextDisplayObject clear_output update_display"
 ).split()
 
 
@@ -20,15 +20,30 @@ def display(*objects: Any, display_id: str | bool | None = None, clear: bool = F
     return ipython.display(*objects, display_id=display_id, clear=clear)
 
 
-class Markdown(ipython.Markdown):
-    """Text in Markdown. Where Markdown is not shown, its source is."""
+class Source:
+    """What is shown by its source where its own form is not."""
+
+    data: str
 
     def __repr__(self) -> str:
         return str(self.data)
+
+
+class Markdown(Source, ipython.Markdown):
+    """Text in Markdown."""
+
+
+class Latex(Source, ipython.Latex):
+    """Text in LaTeX."""
+
+
+class Math(Source, ipython.Math):
+    """A formula in LaTeX."""
 
 
 def plant(modules: ModuleSet) -> None:
     """Let code import ``IPython.display``."""
     if MODULE not in modules.planted:
         given = {name: getattr(ipython, name) for name in _GIVEN}
-        modules.plant(MODULE, {**given, "display": display, "Markdown": Markdown})
+        shown = {"display": display, "Markdown": Markdown, "Latex": Latex, "Math": Math}
+        modules.plant(MODULE, given | shown)

@@ -12,6 +12,7 @@ from rlm_client.rlm.prompts import LAST_TURN, question_in, task_of_child
 from rlm_ipc.daemon_rows import SaidMessage
 from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled, with_traceback
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
+from rlm_mcp.formats.markdown_tree import Tree, apart
 from rlm_mcp.formats.pictures import pictures_in
 
 __all__ = ["RunLine", "RunShown", "lines_of", "shown"]
@@ -61,7 +62,10 @@ class RunQuery:
 
 @dataclass(frozen=True, slots=True)
 class RunCell:
-    """A cell with its queries; ``pictures`` is how many it showed, ``count`` the number that the kernel gave it."""
+    """A cell with its queries; ``pictures`` is how many it showed, ``count`` the number that the kernel gave it.
+
+    ``markdown`` is what it showed of that.
+    """
 
     number: int
     author: str
@@ -73,6 +77,7 @@ class RunCell:
     pictures: int
     queries: tuple[RunQuery, ...]
     count: int | None
+    markdown: tuple[Tree, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +191,19 @@ def _cells(record: SessionRecord, turns: Iterable[RecordedTurn]) -> Iterator[Rec
 
 
 def _cell(cell: RecordedCell, children: Sequence[RunLine], left: list[int]) -> RunCell:
+    markdown, written = apart(cell.displays, cell.output)
     return RunCell(
         cell.number,
         cell.author,
         _cut(cell.code),
-        _cut(with_traceback(cell.output, cell.traceback)),
+        _cut(with_traceback(written, cell.traceback)),
         cell.status[:20],
         cell.started_at,
         cell.ended_at - cell.started_at,
         len(pictures_in(cell.displays, MOST_KEPT_CHARS)),
         tuple(_query(query, children, left) for query in cell.queries),
         cell.count,
+        markdown,
     )
 
 

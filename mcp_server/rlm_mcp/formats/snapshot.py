@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rlm_contexts.errors import SourceError
 from rlm_contexts.store.opening import opened as opened_file
 from rlm_mcp.errors import ClientFault
+from rlm_memory.journal import HIGHEST_COUNT
 
 __all__ = [
     "IMAGE",
@@ -123,7 +124,7 @@ class SavedQuery(_Part):
 
 
 class SavedCell(_Part):
-    """One cell of the journal."""
+    """One cell of the journal; ``count`` is the number that its kernel gave it."""
 
     author: Literal["agent", "notebook"]
     code: str
@@ -133,6 +134,7 @@ class SavedCell(_Part):
     output: str
     queries: tuple[str, ...] = Field(strict=False)
     attachment: str | None = Field(None, max_length=100)
+    count: int | None = Field(None, ge=0, le=HIGHEST_COUNT)
 
 
 class SavedMessage(_Part):

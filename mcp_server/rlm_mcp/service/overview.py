@@ -19,6 +19,7 @@ from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import SessionsSeen
 from rlm_ipc.worker_requests import VariableRow
+from rlm_mcp.formats.markdown_tree import Tree, apart
 from rlm_mcp.formats.pictures import pictures_in
 from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.pictures import picture_of
@@ -55,7 +56,7 @@ _LONGEST_WORD = 200
 class CellLine:
     """A cell of the journal, its texts cut; ``started`` is in epoch seconds. ``pictures`` is how many it showed.
 
-    ``count`` is the number that the kernel gave it.
+    ``markdown`` is what it showed of that, and ``count`` the number that the kernel gave it.
     """
 
     number: int
@@ -68,6 +69,7 @@ class CellLine:
     queries: tuple[str, ...]
     pictures: int
     count: int | None
+    markdown: tuple[Tree, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,10 +330,20 @@ def _walls(session: Session, kernel: KernelInfo | None) -> list[JsonObject]:
 
 def _cell(entry: JournalEntry) -> CellLine:
     seconds = round(entry.ended_at - entry.started_at, 3)
-    texts = _cut(entry.code), _cut(with_traceback(entry.output, entry.traceback))
-    shown = len(pictures_in(entry.displays, MOST_KEPT_CHARS))
-    author, status = entry.author.value, entry.status[:20]
-    return CellLine(entry.number, author, status, entry.started_at, seconds, *texts, entry.queries, shown, entry.count)
+    markdown, written = apart(entry.displays, entry.output)
+    return CellLine(
+        entry.number,
+        entry.author.value,
+        entry.status[:20],
+        entry.started_at,
+        seconds,
+        _cut(entry.code),
+        _cut(with_traceback(written, entry.traceback)),
+        entry.queries,
+        len(pictures_in(entry.displays, MOST_KEPT_CHARS)),
+        entry.count,
+        markdown,
+    )
 
 
 def _asked(session: str, row: QueryRow) -> AskedLine:

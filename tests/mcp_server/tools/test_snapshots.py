@@ -143,7 +143,7 @@ async def test_a_session_comes_back_from_a_file_on_another_machine(connect_own, 
         answer = await other.restore_session(from_file(str(file), "second", ""), HELLO)
         assert answer.pending_llm_queries == ("q_001",)
         assert set(reasons(answer.not_restored)) == {"stream"}
-        assert [row.code for row in other.list_journal("second")] == CELLS
+        assert [(row.count, row.code) for row in other.list_journal("second")] == list(enumerate(CELLS, 1))
         async with connect("second") as agent:
             await checked(agent)
             await agent("answer_queries", answers={"q_001": "soon"})

@@ -1,4 +1,4 @@
-// A cell that has run: its code, what it wrote, its error apart, and the pictures that it showed.
+// A cell that has run: its code, what it wrote, its error apart, and the Markdown and pictures that it showed.
 
 import { h, theirs } from "./dom.js";
 import { picture } from "./feed.js";
@@ -36,8 +36,18 @@ const block = (text, name, label) => text && theirs(text, "pre", { class: name, 
 export function outcome(cell, address) {
   const [written, error] = parted(cell);
   const pictures = Array.from({ length: cell.pictures }, (_, at) => makePicture(`${address}/pictures/${at}`, at + 1));
-  const none = !written && !error && !pictures.length && h("p", { class: "quiet" }, "No output.");
-  return [block(written.trimEnd(), "output", "Output"), block(error.trimEnd(), "output error", "Error"), ...pictures, none].filter(Boolean);
+  const texts = cell.markdown.map((tree) => h("div", { class: "markdown their" }, element(tree)));
+  const none = !written && !error && !pictures.length && !texts.length && h("p", { class: "quiet" }, "No output.");
+  return [block(written.trimEnd(), "output", "Output"), ...texts, block(error.trimEnd(), "output error", "Error"), ...pictures, none].filter(Boolean);
+}
+
+const ELEMENTS = new Set("div p h3 h4 h5 ul ol li blockquote pre code em strong hr br table thead tbody tr th td".split(" "));
+
+/** Make the elements of Markdown, of which the daemon has made a tree: known names become elements, all else is text. */
+function element(part) {
+  if (!Array.isArray(part)) return String(part);
+  const [name, ...children] = part;
+  return h(ELEMENTS.has(name) ? name : "span", {}, ...children.map(element));
 }
 
 /** A picture that is fetched when it is about to be seen, because its address needs the key. */
