@@ -43,6 +43,7 @@ class _Call:
     part: bytes
     descriptors: tuple[int, ...]
     future: asyncio.Future[tuple[Any, Blobs]]
+    sent: bool = False
 
     def close(self) -> None:
         framing.Message(b"", (), self.descriptors).close()
@@ -65,6 +66,8 @@ class SupervisorConnection:
         self._gone = asyncio.get_running_loop().create_future()
         self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
         self._again: asyncio.Task[None] | None = None
+        self._waits = False
+        """Whether calls are only kept until another supervisor has greeted, which then gets each of them once."""
         self._hung_up = False
         self.pid: int | None = None
         self.version = ""
@@ -156,9 +159,14 @@ class SupervisorConnection:
         number = next(self._ids)
         call = _Call(operation, wire.call_part(number, operation, request), tuple(descriptors), future)
         self._calls[number] = call
-        if not self._stream.closed:
-            self._stream.send(wire.CALL, (call.part,), tuple(map(os.dup, call.descriptors)))
+        if not self._waits or operation is protocol.HELLO:
+            self._transmit(call)
         return future
+
+    def _transmit(self, call: _Call) -> None:
+        if not self._stream.closed:
+            call.sent = True
+            self._stream.send(wire.CALL, (call.part,), tuple(map(os.dup, call.descriptors)))
 
     async def call(
         self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int] = ()
@@ -193,6 +201,7 @@ class SupervisorConnection:
         if self._hung_up or self.pid is None or self._path is None or self._stream.failure is not None:
             self._end()
         elif self._again is None:
+            self._waits = True
             self._again = asyncio.get_running_loop().create_task(self._connect_again(self._path, self.pid))
         else:
             self._fail(lambda call: call.operation is protocol.HELLO, SupervisorGone())
@@ -238,9 +247,10 @@ class SupervisorConnection:
         self._stream.close()
 
     def _go_on(self) -> None:
-        self._fail(lambda call: call.operation in protocol.ONCE, ProcessError(_REPLACED))
+        self._waits = False
+        self._fail(lambda call: call.sent and call.operation in protocol.ONCE, ProcessError(_REPLACED))
         for call in self._calls.values():
-            self._stream.send(wire.CALL, (call.part,), tuple(map(os.dup, call.descriptors)))
+            self._transmit(call)
         for callback in self._on_replaced:
             callback()
 
