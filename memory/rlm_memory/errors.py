@@ -232,12 +232,15 @@ class LeaseLost(RowRequestError):
     """A write carries an old fence, or is of somebody who does not hold the frame. ``holder`` says who does."""
 
     code = "lease_lost"
-    hint = "stop working on it; work(do='claim') gives you another task"
+    hint = (
+        "stop working on it; work(do='claim') gives you another task. If you claimed this one for a process or a time, "
+        "name the same holder: `--pid`, or `--lease` with the token of that claim"
+    )
 
     def __init__(self, frame: str, fence: int | None, current: int, holder: str) -> None:
         self.frame, self.fence, self.current, self.holder = frame, fence, current, holder
         yours = "you have not claimed it" if fence is None else f"your claim has fence {fence}"
-        super().__init__(f"{holder} has {frame} now, with fence {current}; {yours}: claim another frame")
+        super().__init__(f"{holder} has {frame} now, with fence {current}; {yours}")
 
     def details(self) -> dict[str, object]:
         """Which one, and whose it is by which fence."""

@@ -128,7 +128,8 @@ def test_a_command_claims_for_something_that_lasts(front: Start) -> None:
     assert (refused["error"], "--pid" in refused["hint"]) == ("no_holder", True)
     with subprocess.Popen(["sleep", "600"]) as shell:
         assert cli("work", "claim", "--pid", str(shell.pid))["claimed"] == task
-        assert cli("work", "done", task, code=1)["error"] == "lease_lost"
+        lost = cli("work", "done", task, code=1)
+        assert (lost["error"], "`--pid`" in lost["hint"]) == ("lease_lost", True)
         assert cli("work", "next") == {"next": [], "in_progress": [task]}
         shell.kill()
     wait_until(lambda: cli("work", "next"), lambda said: said == {"next": [task]})
