@@ -36,7 +36,25 @@ def harden_copy() -> None:
 
     _HARDENED.append(reconstruct)
     module["_reconstruct"] = reconstruct
+    module["_keep_alive"] = _keep_alive
     module["setattr"] = _set_state
+
+
+class _Kept:
+    """Keeps alive what a deep copy has read, the live namespaces of libraries' objects among it; tells nobody."""
+
+    __slots__ = ("_objects",)
+
+    def __init__(self) -> None:
+        self._objects: list[Any] = []
+
+
+def _keep_alive(x: Any, memo: Any) -> None:
+    """The memo comes from the session, or is given to a method of its own."""
+    kept = memo.get(id(memo))
+    if type(kept) is not _Kept:
+        kept = memo[id(memo)] = _Kept()
+    kept._objects.append(x)
 
 
 _RECEIVERS: Final = ("__setstate__", "__setattr__", "__getattribute__", "__getattr__")

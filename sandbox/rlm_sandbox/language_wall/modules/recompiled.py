@@ -5,7 +5,10 @@ each attribute that it reads or stores is guarded, and the builtins that it call
 one of them is no way out. The source is the library's, from its own file; what it needs beyond (`_GIVEN`) is named.
 
 Their namespace is out of the session's reach, but nothing in it would harm: a library that looks for the variables of
-its caller may find it. Classes that libraries recognise keep their identity and are not compiled again:
+its caller may find it. So are the methods compiled that `dataclasses` writes for a class of the session: they read and
+store its fields on whatever they are called with.
+
+Classes that libraries recognise keep their identity and are not compiled again:
 `abc.ABC`, the abstract classes of contextlib, `enum.Enum`, the classes of collections, `functools.partialmethod` (which
 `inspect.signature` asks for) and `functools.cached_property` (which stores into the object itself).
 """
@@ -13,14 +16,18 @@ its caller may find it. Classes that libraries recognise keep their identity and
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import importlib.machinery
+import sys
+import types
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core
+from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.compiler import compile_guarded
 from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.modules.copies import ModuleSet
@@ -43,6 +50,7 @@ _DEFINITIONS: Final[dict[str, str]] = {
     """,
     "typing": "_overload_dummy overload final override dataclass_transform",
     "abc": "abstractmethod",
+    "weakref": "WeakMethod",
 }
 """What is compiled, by module."""
 
@@ -53,6 +61,7 @@ _GIVEN: Final[dict[str, str]] = {
     "contextlib": "abc deque MethodType GenericAlias AbstractContextManager AbstractAsyncContextManager",
     "typing": "",
     "abc": "",
+    "weakref": "ref",
 }
 """What they find in their module, and is not compiled: functions in C, classes, plain values."""
 
@@ -196,8 +205,18 @@ class Recompiled:
             "weakref.finalize": own["finalize"],
         }
         _core.admit(HIDDEN, weakref.finalize)  # it keeps its state in the class, for everybody
+        _core.admit(HIDDEN, weakref.WeakMethod)  # as a reference it gives the object of any method
         self.stream: type = own["Stream"]
         self._define_all()
+        vars(dataclasses)["exec"] = self._write_methods
+
+    def _write_methods(self, text: str, namespace: Namespace, found: Namespace) -> None:
+        """``exec`` for `dataclasses`; what it needs of its namespace is builtins."""
+        if not _is_for_session(sys._getframe(1)):
+            exec(compile(text, "<string>", "exec", dont_inherit=True), namespace, found)
+            return
+        code = compile_guarded(text, "<string>", "exec", 0, self._guards)
+        exec(code, {"__name__": namespace.get("__name__"), "__builtins__": self._builtins}, found)
 
     def _define_all(self) -> None:
         made: dict[str, object] = {}
@@ -226,6 +245,16 @@ class Recompiled:
         code = compile_guarded(tree, filename, "exec", 0, self._guards)
         add_library_code(code)
         exec(code, namespace)
+
+
+def _is_for_session(frame: types.FrameType | None) -> bool:
+    """Whether `dataclasses` writes the methods of a class that is the session's, or is about to be."""
+    while frame is not None and frame.f_code is not _PROCESS_CLASS:
+        frame = frame.f_back
+    return is_armed() or (frame is not None and frame.f_locals["cls"] in USER)
+
+
+_PROCESS_CLASS: Final = vars(dataclasses)["_process_class"].__code__
 
 
 def _source(module: str, wanted: Iterable[str]) -> tuple[ast.Module, str]:

@@ -227,11 +227,42 @@ def dataclass(cls: Any = None, /, **options: Any) -> Any:
 
 
 def replace(obj: Any, /, **changes: Any) -> Any:
-    """``dataclasses.replace`` of an object whose fields ``dataclass`` made: it reads the attributes that they name."""
-    made = [dict_of(base).get("__dataclass_fields__") for base in mro_of(type(obj))]
-    if isinstance(obj, type) or not any(made):
+    """``dataclasses.replace`` by the fields that the object's class has, read by the session's rules."""
+    cls = type(obj)
+    found = next((dict_of(base)[_FIELDS] for base in mro_of(cls) if _FIELDS in dict_of(base)), None)
+    if is_class(obj) or found is None:
         raise TypeError("replace() should be called on dataclass instances")
-    return dataclasses.replace(obj, **changes)
+    kinds = vars(dataclasses)
+    for field in found.values():
+        if field._field_type is kinds["_FIELD_CLASSVAR"]:
+            continue
+        if not field.init:
+            if field.name in changes:
+                raise _no_replacement(f"field {field.name} is declared with init=False, it cannot be specified with")
+        elif field.name not in changes:
+            if field._field_type is kinds["_FIELD_INITVAR"] and field.default is dataclasses.MISSING:
+                raise _no_replacement(f"InitVar {field.name!r} must be specified with")
+            changes[field.name] = read_named(obj, field.name)
+    return cls(**changes)
+
+
+def _no_replacement(why: str) -> Exception:
+    error = TypeError if sys.version_info >= (3, 13) else ValueError
+    return error(f"{why} replace()")
+
+
+def _harden_replace() -> None:
+    """Since CPython 3.13 ``dataclasses`` gives its own function to each class, as ``__replace__``."""
+    namespace = vars(dataclasses)
+    real: Any = namespace.get("_replace")
+    if real is None or real in _HARDENED:
+        return
+
+    def _replace(self: Any, /, **changes: Any) -> Any:
+        return replace(self, **changes) if is_armed() else real(self, **changes)
+
+    _HARDENED.append(_replace)
+    namespace["_replace"] = _replace
 
 
 def _fields(class_or_instance: Any) -> tuple[Any, ...]:
@@ -336,6 +367,7 @@ def standard_shims() -> dict[str, object]:
     protect(dataclasses.Field, WarningsState)
     _harden_signature()
     _harden_tasks()
+    _harden_replace()
     dataclasses.fields = _named(_fields, dataclasses.fields)
     harden_copy()
     harden_dates()

@@ -151,6 +151,23 @@ class RunningLoop:
         refuse(name, f"of the event loop is not available in this session: {way}")
 
 
+def current_task(loop: Any = None) -> asyncio.Task[Any] | None:
+    """``asyncio.current_task`` of the loop that runs: the library compares what it is given with each loop there is."""
+    _refuse_other_loops(loop)
+    return asyncio.current_task()
+
+
+def all_tasks(loop: Any = None) -> set[asyncio.Task[Any]]:
+    """``asyncio.all_tasks`` of the loop that runs."""
+    _refuse_other_loops(loop)
+    return asyncio.all_tasks()
+
+
+def _refuse_other_loops(loop: Any) -> None:
+    if loop is not None and type(loop) is not RunningLoop:
+        raise TypeError("a task is asked for without a loop of your own in this session: leave the argument out")
+
+
 def get_running_loop() -> RunningLoop:
     """``asyncio.get_running_loop``."""
     asyncio.get_running_loop()  # Python's own error where none runs
@@ -182,6 +199,8 @@ def system_shims() -> dict[str, object]:
         "asyncio.run": run,
         "asyncio.Runner": Runner,
         "asyncio.get_running_loop": get_running_loop,
+        "asyncio.current_task": current_task,
+        "asyncio.all_tasks": all_tasks,
         "importlib.import_module": import_module,
         "os.environ": {},
         "os.getenv": getenv,
