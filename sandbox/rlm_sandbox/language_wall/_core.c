@@ -1280,6 +1280,9 @@ static PyObject *argument(PyObject *args, Py_ssize_t at) {
     return at < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, at) : NULL;
 }
 
+/* The descriptor of the folder that `os.open` is called with in this thread; NULL for none. Its event has it not. */
+static _Thread_local PyObject *opened_below;
+
 static int check_open(PyObject *args) {
     PyObject *path = argument(args, 0), *mode = argument(args, 1), *flags = argument(args, 2);
     int writing = 1;
@@ -1294,7 +1297,7 @@ static int check_open(PyObject *args) {
         PyErr_Clear();
         writing = (bits & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC)) != 0;
     }
-    return path == NULL ? 0 : check_path(path, NULL, writing);
+    return path == NULL ? 0 : check_path(path, mode == Py_None ? opened_below : NULL, writing);
 }
 
 /* Text that a library compiles for a session gets no guards, so it must mean the same with and without them. Else a
@@ -1826,8 +1829,22 @@ static PyObject *with_upper(int which, PyObject *self, PyObject *result, PyObjec
     return both;
 }
 
+/* Call `os.open`, and let the hook know what the path is relative to. */
+static PyObject *open_below(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    Py_ssize_t at = argument_at(PY_SSIZE_T_MAX, "dir_fd", "dir_fd", count, names);
+    PyObject *before = opened_below, *folder = at < 0 || args[at] == Py_None ? NULL : args[at];
+    if (folder != NULL && !PyLong_Check(folder)) {
+        PyErr_SetString(PyExc_TypeError, "dir_fd must be an integer or None"); /* it could name two folders */
+        return NULL;
+    }
+    opened_below = folder;
+    PyObject *result = ((FastWithKeywords)(void *)unplaced[POSIX_OPEN])(self, args, count, names);
+    opened_below = before;
+    return result;
+}
+
 static PyObject *call_placed(int which, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-    FastWithKeywords call = (FastWithKeywords)(void *)unplaced[which];
+    FastWithKeywords call = which == POSIX_OPEN ? open_below : (FastWithKeywords)(void *)unplaced[which];
     Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
     if (lower == NULL || total > MOST_ARGUMENTS || from_descriptor(args, count, names)) {
         return call(self, args, count, names);

@@ -2,7 +2,9 @@
 
 import contextlib
 import ctypes
+import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -195,3 +197,26 @@ def test_what_catches_warnings_is_handed_no_list_that_they_go_by(make_session):
         held[0].insert(0, ('ignore', Asked(), Warning, None, 0))
     """)
     assert {type(entry[1]) for entry in warnings.filters} <= {str, re.Pattern, type(None)}
+
+
+def test_a_path_below_an_open_folder_is_taken_from_there(session, folders):
+    """`os.open` tells the hook a relative path, and not the descriptor that it is relative to."""
+
+    class Two:
+        def __index__(self):
+            return descriptor
+
+    (folders["scratch"] / "part").mkdir()
+    descriptor = os.open(folders["outside"], os.O_RDONLY)
+    try:
+        with contextlib.chdir(folders["scratch"]), session.wall.user():
+            for name, flags in (("secret.txt", os.O_RDONLY), ("new.txt", os.O_WRONLY | os.O_CREAT)):
+                with pytest.raises(PermissionError):
+                    os.open(name, flags, dir_fd=descriptor)
+            with pytest.raises(TypeError, match="integer"):
+                os.open("part", os.O_RDONLY, dir_fd=Two())
+            shutil.rmtree("part")
+    finally:
+        os.close(descriptor)
+    assert [path.name for path in folders["outside"].iterdir()] == ["secret.txt"]
+    assert not (folders["scratch"] / "part").exists()

@@ -117,8 +117,8 @@ def test_dataclasses_work_as_ever(same):
         result = (
             first, second, first < second, first == Point(1), hash(first), dataclasses.replace(second, x=5, start=1),
             dataclasses.asdict(second), dataclasses.astuple(slots), slots, str(inspect.signature(Point)),
-            Point.__doc__, Point.__init__.__qualname__, Made(1), Made(1).twice(), repr(Error(1, 2)), tree, copy.deepcopy(slots),
-            errors,
+            Point.__doc__, Point.__init__.__qualname__, Made(1), Made(1).twice(), repr(Error(1, 2)), tree,
+            copy.deepcopy(slots), errors,
         )
     """)
 
