@@ -19,6 +19,7 @@ import dataclasses
 import inspect
 import sys
 import types
+import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -56,6 +57,7 @@ _UNSUBCLASSABLE: Final = (
     asyncio.TaskGroup,  # it keeps its event loop in itself
     asyncio.Future,  # its methods are given the context of the kernel
     asyncio.Task,
+    zoneinfo.ZoneInfo,  # C code writes into what the class's own cache gives
     types.GenericAlias,  # it answers for its origin: `vars` of an object of the session gave a library's own namespace
 )
 
