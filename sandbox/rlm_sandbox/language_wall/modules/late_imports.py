@@ -36,6 +36,10 @@ class _LateImports:
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
+    def admits(self, package: str) -> bool:
+        """Whether the policy in force admits a package or something in it."""
+        return self._admits(package)
+
     @contextmanager
     def importing(self, name: str) -> Iterator[None]:
         """Bracket an import; what comes within another one is hardened with that."""

@@ -23,6 +23,7 @@ from rlm_sandbox.language_wall.modules.attribute_names import harden_estimators,
 from rlm_sandbox.language_wall.modules.attribute_reads import harden_reads
 from rlm_sandbox.language_wall.modules.buffered_files import harden_buffered
 from rlm_sandbox.language_wall.modules.cython_methods import harden_methods
+from rlm_sandbox.language_wall.modules.imports_by_name import harden_imports
 from rlm_sandbox.language_wall.modules.namespace_reads import harden_namespaces
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.registry import cell_frame, is_user_frame, mro_of
@@ -146,6 +147,7 @@ def harden_libraries() -> None:
     harden_buffered()
     harden_methods()
     harden_reads()
+    harden_imports()
     harden_namespaces()
     harden_formats()
     harden_estimators()
