@@ -210,7 +210,7 @@ class Recompiled:
         self._define_all()
         vars(dataclasses)["exec"] = self._write_methods
 
-    def _write_methods(self, text: str, namespace: Namespace, found: Namespace) -> None:
+    def _write_methods(self, text: str, namespace: Any, found: Any) -> None:
         """``exec`` for `dataclasses`; what it needs of its namespace is builtins."""
         if not _is_for_session(sys._getframe(1)):
             exec(compile(text, "<string>", "exec", dont_inherit=True), namespace, found)

@@ -38,11 +38,12 @@ from rlm_sandbox.language_wall.guards.classes import (
 from rlm_sandbox.language_wall.guards.reads import SessionFormatter, read_named
 from rlm_sandbox.language_wall.modules.copying import harden_copy
 from rlm_sandbox.language_wall.modules.dates import harden_dates
+from rlm_sandbox.language_wall.modules.fields import harden_fields, replace
 from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of, replace_slot
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
 from rlm_sandbox.language_wall.names import AttributeAccess, access
-from rlm_sandbox.language_wall.registry import CLEAN, USER, cell_frame, dict_of, is_class, mro_of
+from rlm_sandbox.language_wall.registry import USER, cell_frame, dict_of, mro_of
 from rlm_sandbox.namespaces import Namespace
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
@@ -226,64 +227,6 @@ def dataclass(cls: Any = None, /, **options: Any) -> Any:
     return wrap if cls is None else wrap(cls)
 
 
-def replace(obj: Any, /, **changes: Any) -> Any:
-    """``dataclasses.replace`` by the fields that the object's class has, read by the session's rules."""
-    cls = type(obj)
-    found = next((dict_of(base)[_FIELDS] for base in mro_of(cls) if _FIELDS in dict_of(base)), None)
-    if is_class(obj) or found is None:
-        raise TypeError("replace() should be called on dataclass instances")
-    kinds = vars(dataclasses)
-    for field in found.values():
-        if field._field_type is kinds["_FIELD_CLASSVAR"]:
-            continue
-        if not field.init:
-            if field.name in changes:
-                raise _no_replacement(f"field {field.name} is declared with init=False, it cannot be specified with")
-        elif field.name not in changes:
-            if field._field_type is kinds["_FIELD_INITVAR"] and field.default is dataclasses.MISSING:
-                raise _no_replacement(f"InitVar {field.name!r} must be specified with")
-            changes[field.name] = read_named(obj, field.name)
-    return cls(**changes)
-
-
-def _no_replacement(why: str) -> Exception:
-    error = TypeError if sys.version_info >= (3, 13) else ValueError
-    return error(f"{why} replace()")
-
-
-def _harden_replace() -> None:
-    """Since CPython 3.13 ``dataclasses`` gives its own function to each class, as ``__replace__``."""
-    namespace = vars(dataclasses)
-    real: Any = namespace.get("_replace")
-    if real is None or real in _HARDENED:
-        return
-
-    def _replace(self: Any, /, **changes: Any) -> Any:
-        return replace(self, **changes) if is_armed() else real(self, **changes)
-
-    _HARDENED.append(_replace)
-    namespace["_replace"] = _replace
-
-
-def _fields(class_or_instance: Any) -> tuple[Any, ...]:
-    """``dataclasses.fields``: those that its class has, whatever it or its metaclass answers; libraries read them."""
-    if not is_armed():
-        return _real_fields(class_or_instance)
-    cls = class_or_instance if is_class(class_or_instance) else type(class_or_instance)
-    found = next((dict_of(base)[_FIELDS] for base in mro_of(cls) if _FIELDS in dict_of(base)), None)
-    if found is None:
-        raise TypeError("must be called with a dataclass type or instance")
-    own = cls in CLEAN or cls not in USER
-    fields = [field for field in found.values() if field._field_type is vars(dataclasses)["_FIELD"]]
-    if hidden := [field.name for field in fields if not own and access(field.name) is not AttributeAccess.NATIVE]:
-        raise TypeError(f"a dataclass that derives from a library's class may not have a field named '{hidden[0]}'")
-    return tuple(fields)
-
-
-_FIELDS: Final = "__dataclass_fields__"
-_real_fields: Final[Callable[..., tuple[Any, ...]]] = dataclasses.fields
-
-
 def make_dataclass(cls_name: str, fields: Iterable[Any], *, bases: tuple[Any, ...] = (), **options: Any) -> Any:
     """``dataclasses.make_dataclass``; what it makes is the session's own class."""
     fields = [field if isinstance(field, str) else tuple(field) for field in fields]
@@ -367,8 +310,7 @@ def standard_shims() -> dict[str, object]:
     protect(dataclasses.Field, WarningsState)
     _harden_signature()
     _harden_tasks()
-    _harden_replace()
-    dataclasses.fields = _named(_fields, dataclasses.fields)
+    harden_fields()
     harden_copy()
     harden_dates()
     harden_warnings()
