@@ -45,7 +45,7 @@ REPLACED_BUILTINS: Final = tuple(
 _STAND_INS: Final = frozenset(
     """
     SafeType MetaSafe SafeABCMeta StandIn SessionFormatter SafeFormatter SafeStream AttrGetter MethodCaller
-    SingleDispatchMethod NamespaceView WarningsState SourceCode SystemModule PrivateStreams _Names
+    SingleDispatchMethod NamespaceView WarningsState SourceCode SystemModule PrivateStreams _Names _Kept
     """.split()
 )
 """Classes of the wall whose objects a session is meant to have."""
