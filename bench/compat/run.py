@@ -2,9 +2,10 @@
 
 Every case of every corpus that is installed runs on plain CPython and behind the wall, in processes of its own and
 under a time limit. What it printed, and the types of the exceptions that it raised, must be the same. A case that
-differs runs on plain CPython once more: one that differs from itself there (times, identities) shows nothing.
+differs runs on plain CPython once more: one that differs from itself there (times, identities, the order of sets)
+shows nothing. With ``--sessions`` each case runs in a real session of its own, in place of a process behind the wall.
 
-    python bench/compat/run.py [NAME ...] [--every N] [--unblock] [--report FILE]
+    python bench/compat/run.py [NAME ...] [--every N] [--sessions | --unblock] [--report FILE]
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cases import Case, Corpus, Outcome
 from corpora import dataframebench, doctests, humaneval, mbpp
+from sessions import outcomes as in_sessions
 from verdict import BROKEN, DIFFERENT, IDENTICAL, REFUSED, RULES, UNSTABLE, Verdict, judge, same
 
 HERE = Path(__file__).resolve().parent
@@ -32,21 +34,21 @@ TARGET = 99.5
 """Per cent of the cases that no rule of the policy refuses."""
 
 _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_MODES = ("plain", "wall")
 
 
 class Runner:
-    """Runs the cases of one corpus in workers: those on plain Python and those behind the wall side by side."""
+    """Runs the cases of one corpus: those on plain Python and those behind the wall, or in sessions, side by side."""
 
-    def __init__(self, corpus: Corpus, *, unblock: bool) -> None:
+    def __init__(self, corpus: Corpus, *, unblock: bool, sessions: bool) -> None:
         self._corpus = corpus
         self._unblock = unblock
-        self._environment = {**os.environ, **_ONE_THREAD, "PYTHONHASHSEED": "0", "MPLBACKEND": "agg"}
+        self._sessions = sessions
+        self._environment = {**os.environ, **_ONE_THREAD, "MPLBACKEND": "agg"}
         sandbox = str(HERE.parents[1] / "sandbox")
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, [sandbox, os.environ.get("PYTHONPATH")]))
 
-    def outcomes(self, mode: str, cases: Sequence[Case]) -> list[Outcome]:
-        """Run the cases in a worker of their own."""
+    def outcomes(self, mode: str, cases: Sequence[Case], *, order: int = 0) -> list[Outcome]:
+        """Run the cases in a worker of their own; ``order`` is that of sets."""
         arguments = [mode, self._corpus.policy, ",".join(self._corpus.preload), str(int(self._unblock))]
         text = "".join(json.dumps(dataclasses.asdict(case)) + "\n" for case in cases)
         with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as complaints:
@@ -58,7 +60,7 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=complaints,
                 text=True,
-                env=self._environment,
+                env={**self._environment, "PYTHONHASHSEED": str(order)},
                 check=False,
             )
             complaints.seek(0)
@@ -68,10 +70,23 @@ class Runner:
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
         """Run the cases in both ways, and on plain Python once more those that differ."""
-        with ThreadPoolExecutor(len(_MODES)) as pool:
-            plain, walled = pool.map(lambda mode: self.outcomes(mode, cases), _MODES)
+        with ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(self.outcomes, "plain", cases)
+            walled = self._in_sessions(cases) if self._sessions else self.outcomes("wall", cases)
+            plain = beside.result()
         doubtful = [case for case, *both in zip(cases, plain, walled, strict=True) if not same(*both)]
-        again = {one.name: one for one in self.outcomes("plain", doubtful)} if doubtful else {}
+        # The kernels of sessions have an order of sets that nobody chooses.
+        again = self.outcomes("plain", doubtful, order=int(self._sessions)) if doubtful else []
+        return self._judged(cases, plain, walled, {one.name: one for one in again})
+
+    def _in_sessions(self, cases: Sequence[Case]) -> list[Outcome]:
+        preloaded = [name.partition(".")[0] for name in self._corpus.preload]
+        return list(in_sessions(cases, self._corpus.policy, with_numpy="numpy" in preloaded))
+
+    @staticmethod
+    def _judged(
+        cases: Sequence[Case], plain: Sequence[Outcome], walled: Sequence[Outcome], again: Mapping[str, Outcome]
+    ) -> list[Verdict]:
         together = zip(cases, plain, walled, strict=True)
         return [judge(case, one, again.get(case.name, one), other) for case, one, other in together]
 
@@ -120,9 +135,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help=f"corpora: {', '.join(corpus.name for corpus in CORPORA)}")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="run only each N-th case")
     parser.add_argument("--unblock", action="store_true", help="with language.blocked_names: [] (eval and the like)")
+    parser.add_argument("--sessions", action="store_true", help="in a real session for each case")
     parser.add_argument("--report", type=Path, help="write every difference, with its reason, into this file")
     options = parser.parse_args(arguments)
     chosen = [one for one in CORPORA if (one.name in options.names if options.names else not one.on_request)]
+    if options.sessions and options.unblock:
+        parser.error("--unblock has no policy of its own, which sessions need")
+    if not options.sessions:
+        return _run(chosen, options)
+    sys.path.append(str(HERE.parent))
+    from apart import folders
+
+    with folders():
+        return _run(chosen, options)
+
+
+def _run(chosen: Sequence[Corpus], options: argparse.Namespace) -> int:
     results: dict[str, list[Verdict]] = {}
     missing = {one.name: one.missing() for one in chosen}
     print(HEAD, flush=True)
@@ -131,7 +159,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not missing[corpus.name]:
             start = time.monotonic()
             cases = list(corpus.read())[:: options.every]
-            results[corpus.name] = Runner(corpus, unblock=options.unblock).verdicts(cases)
+            if options.sessions:  # their tests are a reader's outside, and want the namespace of the cells
+                cases = [case for case in cases if not case.tests]
+            results[corpus.name] = Runner(corpus, unblock=options.unblock, sessions=options.sessions).verdicts(cases)
             print(row(corpus.name, results[corpus.name], time.monotonic() - start), flush=True)
     if len(results) > 1:
         print(row("all", [one for verdicts in results.values() for one in verdicts], time.monotonic() - begun))

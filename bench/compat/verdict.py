@@ -23,6 +23,7 @@ RULES: Final = {
     "system": "a process, the network, or text that a library compiles: the audit rules",
     "private": "a name that starts with an underscore and belongs to a library",
     "interpreter": "an attribute that leads to frames, code, globals or raw memory: names.DENIED_ATTRIBUTES",
+    "cell": "what a session's compiler refuses: a blocked builtin, or an attribute that leads to the interpreter",
     "module part": "a part of an admitted module that the tables of modules_data leave out",
 }
 """The rules that refuse on purpose. What fails under none of them counts as different."""

@@ -112,3 +112,30 @@ def test_it_is_an_interpreter_as_dspy_defines_one() -> None:
     with pytest.raises(CodeInterpreterError, match="policy"):
         stranger.execute("1")
     stranger.shutdown()
+
+
+def test_values_and_tools_are_those_that_dspy_has() -> None:
+    """Large inputs with an underscore, models and named tuples, asynchronous tools, and values that are shown."""
+    from typing import NamedTuple
+
+    from dspy.primitives.code_interpreter import CodeInterpreterError
+
+    from rlm_client.adapters.dspy_interpreter import SessionInterpreter
+
+    class Doubled(NamedTuple):
+        twice: int
+
+    async def later(number: int) -> Doubled:
+        """Double it later."""
+        return Doubled(number * 2)
+
+    interpreter = SessionInterpreter()
+    interpreter.tools["later"] = later
+    try:
+        assert interpreter.execute("len(_raw_text)", {"_raw_text": "x" * 200_000}) == 200_000
+        assert interpreter.execute("later(21)['twice'], odd", {"odd": {3}}) == [42, [3]]
+        assert interpreter.execute("'plain'") == "plain"
+        with pytest.raises(CodeInterpreterError, match="Invalid variable name"):
+            interpreter.execute("1", {"class": 1})
+    finally:
+        interpreter.shutdown()

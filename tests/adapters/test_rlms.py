@@ -11,10 +11,11 @@ from model_endpoint import ModelEndpoint, Reply
 
 pytest.importorskip("rlm", reason="rlms is not installed: `make test-adapters` installs it, with its 250 MB")
 
-from rlm import RLM
+import rlm.core.rlm as library
+from rlm import RLM, environments
 from rlm.logger import RLMLogger
 
-from rlm_client.adapters.rlms_environment import NAME, register
+from rlm_client.adapters.rlms_environment import NAME, SessionEnvironment, register
 from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.session_requests import ListSessions
 
@@ -84,3 +85,53 @@ def test_data_errors_and_its_own_log(endpoint: ModelEndpoint, options: dict[str,
     assert "ZeroDivisionError" in first["code_blocks"][0]["result"]["stderr"]
     assert "ImportRefused" in second["code_blocks"][0]["result"]["stderr"]
     assert third["code_blocks"][0]["result"]["rlm_calls"][0]["response"] == "because"
+
+
+@pytest.fixture
+def environment() -> Iterator[SessionEnvironment]:
+    """An environment of the library without its loop."""
+    made = SessionEnvironment(context_payload="the first")
+    yield made
+    made.cleanup()
+
+
+def test_names_of_the_library_outlive_what_a_block_does_to_them(environment: SessionEnvironment) -> None:
+    """Its prompt promises them to every block; variables are listed as of the last one."""
+    environment.execute_code("llm_query = SHOW_VARS = 5\ncontext = 'mine'\nmine = 1")
+    found = environment.execute_code("print(context, callable(llm_query), SHOW_VARS())")
+    assert found.stdout.startswith("the first True Available variables:")
+    assert "'mine': 'int'" in found.stdout
+    environment.execute_code("del context")
+    assert environment.execute_code("print(context)").stdout == "the first\n"
+
+
+def test_an_answer_is_given_once(environment: SessionEnvironment) -> None:
+    """In a session that is used again, the next completion would take it for its own."""
+    assert environment.execute_code(SUBMIT.format("'done'")).final_answer == "done"
+    assert environment.execute_code("print(answer)").final_answer is None
+
+
+def test_contexts_and_histories_are_counted(environment: SessionEnvironment) -> None:
+    """As the library wants of environments that it uses again."""
+    assert (environment.add_context("the second"), environment.get_context_count()) == (1, 2)
+    assert (environment.add_history([{"role": "user", "content": "hi"}]), environment.get_history_count()) == (0, 1)
+    code = "print(context_0, context_1, context, history[0]['content'], history is history_0)"
+    assert environment.execute_code(code).stdout == "the first the second the first hi True\n"
+
+
+def test_the_librarys_own_name_gets_what_it_gives_to_no_other(
+    endpoint: ModelEndpoint, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As "local" a session has runs below it, and is there for the next completion."""
+    for module in (library, environments):
+        monkeypatch.setattr(module, "get_environment", module.get_environment)
+    register("local")
+    child = "answer['content'] = 'gold'\nanswer['ready'] = True"
+    endpoint.script(
+        code("word = rlm_query('Which metal?')", SUBMIT.format("word")),
+        code(child),
+        code("print(context_1, word)", SUBMIT.format("context_1 + word")),
+    )
+    with RLM(**options | {"environment": "local"}, max_depth=2, persistent=True) as rlm:
+        assert rlm.completion("one").response == "gold"
+        assert rlm.completion("two").response == "twogold"

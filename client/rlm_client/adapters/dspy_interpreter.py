@@ -13,14 +13,19 @@ Needs the extra ``rlm-kernel[dspy]``. Each interpreter is a session of its own, 
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import contextvars
 import inspect
+import keyword
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
 
-from rlm_client.adapters.hosted import POLICY, Hosted
+from rlm_client.adapters.hosted import POLICY, Hosted, as_plain
 from rlm_client.results import Cell, Query
 from rlm_ipc.errors import CallerError, KernelError
 
@@ -67,6 +72,8 @@ class SessionInterpreter:
         hosted.functions[_SUBMIT] = self._submit
         try:
             for name, value in (variables or {}).items():
+                if not name.isidentifier() or keyword.iskeyword(name):
+                    raise CodeInterpreterError(f"Invalid variable name: {name!r}")
                 hosted.bind(name, value)
             cell = hosted.run(code)
         except CallerError as error:
@@ -108,18 +115,34 @@ class SessionInterpreter:
 
 
 def _by_keyword(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Tools of dspy take keyword arguments only, though their signatures say more."""
+    """Tools of dspy take keyword arguments only, though their signatures say more; some are asynchronous."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return tool(**dict(inspect.signature(tool).bind_partial(*args).arguments), **kwargs)
+        found = tool(**dict(inspect.signature(tool).bind_partial(*args).arguments), **kwargs)
+        return _awaited(found) if inspect.isawaitable(found) else found
 
     return call
 
 
-def _printed(cell: Cell) -> str | None:
+def _awaited(found: Awaitable[Any]) -> Any:
+    """Wait in a thread of its own: a loop may run in this one."""
+
+    async def wait() -> Any:
+        return await found
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(contextvars.copy_context().run, asyncio.run, wait()).result()
+
+
+def _printed(cell: Cell) -> Any:
     if cell.error is not None:
         if _SYNTAX.search(cell.error):
-            raise SyntaxError(cell.error)
+            raise SyntaxError(f"Invalid Python syntax:\n{cell.error}")
         raise CodeExecutionError(cell.error)
-    text = cell.stdout + cell.stderr + (cell.result or "")
-    return text or None
+    text = cell.stdout + cell.stderr
+    if text or cell.result is None:
+        return f"{text}{cell.result or ''}" or None
+    try:
+        return as_plain(ast.literal_eval(cell.result))  # as in dspy's own interpreter, a plain value comes as itself
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return cell.result

@@ -7,10 +7,11 @@ code in the session may call these functions in any way it likes, so what they g
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +19,7 @@ from rlm_client.client import Client
 from rlm_client.results import Cell, Query
 from rlm_ipc.errors import CallerError, KernelError
 
-__all__ = ["Hosted"]
+__all__ = ["Hosted", "as_plain"]
 
 POLICY = "recursive"
 _LARGE = 100_000
@@ -61,18 +62,23 @@ class Hosted:
         """Make a variable; one that was bound to the same object before is left as it is."""
         if name in self._values and self._values[name] is value:
             return
+        loaded = name.lstrip("_") or "value"  # a text's name may not begin with one
         if isinstance(value, str) and len(value) > _LARGE:
-            self._load(f"{name}_text", value)
-            code = f"{name} = {name}_text['content']"
+            self._load(f"{loaded}_text", value)
+            code = f"{name} = {loaded}_text['content']"
         else:
             text = _as_json(name, value)
             if len(text) > _LARGE:
-                self._load(f"{name}_json", text)
-                code = f"import json\n{name} = json.loads({name}_json['content'])"
+                self._load(f"{loaded}_json", text)
+                code = f"import json\n{name} = json.loads({loaded}_json['content'])"
             else:
                 code = f"import json\n{name} = json.loads({text!r})"
         self._must(code)
         self._values[name] = value
+
+    def define_again(self, names: Iterable[str]) -> None:
+        """Have the functions that code has replaced there again for the next code."""
+        self._stubs.difference_update(names)
 
     def end(self) -> None:
         """End the session."""
@@ -110,14 +116,29 @@ class Hosted:
         try:
             call = json.loads(text)
             function = self.functions[call["name"]]
-            return json.dumps(function(*call["args"], **call["kwargs"]), default=str)
+            return json.dumps(as_plain(function(*call["args"], **call["kwargs"])), default=str)
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
 
+def as_plain(value: Any) -> Any:
+    """Return a value of lists and dicts: models of pydantic, dataclasses and named tuples become dicts, sets lists."""
+    if isinstance(value, Mapping):
+        return {key: as_plain(item) for key, item in value.items()}
+    if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
+        return dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and (names := getattr(value, "_fields", None)) is not None:
+        return {name: as_plain(item) for name, item in zip(names, value, strict=True)}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [as_plain(item) for item in value]
+    return value
+
+
 def _as_json(name: str, value: object) -> str:
     try:
-        return json.dumps(value)
+        return json.dumps(as_plain(value))
     except (TypeError, ValueError) as error:
         raise CallerError(
             f"{name} cannot be passed to the session: {error}; pass a value that JSON can hold"

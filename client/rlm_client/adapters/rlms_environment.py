@@ -9,14 +9,16 @@
     RLM(backend="openai", backend_kwargs={"model_name": "..."}, environment="rlm-kernel").completion(text, "...")
 
 Needs the extra ``rlm-kernel[rlms]``. The library has no registry of environments: `register` puts one more name into
-the function that makes them. ``environment_kwargs`` may hold ``policy``. The library offers recursion by ``rlm_query``
-only to environments that it knows; here that is answered as ``llm_query`` is, as at its default ``max_depth`` of 1.
+the function that makes them. ``environment_kwargs`` may hold ``policy``. Recursion (``max_depth`` above 1), compaction
+and ``persistent`` it gives only to environments whose names it knows: ``register("local")`` makes "local" a session.
 """
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import rlm.core.rlm as library
@@ -34,23 +36,27 @@ from rlm_ipc.errors import ToolFailed
 __all__ = ["NAME", "SessionEnvironment", "register"]
 
 NAME = "rlm-kernel"
+Message = dict[str, Any]
+Payload = Message | list[Any] | str
+"""What a completion works on."""
 _SETUP = 'answer = {"content": "", "ready": False}'
-_SCAFFOLD = frozenset({"answer", "SHOW_VARS"})
+_SCAFFOLD = frozenset({"answer", "SHOW_VARS", "rlm_query", "rlm_query_batched"})
+_QUERIES = ("llm_query", "llm_query_batched", "rlm_query", "rlm_query_batched")
 
 
-def register() -> None:
-    """Have the library know ``environment="rlm-kernel"``; a second call does nothing."""
+def register(name: str = NAME) -> None:
+    """Have the library make a session for ``environment=name``; a second call does nothing."""
     known = library.get_environment
-    if getattr(known, "knows", None) == NAME:
+    if name in (names := getattr(known, "sessions", ())):
         return
 
     def get_environment(environment: str, environment_kwargs: dict[str, Any]) -> Any:
         """Make an environment by its name."""
-        if environment == NAME:
+        if environment == name:
             return SessionEnvironment(**environment_kwargs)
         return known(environment, environment_kwargs)
 
-    get_environment.knows = NAME  # type: ignore[attr-defined]
+    get_environment.sessions = (*names, name)  # type: ignore[attr-defined]
     library.get_environment = environments.get_environment = get_environment
 
 
@@ -60,14 +66,22 @@ class SessionEnvironment(NonIsolatedEnv):
     def __init__(
         self,
         lm_handler_address: tuple[str, int] | None = None,
-        context_payload: dict[str, Any] | list[Any] | str | None = None,
+        context_payload: Payload | None = None,
         setup_code: str | None = None,
         custom_tools: dict[str, Any] | None = None,
+        custom_sub_tools: dict[str, Any] | None = None,
         policy: str = POLICY,
+        subcall_fn: Callable[[str, str | None], RLMChatCompletion] | None = None,
+        compaction: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         validate_custom_tools(custom_tools)
+        self._subcall = subcall_fn
+        self._compacted: list[Any] | None = [] if compaction else None
+        self._contexts = self._histories = 0
+        self._known: dict[str, str] = {}
+        self.custom_tools, self.custom_sub_tools = custom_tools or {}, custom_sub_tools or custom_tools or {}
         self._address = lm_handler_address
         self._tools = {name: extract_tool_value(entry) for name, entry in (custom_tools or {}).items()}
         self._policy = policy
@@ -82,17 +96,56 @@ class SessionEnvironment(NonIsolatedEnv):
         """Open the session with all that the library's prompt promises."""
         self._hosted = Hosted("rlms", self._ask, policy=self._policy)
         self._hosted.functions["SHOW_VARS"] = self._show_vars
+        if self._subcall is not None:
+            self._hosted.functions |= {"rlm_query": self._recursive, "rlm_query_batched": self._recursive_batch}
         for name, value in self._tools.items():
             if callable(value):
                 self._hosted.functions[name] = value
             else:
                 self._hosted.bind(name, value)
         self._hosted.run(_SETUP)
+        if self._compacted is not None:
+            self._hosted.bind("history", list(self._compacted))
 
-    def load_context(self, context_payload: dict[str, Any] | list[Any] | str) -> None:
+    def load_context(self, context_payload: Payload) -> None:
         """Bind the context to ``context_0`` and ``context``."""
-        self._hosted.bind("context_0", context_payload)
-        self._hosted.run("context = context_0")
+        self.add_context(context_payload, 0)
+
+    def add_context(self, context_payload: Payload, context_index: int | None = None) -> int:
+        """Bind one more context, or the one of that number; returns its number."""
+        index = self._contexts if context_index is None else context_index
+        self._hosted.bind(f"context_{index}", context_payload)
+        self._contexts = max(self._contexts, index + 1)
+        if index == 0:
+            self._hosted.run("context = context_0")
+        return index
+
+    def get_context_count(self) -> int:
+        """Return how many contexts there are."""
+        return self._contexts
+
+    def add_history(self, message_history: Sequence[Message], history_index: int | None = None) -> int:
+        """Bind the messages of a completion; returns the number of that history."""
+        index = self._histories if history_index is None else history_index
+        self._hosted.bind(f"history_{index}", copy.deepcopy(message_history))
+        self._histories = max(self._histories, index + 1)
+        if index == 0 and self._compacted is None:
+            self._hosted.run("history = history_0")
+        return index
+
+    def get_history_count(self) -> int:
+        """Return how many histories there are."""
+        return self._histories
+
+    def append_compaction_entry(self, entry: Sequence[Message] | Message) -> None:
+        """Add what the library has cut from its conversation to ``history``, if it compacts."""
+        if self._compacted is not None:
+            self._compacted.append(copy.deepcopy(entry))
+            self._hosted.bind("history", list(self._compacted))
+
+    def update_handler_address(self, address: tuple[str, int]) -> None:
+        """Ask another handler from now on: each completion has one of its own."""
+        self._address = address
 
     def execute_code(self, code: str) -> REPLResult:
         """Run a block."""
@@ -103,10 +156,12 @@ class SessionEnvironment(NonIsolatedEnv):
         except ToolFailed as error:  # the kernel died; the next block finds the variables as they were
             cell = Cell(raw={}, success=False, error=str(error))
         final = self._submitted()
+        variables = self._known = self._variables()
+        self._restore({*cell.defined_variables}, {*variables})
         return REPLResult(
             stdout=cell.stdout,
             stderr="\n".join(part for part in (cell.stderr, cell.error) if part),
-            locals=self._variables(),
+            locals=variables,
             execution_time=time.perf_counter() - began,
             rlm_calls=list(self._calls),
             final_answer=final,
@@ -116,30 +171,75 @@ class SessionEnvironment(NonIsolatedEnv):
         """End the session."""
         self._hosted.end()
 
+    def _restore(self, bound: set[str], there: set[str]) -> None:
+        """Undo what a block has done to names of the library: its prompt promises them to the next one."""
+        self._hosted.define_again(bound)
+        lost = [name for name in _QUERIES if name in bound and name not in self._hosted.functions]
+        code = [f"del {name}" for name in lost]  # what the session came with is below
+        for name, first, count in (("context", "context_0", self._contexts), ("history", "history_0", self._histories)):
+            if first in there and count and (name in bound or name not in there):
+                code.append(f"{name} = {first}")
+        if code:
+            self._hosted.run("\n".join(code))
+
     def _submitted(self) -> str | None:
         items = items_of(self._hosted.client, "answer")
         if not items:  # the code has deleted it
             self._hosted.run(_SETUP)
-        return submitted(items)
+        if (found := submitted(items)) is not None:
+            self._hosted.run(_SETUP)  # a later completion would take it for its own
+        return found
 
     def _variables(self) -> dict[str, str]:
         listed = self._hosted.client.list_vars().variables
         return {one.name: str(one.type) for one in listed if one.name not in _SCAFFOLD}
 
     def _show_vars(self) -> str:
-        found = self._variables()
-        return f"Available variables: {found}" if found else "No variables created yet."
+        found = self._known  # of a cell that runs nobody can ask
+        return (
+            f"Available variables: {found}"
+            if found
+            else "No variables created yet. Use ```repl``` blocks to create some."
+        )
+
+    def _recursive(self, prompt: str, model: str | None = None) -> str:
+        return self._recursive_batch([prompt], model)[0]
+
+    def _recursive_batch(self, prompts: Sequence[str], model: str | None = None) -> list[str]:
+        """Have the library begin a run of its own for each prompt; errors are told as it tells them."""
+        with ThreadPoolExecutor(self.max_concurrent_subcalls) as pool:
+            done = [pool.submit(self._child, prompt, model) for prompt in prompts]
+            return [self._kept(one.result()) for one in done]
+
+    def _child(self, prompt: str, model: str | None) -> RLMChatCompletion | str:
+        assert self._subcall is not None
+        try:
+            return self._subcall(prompt, model)
+        except Exception as error:
+            return f"Error: RLM query failed - {error}"
+
+    def _kept(self, found: RLMChatCompletion | str) -> str:
+        if isinstance(found, str):
+            return found
+        self._calls.append(found)
+        return str(found.response)
 
     def _ask(self, queries: Sequence[Query]) -> list[str | Exception]:
         """Have the library's handler answer what code asks of a language model; errors are told as it tells them."""
         if self._address is None:
             return ["Error: No LM handler configured"] * len(queries)
+        try:
+            return self._answers(self._address, queries)
+        except Exception as error:
+            return [f"Error: LM query failed - {error}"] * len(queries)
+
+    def _answers(self, address: tuple[str, int], queries: Sequence[Query]) -> list[str | Exception]:
         if len(queries) == 1:
             (query,) = queries
             request = LMRequest(prompt=query.prompt, model=query.model, depth=self.depth)
-            return [self._told(send_lm_request(self._address, request))]
+            return [self._told(send_lm_request(address, request))]
         prompts: list[str | dict[str, Any]] = [query.prompt for query in queries]
-        replies = send_lm_request_batched(self._address, prompts, model=queries[0].model, depth=self.depth)
+        replies = send_lm_request_batched(address, prompts, model=queries[0].model, depth=self.depth)
         return [self._told(reply) for reply in replies]
 
     def _told(self, reply: Any) -> str:

@@ -190,6 +190,8 @@ class WorkerSession:
         else:
             sys.argv[:] = [""]  # what argparse reads is not how this process was started
             self.wall = LanguageWall(self.policy, helpers={**helpers, **shell.magics.table()}, overlay=self._overlay())
+            if "help" in self.wall.builtins:  # not where the policy blocks it
+                self.wall.builtins["help"] = shell.magics.help
             if self.wall.modules is not None:
                 displays.plant(self.wall.modules)
             shell.raise_wall(self.wall, self.rebind)

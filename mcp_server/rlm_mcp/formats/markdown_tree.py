@@ -6,11 +6,10 @@ markup in it. Of links, pictures and LaTeX it shows the source: it leads nowhere
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rlm_ipc.displays import MARKDOWN
-from rlm_ipc.messages import JsonObject
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -30,7 +29,7 @@ _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h5", "h5": "h5", 
 """The page has headings of its own above."""
 
 
-def apart(displays: Iterable[JsonObject], output: str) -> tuple[tuple[Tree, ...], str]:
+def apart(displays: Iterable[Mapping[str, Any]], output: str) -> tuple[tuple[Tree, ...], str]:
     """Return the Markdown that a cell showed as trees, and what it wrote without the source of that."""
     trees, left = [], LONGEST
     for forms in displays:

@@ -80,7 +80,7 @@ def _found(around: Surroundings, cursor: Cursor) -> tuple[int, list[Match]]:
         return cursor.start, _modules(around, path[1])
     if cursor.owner is not None:
         owner = around.scope.text(cursor.owner) if cursor.owner else None
-        return cursor.start, [] if owner is None else list(_attributes(around, owner, cursor.word))
+        return cursor.start, [] if owner is None else list(attributes(owner, cursor.word))
     subscripted = _subscripted(cursor)
     if subscripted is not None and not cursor.word:
         return cursor.start, _keys(around, subscripted, cursor)
@@ -114,7 +114,8 @@ def _is_for_people(name: str, word: str) -> bool:
     return not name.startswith("_") or bool(word and not _RESULT_NAMES.fullmatch(name))
 
 
-def _attributes(around: Surroundings, owner: Known, word: str) -> Iterator[Match]:
+def attributes(owner: Known, word: str = "") -> Iterator[Match]:
+    """Yield the attributes that begin with a word, as far as code may read them."""
     seen: set[str] = set()
     for name in _attribute_names(owner):
         if name.startswith(word) and name not in seen and name.isidentifier() and _may_show(owner, name, word):
@@ -267,7 +268,7 @@ def _modules(around: Surroundings, path: str) -> list[Match]:
 
 def _of_module(around: Surroundings, path: str) -> list[Match]:
     module = around.scope.module(path)
-    own = [] if module is None else list(_attributes(around, known.known(module), ""))
+    own = [] if module is None else list(attributes(known.known(module), ""))
     return [*own, *(Match(name, "module") for name in around.modules(path))]
 
 

@@ -14,7 +14,7 @@ from IPython.display import HTML
 
 from rlm_kernel.worker import variables
 from rlm_kernel.worker.displays import Markdown, display
-from rlm_kernel.worker.introspection import inspection, tables
+from rlm_kernel.worker.introspection import helping, inspection, tables
 from rlm_kernel.worker.introspection.expressions import Scope
 from rlm_kernel.worker.magics.rewriting import OFFERED
 from rlm_kernel.worker.traceback import name_of
@@ -104,6 +104,13 @@ class Actions:
         wide = [max(len(row[at]) for row in rows) + 2 for at in range(2)]
         rows.insert(1, ("-" * (wide[0] - 2), "-" * (wide[1] - 2), "-----"))
         print("\n".join(f"{name:<{wide[0]}}{kind:<{wide[1]}}{shown}" for name, kind, shown in rows))  # noqa: T201
+
+    def help(self, *objects: Any) -> None:
+        """``help(x)``: without an object it tells how to call it."""
+        for value in objects:
+            print(helping.helped(self._scope(), value))  # noqa: T201
+        if not objects:
+            print("help(x) and x? tell what x is; %whos lists the variables.")  # noqa: T201
 
     def _details(self, expression: str, source: bool) -> None:
         if (found := self._scope().text(expression)) is None:
