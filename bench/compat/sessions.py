@@ -39,15 +39,28 @@ def outcomes(cases: Sequence[Case], policy: str, *, with_numpy: bool) -> Iterato
         yield Outcome(case.name, steps)
 
 
+class _AtThePrompt(ast.NodeTransformer):
+    """Prints the values of expressions, those in loops included, as the prompt does."""
+
+    def visit_Expr(self, node: ast.Expr) -> list[ast.stmt]:
+        """Keep the value in ``_``, too."""
+        kept = ast.Assign([ast.Name("_", ast.Store())], node.value)
+        return [kept, *ast.parse("if _ is not None:\n    print(repr(_))").body]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Show nothing of what functions and classes compute."""
+        return node
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef  # type: ignore[assignment]  # noqa: N815
+
+
 def shown(source: str) -> str:
-    """Return an example that shows its value as the prompt does; a session would show it as a notebook does."""
+    """Return an example that shows its values as the prompt does; a session would show them as a notebook does."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
         return source
-    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
-        return source
-    return f"_ = (\n{source}\n)\nif _ is not None:\n    print(repr(_))"
+    return ast.unparse(ast.fix_missing_locations(_AtThePrompt().visit(tree)))
 
 
 def _step(cell: Cell) -> Step:
