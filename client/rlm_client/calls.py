@@ -88,7 +88,8 @@ class ToolCall:
         if answer.get("status") != "running" or "run" not in answer:
             return answer
         self._kept = {name: answer[name] for name in _OF_ANSWERS if name in answer}
-        self.params = {"name": "wait", "arguments": {"run": answer["run"]}}
+        session = {name: value for name, value in self.params["arguments"].items() if name == "session"}
+        self.params = {"name": "wait", "arguments": {"run": answer["run"], **session}}
         return None
 
 
