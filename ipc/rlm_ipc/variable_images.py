@@ -20,8 +20,8 @@ __all__ = ["LENGTH", "MAGIC", "NO_IMAGE", "ROOM", "ArrivingImage", "of_json", "w
 MAGIC: Final = b"rlmvars3"
 LENGTH: Final = struct.Struct("<Q")
 """The length of the header, which follows the magic number."""
-ROOM: Final = 64 << 20
-"""Bytes that a kernel hands out at once."""
+ROOM: Final = 4 << 20
+"""Bytes that a kernel hands out at once. Several processes have copies of them on the way."""
 NO_IMAGE: Final = "the kernel did not answer with an image of its variables"
 _WITHIN = 2
 """An image has at most so many times the bytes that the session may use."""

@@ -43,8 +43,10 @@ VICTIMS = (
     ("supervisor", "live"),
     ("keeper", "live"),
 )
+STOPPED = ("stopped",)
 EVERY = 40
-"""So many kills of anything else for one of keeper and supervisor at once, which begins anew."""
+"""So many kills of anything else for one of keeper and supervisor at once, which begins anew, and for one supervisor
+that is stopped (SIGSTOP), which the keeper takes half a minute to replace."""
 CELL = """
 import time
 n += 1
@@ -69,7 +71,7 @@ class Model:
         supervisor = self.client.pid
         assert supervisor is not None
         with suppress(psutil.Error, LookupError):
-            if which == "supervisor":
+            if which in {"supervisor", "stopped"}:
                 return supervisor
             if which == "live":
                 return live
@@ -81,24 +83,24 @@ class Model:
             return found.pid if found is not None else None
         return None
 
-    async def step(self) -> None:
+    async def step(self, mode: str, victims: tuple[str, ...]) -> None:
         """Run a cell in one session, kill during it, and compare."""
-        mode, victims = self.chance.choice(MODES), self.chance.choice(VICTIMS)
         lines = self.chance.choice((0, 1, 200))
         live = (await self.client.kernel_info(mode)).pid
         assert live is not None
         code = CELL.format(lines=lines, seconds=self.chance.choice((0, 0, 0.05)))
         cell = self.client.execute(mode, code)
         await asyncio.wait({asyncio.ensure_future(cell.result())}, timeout=self.chance.uniform(0, 0.06))
-        for pid in [self.victim(which, live) for which in victims]:
+        for which, pid in [(which, self.victim(which, live)) for which in victims]:
             if pid is not None:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, signal.SIGSTOP if which == "stopped" else signal.SIGKILL)
         measured = self.survival.of(victims, mode)
         measured.deaths += 1
         began = time.monotonic()
         result = await asyncio.wait_for(cell.result(), 120)
-        self.seconds.append(time.monotonic() - began)
+        if victims != STOPPED:
+            self.seconds.append(time.monotonic() - began)
         if result.ended is Ended.WORKER_DIED:
             assert "live" in victims, (victims, result)
             assert mode != "strict" or result.loss == Loss(in_cell=True), result
@@ -161,10 +163,13 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
     real_starts: None, everything_ended: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And a loss is told, once. Nothing is worse than what was recorded, which the page of policies shows."""
-    model = Model(await SupervisorClient.connect(), random.Random(SEED))
+    chance = random.Random(SEED)
+    model = Model(await SupervisorClient.connect(), chance)
     await model.begin(tmp_path)
     for number in range(OPS):
-        await model.step()
+        await model.step(chance.choice(MODES), chance.choice(VICTIMS))
+        if number % EVERY == EVERY // 2:
+            await model.step(MODES[number // EVERY % len(MODES)], STOPPED)
         if number % 10 == 9:
             await model.look()
         if number % EVERY == EVERY - 1:
@@ -192,7 +197,7 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
 def test_the_page_shows_what_was_recorded() -> None:
     """Of every kind of death, and in the words of the page."""
     survival = Survival.recorded()
-    assert survival.rows.keys() == {" ".join(victims) for victims in (*VICTIMS, BOTH)}
+    assert survival.rows.keys() == {" ".join(victims) for victims in (*VICTIMS, BOTH, STOPPED)}
     assert all(rows.keys() == set(MODES) for rows in survival.rows.values())
     page = PAGE.read_text()
     assert page.count(BEGIN) == page.count(END) == 1

@@ -71,12 +71,12 @@ def image(value: Any, *states: Any, tables: Tables | None = None, buffers: tuple
     pickler = pickle.Pickler(out, 5)
     for stage in ({"v": value}, list(states), None):
         pickler.dump(stage)
-    return bytes_of(Image(tables or Tables(), out.getvalue(), buffers))
+    return bytes_of(Image(tables or Tables(), [out.getvalue()], buffers))
 
 
 def raw(body: bytes, tables: Tables | None = None) -> bytes:
     """An image of a variable `v` that these opcodes make."""
-    return bytes_of(Image(tables or Tables(), b"\x80\x05}\x8c\x01v" + body + b"s.\x80\x05N."))
+    return bytes_of(Image(tables or Tables(), [b"\x80\x05}\x8c\x01v" + body + b"s.\x80\x05N."]))
 
 
 def text(value: str) -> bytes:

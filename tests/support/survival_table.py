@@ -22,6 +22,7 @@ NAMES = {
     "copy": "a checkpoint",
     "standby": "the process that stands by",
     "live": "the session's own process",
+    "stopped": "the supervisor, stopped (SIGSTOP)",
 }
 HEAD = (
     "| who dies (SIGKILL) | " + " | ".join(f"variables under `{mode}`" for mode in MODES) + " | a cell that runs |\n"

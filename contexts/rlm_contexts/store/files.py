@@ -34,6 +34,7 @@ INDEX_HEADER = 512
 WRITTEN = 1 << 16
 """Bytes of a text written at a time, and so of its pages in the cache: searches took up to a fifth longer where they
 were of 256 KiB or 1 MiB, and for larger ones a virtual machine may have to ask its host for memory first."""
+_PIECE = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{32}(-[1-9][0-9]{0,3})?")
 _FORMAT = f"rlm-text-1-{sys.byteorder}"
 
@@ -123,6 +124,14 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def pieces_of(fd: int) -> Iterator[bytes]:
+    """What a file holds, from its beginning, piece by piece.  Raises: OSError."""
+    at = 0
+    while piece := os.pread(fd, _PIECE, at):
+        at += len(piece)
+        yield piece
 
 
 class Blocks:

@@ -8,7 +8,7 @@ dies. ``FD`` is its line to that supervisor: single packets (SOCK_SEQPACKET), wi
     D name          let go of them
     G number\0argv  the supervisor's generation and program; its pidfd is beside it. The first packet of all
     W               the supervisor serves
-    A               the supervisor is alive. One that has said so and then is silent hangs: it is killed
+    A               the supervisor is alive. If a program has said so and then is silent, it hangs: it is killed
     Q               the supervisor ends on purpose: end, too
 
 A supervisor of a later generation first of all gets every entry (``P``, as it was sent), ``F`` if the one before it
@@ -87,7 +87,9 @@ class Keeper:
     """Serves one supervisor at a time on ``line``."""
 
     def __init__(self, line: _socket.socket, silence: float = SILENCE_SECONDS) -> None:
-        self.silence, self.silences, self.beats = silence, 0, False
+        self.silence, self.silences = silence, 0
+        self.beats = self.is_other = False
+        """Whether the program says that it is alive; and whether the next one is another, which perhaps does not."""
         self.line: _socket.socket | None = line
         self.pidfd: int | None = None
         self.entries: dict[bytes, tuple[bytes, tuple[int, ...]]] = {}
@@ -114,7 +116,7 @@ class Keeper:
                     self.command(self.line)
             self.reap()
             if self.beats and self.silences >= SILENCES and self.pidfd is not None:
-                self.beats, self.failed = False, True
+                self.silences, self.failed = 0, True
                 _signal.pidfd_send_signal(self.pidfd, _signal.SIGKILL)
             if self.pidfd is not None and has_ended(self.pidfd):
                 self.supervisor_died(self.pidfd)
@@ -143,6 +145,7 @@ class Keeper:
         elif kind == QUIT:
             os._exit(0)
         elif kind == GENERATION:
+            self.is_other = self.pidfd is not None
             self.generation, self.program = int(name), [os.fsdecode(word) for word in content.split(b"\0")]
             self.pid = pid_of(descriptors[0])
             self.watch(descriptors[0])
@@ -198,7 +201,8 @@ class Keeper:
     def start(self) -> None:
         """Start the next generation, and give it everything. If it dies at once, there is no ``pidfd``."""
         self.vain += 1
-        self.beats = False
+        self.beats, self.is_other = self.beats and not self.is_other, False
+        self.silences = 0
         if self.vain > VAIN_STARTS:
             time.sleep(min(LONGEST_PAUSE, 0.1 * 2 ** (self.vain - VAIN_STARTS - 1)))
         self.generation += 1

@@ -164,7 +164,9 @@ class Adoption:
         descriptors = self._copies(name)
         if not descriptors:
             return None
-        gate = self._gates[name] = ForkBroker(descriptors[0], session.processes, self._keeping, name)
+        fd, *memory = descriptors  # an earlier version had none
+        gate = ForkBroker(fd, session.processes, self._keeping, name, memory[0] if memory else None)
+        self._gates[name] = gate
         return gate
 
     def _restore_texts(self, session: SupervisedSession, state: KeptState) -> None:
@@ -201,4 +203,6 @@ def _given_out(file: SessionFile) -> GivenOut | None:
         return None
     request = CellRequest.of_kept(file.request(), asyncio.get_running_loop().create_future())
     request.told = answered
+    if request.direct is not None and isinstance(request.run, str):  # it may be all that was noted of the cell
+        file.note_run(request.run)
     return None if answered and request.direct is None else GivenOut(request, serial, answered)

@@ -16,6 +16,7 @@ from rlm_ipc.worker_requests import (
     Peek,
     Request,
     Resolve,
+    Save,
     Scan,
     Shadowed,
     Unbind,
@@ -27,6 +28,11 @@ SUPERVISOR_RESTORES = (Bind, Unbind, Shadowed, LookAtThreads, Resolve, Variables
 """Requests that change nothing, or only what the supervisor restores in a fresh process."""
 RUN_NO_CODE = (Bind, Unbind, Shadowed, LookAtThreads, Resolve, Variables)
 """Those among them that run no user code: a copy from before them still represents the session."""
+
+
+def runs_code(request: Request[Any]) -> bool:
+    """Whether user code may run for it. An image is made with its first piece."""
+    return not isinstance(request, RUN_NO_CODE) and not (isinstance(request, Save) and request.at > 0)
 
 
 @dataclass(slots=True)
@@ -91,7 +97,7 @@ class Checkpoints:
     def asked(self, request: Request[Any]) -> None:
         """Take note that the live process carries out a request, which may change it as no cell says."""
         self.pristine &= isinstance(request, SUPERVISOR_RESTORES)
-        self.only_cells &= isinstance(request, RUN_NO_CODE)
+        self.only_cells &= not runs_code(request)
 
     def changed(self) -> None:
         """Take note that something besides cells has changed the live process."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from rlm_ipc.errors import ProcessError
+from rlm_kernel.supervisor import kept_gate
 from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.kept_gate import KeptGate
 from rlm_kernel.supervisor.proc_status import parent_of, process_of
 from rlm_kernel.supervisor.worker_link import WorkerLink
-from rlm_sandbox.os_wall.fork_notifier import ForkGate, Refused
+from rlm_sandbox.os_wall.fork_notifier import Refused
 
 MOST_AT_ONCE = 16
 PAUSE_SECONDS = 0.02
@@ -44,11 +47,24 @@ class ForkBroker:
     """Watches the descriptor ``fd``, which it owns, in the running event loop.
 
     The descriptor comes from a process that may be hostile. Raises ProcessError, and closes it, if it is not a gate.
-    ``keeping`` has the keeper hold it under ``name``: a gate that nobody holds refuses every fork for ever.
+    ``keeping`` has the keeper hold it under ``name``: a gate that nobody holds refuses every fork for ever. ``memory``
+    is what an earlier supervisor has received attempts into (`kept_gate`).
     """
 
-    def __init__(self, fd: int, user: ForkBrokerUser, keeping: Keeping | None = None, name: str = "") -> None:
-        self._gate: ForkGate | None = ForkGate(fd, self._refused)
+    def __init__(
+        self,
+        fd: int,
+        user: ForkBrokerUser,
+        keeping: Keeping | None = None,
+        name: str = "",
+        memory: int | None = None,
+    ) -> None:
+        try:
+            memory = kept_gate.new_memory() if memory is None else memory
+            self._gate: KeptGate | None = KeptGate(fd, memory, self._refused)
+        except OSError:
+            os.close(fd)
+            raise
         self._users = [user]
         self._keeping, self.name = keeping, name
         self._forgives_until = asyncio.get_running_loop().time() + FORGIVING_SECONDS if name else 0.0
@@ -61,9 +77,12 @@ class ForkBroker:
         except OSError as error:  # epoll refuses an ordinary file with EPERM
             self._gate.close()
             raise ProcessError(f"a kernel sent a descriptor that is not a fork gate: {error}") from error
-        if keeping is not None and not name:
-            self.name = f"gate/{keeping.next_serial()}"
-            keeping.put(self.name, (fd,))
+        if keeping is not None:
+            self.name = name or f"gate/{keeping.next_serial()}"
+            keeping.put(self.name, (fd, memory))
+        os.close(memory)
+        if self._gate.left:
+            self._loop.call_soon(self._attempted)
 
     def share(self, user: ForkBrokerUser) -> ForkBroker:
         """The same gate for another session, which must `release` it."""
@@ -89,7 +108,8 @@ class ForkBroker:
 
     def _attempted(self) -> None:
         """Answer one attempt. The event loop serves everybody else before the next one."""
-        assert self._gate is not None
+        if self._gate is None:
+            return
         try:
             self._gate.answer(self._is_permitted)
         except OSError as error:

@@ -154,6 +154,7 @@ class Keeping:
     def serves(self) -> None:
         """Tell that this supervisor serves, so that one after it is started at once."""
         self._send(keeper.SERVES)
+        self.beat()
 
     def beat(self) -> None:
         """Tell that this supervisor is alive; one that stops saying so is replaced."""

@@ -137,9 +137,10 @@ class KeptSession:
         """Note the request that is about to go out; returns its number."""
         self.note_cells()
         serial = self.keeping.next_serial()
+        self.file.begin(serial, request.kept(), started, time.monotonic())
+        # After the request itself: a name that is known, of a request that is not, is one whose answer is lost.
         if request.direct is not None and isinstance(request.run, str):
             self.file.note_run(request.run)
-        self.file.begin(serial, request.kept(), started, time.monotonic())
         return serial
 
     def note(self, session: NotedSession) -> None:

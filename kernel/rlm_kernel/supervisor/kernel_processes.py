@@ -137,6 +137,16 @@ class KernelProcesses:
             peer.drop()
             raise asyncio.CancelledError
 
+    async def hear_out(self) -> None:
+        """Let a live process of an earlier supervisor say again what nobody needs, and listen only then.
+
+        Else that would count as said by what runs next. Raises `PeerDied`.
+        """
+        live = self.serving
+        live.report_to(None)
+        await self._requests.ask_for(live, LookAtThreads(), OtherThreads())
+        live.report_to(self._owner)
+
     # -- copies
 
     async def checkpoint(self) -> None:

@@ -1,21 +1,28 @@
 """What gives way when memory is short, on the machine or in our control group, before the system kills somebody.
 
-First go the copies that only a rollback needs, those of all sessions. Then the daemon is asked to save idle sessions
-and let them rest, the one first that was left alone for longest; not one that is too large to be saved now.
+First go the copies that only a rollback needs, those of all sessions. Then idle sessions are saved and rest, one after
+the other, the one first that was left alone for longest; not one that is too large to be saved now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from typing import Generic, Protocol, TypeVar
 
-from rlm_ipc.supervisor_protocol import Event, LowMemory
 from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.free_memory import available_memory
 from rlm_kernel.supervisor.request_queue import RequestQueue
 
-SAVING = 4
-"""To save a session takes so many times its memory: in the kernel, on the way, and in the daemon."""
+SAVING, SAVING_BYTES = 1.25, 32 << 20
+"""To save a session takes so many times its memory, and so many bytes on the way."""
+MAKING_ROOM_SECONDS = 10.0
+"""How long the next session waits for one that was asked to make room, and may not do so."""
+AGAIN_SECONDS = 20.0
+"""How long until one that has not made room is asked again; it may have been used meanwhile."""
+WAIT_SECONDS = 30.0
+PAUSE_SECONDS = 0.1
 
 
 class PressedSession(Protocol):
@@ -29,32 +36,45 @@ class PressedSession(Protocol):
     def memory_bytes(self) -> int:
         """What its code has taken."""
 
-    def report(self, event: Event) -> None:
-        """Tell its callers."""
+
+S = TypeVar("S", bound=PressedSession)
 
 
-class MemoryPressure:
-    """Sees to it that ``keep_free`` bytes stay free."""
+class MemoryPressure(Generic[S]):
+    """Sees to it that ``keep_free`` bytes stay free.
 
-    def __init__(self, keep_free: int) -> None:
-        self._keep_free = keep_free
-        self._asked: set[str] = set()
+    ``make_room`` has a session saved and ended, which takes a while; it returns False for one that has to stay.
+    """
 
-    def relieve(self, sessions: Iterable[PressedSession]) -> None:
-        """Give up some memory if there is too little; what has been given up is free at the next call."""
+    def __init__(self, keep_free: int, make_room: Callable[[S], bool]) -> None:
+        self._keep_free, self._make_room = keep_free, make_room
+        self._asked: dict[str, float] = {}
+
+    async def wait(self, sessions: Callable[[], Collection[S]]) -> None:
+        """Wait while memory is short and somebody makes room."""
+        until = time.monotonic() + WAIT_SECONDS
+        while self.relieve(sessions()) and time.monotonic() < until:
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def relieve(self, sessions: Collection[S]) -> bool:
+        """Give up some memory if there is too little. Returns whether there will be more at a later call."""
         free = available_memory()
         if free is None or free >= self._keep_free:
             self._asked.clear()
-            return
-        found = list(sessions)
-        given_up = [session.checkpoints.drop_oldest() for session in found]
-        if any(given_up):
-            return
-        idle = (
-            session
-            for session in found
-            if session.queue.idle and session.kernel_id not in self._asked and SAVING * session.memory_bytes < free
-        )
-        if (session := min(idle, key=lambda one: one.queue.last_used, default=None)) is not None:
-            self._asked.add(session.kernel_id)
-            session.report(LowMemory())
+            return False
+        if sum(session.checkpoints.drop_oldest() for session in sessions):
+            return True
+        now, there = time.monotonic(), {session.kernel_id for session in sessions}
+        if any(now - since < MAKING_ROOM_SECONDS for name, since in self._asked.items() if name in there):
+            return True
+        for session in sorted(sessions, key=lambda one: (self._asked.get(one.kernel_id, 0.0), one.queue.last_used)):
+            takes = SAVING * session.memory_bytes + SAVING_BYTES
+            if (
+                session.queue.idle
+                and now - self._asked.get(session.kernel_id, -AGAIN_SECONDS) >= AGAIN_SECONDS
+                and takes < free
+                and self._make_room(session)
+            ):
+                self._asked[session.kernel_id] = now
+                return True
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rlm_ipc import framing, worker_protocol
@@ -115,7 +116,9 @@ class RequestRunner:
             limits.end()
             self.relay.end()
             ended.cancel()
-            await (self._unknown(request) if completed else self.run(request))
+            with suppress(PeerDied):  # whatever is next goes on from a copy
+                await self.processes.hear_out()
+            await (self._unknown(request) if completed else self.run(_anew(request)))
             return
         if report is not None and report.unsaid and request.output is not None:
             request.output.miss(report.unsaid)
@@ -152,6 +155,7 @@ class RequestRunner:
                 self.wait.end()
                 limits.end()
                 self.relay.end()
+            await self.processes.hear_out()
         except PeerDied:
             await self.recovery.recover()
         finally:
@@ -232,6 +236,11 @@ class RequestRunner:
         reason, loss = await self.recovery.explain(limits)
         self.relay.fail(request, limits.ended or Ended.WORKER_DIED, reason, loss)
         self.kept.failed(request)
+
+
+def _anew(request: CellRequest) -> CellRequest:
+    """The request without what has come meanwhile, which was not its own."""
+    return CellRequest.of_kept(request.kept(), request.direct or asyncio.get_running_loop().create_future())
 
 
 def _send(live: WorkerLink, request: CellRequest, serial: int) -> None:

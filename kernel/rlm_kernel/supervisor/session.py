@@ -26,7 +26,7 @@ from rlm_kernel.supervisor.cell_history import CellHistory
 from rlm_kernel.supervisor.cell_log import CellLog
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoint_timer import CheckpointTimer
-from rlm_kernel.supervisor.checkpoints import RUN_NO_CODE, Checkpoints
+from rlm_kernel.supervisor.checkpoints import Checkpoints, runs_code
 from rlm_kernel.supervisor.client_requests import ClientRequests
 from rlm_kernel.supervisor.driver import Driver, GivenOut
 from rlm_kernel.supervisor.equipment import BoundText, Equipment
@@ -199,10 +199,7 @@ class SupervisedSession:
         self._driver.start(going_on)
 
     async def _settle(self) -> None:
-        """Let the live process of an earlier supervisor say again what nobody needs, and listen only then."""
-        live = self.processes.serving
-        await self.requests.ask_for(live, worker_requests.LookAtThreads(), worker_requests.OtherThreads())
-        live.report_to(self)
+        await self.processes.hear_out()
         self.copying.later()
 
     def note(self) -> None:
@@ -352,7 +349,7 @@ class SupervisedSession:
             if isinstance(request, worker_requests.Restore):
                 self.checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
                 await self.equipment.learn_shadowed(self.processes.serving)
-            if not isinstance(request, RUN_NO_CODE):  # what it has changed is in no copy yet
+            if runs_code(request):  # what it has changed is in no copy yet
                 await self.copying.secure()
             return answer
 

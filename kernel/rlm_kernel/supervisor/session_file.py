@@ -127,6 +127,7 @@ class SessionFile:
     def begin(self, serial: int, parts: Sequence[bytes], started: float, since: float) -> None:
         """A request is about to go out; ``started`` by the clock of the system, ``since`` by the monotonic one."""
         data = framing.pack(b"r", parts)
+        self._set(_RUNNING, 0)  # until all of it is here: half of it must not be taken for the one before
         if not self._put(data, _REQUEST):
             return
         self._set(_REQUEST_BYTES, len(data))

@@ -25,10 +25,10 @@ from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_core import HandOver
-from rlm_ipc.supervisor_protocol import Event, KernelEnded, Spawn
+from rlm_ipc.supervisor_protocol import Event, KernelEnded, LowMemory, Spawn
 from rlm_ipc.version import VERSION
 from rlm_ipc.worker_protocol import ForkState, Handshake, Report
-from rlm_kernel.supervisor import oom_victims
+from rlm_kernel.supervisor import oom_victims, unattended
 from rlm_kernel.supervisor.adoption import Adoption
 from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity
 from rlm_kernel.supervisor.forks import branch
@@ -88,7 +88,7 @@ class Supervisor:
         self._closed = False
         self._watch: asyncio.Task[None] | None = None
         self._monitor = MemoryMonitor()
-        self._pressure = MemoryPressure(self.capacity.keep_free)
+        self._pressure = MemoryPressure(self.capacity.keep_free, self._make_room)
         self.owners = Owners(keeping, self._owner_ended)
         self.unattended = Unattended(log.parent / left_kernels.FOLDER, self.sessions, self._is_attended)
         self._has_garbage = False
@@ -100,6 +100,15 @@ class Supervisor:
     def report_to(self, listener: EventListener) -> None:
         """Let ``listener`` hear of what happens in the sessions."""
         self._listener = listener
+
+    def _make_room(self, session: SupervisedSession) -> bool:
+        """Have an idle session saved and ended for the memory that it has; False if it has to stay."""
+        if not unattended.may_rest(session):
+            return False
+        if not self._is_attended():
+            return self.unattended.make_room(session)
+        session.report(LowMemory())
+        return True
 
     def _is_attended(self) -> bool:
         return self._listener is not None and self._listener.heard
@@ -218,6 +227,7 @@ class Supervisor:
         known = self.sessions.get(call.request.kernel_id)
         if known is not None and known.was_left and known.request == call.request:  # an earlier supervisor was asked
             return known
+        await self._pressure.wait(lambda: list(self.sessions.values()))
         session = self._new_session(call)
         try:
             await session.start()
@@ -232,6 +242,7 @@ class Supervisor:
         The daemon has compared the two policies already.
         """
         parent, trusted = self.find(parent_id), call.request.trusted
+        await self._pressure.wait(lambda: [one for one in self.sessions.values() if one is not parent])
         session = self._new_session(call)
         try:
             origin = await branch(parent, session)
@@ -320,7 +331,7 @@ class Supervisor:
                 # glibc returns only the top of its heap by itself, and what other sessions keep lies above.
                 processes.trim_heap()
             if tick % SLOW_TICKS == 0 or any(not session.queue.idle for session in self.sessions.values()):
-                self._pressure.relieve(self.sessions.values())
+                self._pressure.relieve(list(self.sessions.values()))
             if tick % SLOW_TICKS == 0:
                 self.keeping.beat()
                 self.unattended.look()

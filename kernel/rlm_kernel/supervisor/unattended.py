@@ -46,7 +46,25 @@ class Unattended:
         elif self._ending is None or self._ending.done():
             idle = [session for session in self._sessions.values() if self._overdue(session) > 0]
             if idle:
-                self._ending = asyncio.create_task(self._end_idle(max(idle, key=self._overdue)))
+                session = max(idle, key=self._overdue)
+                # It may be used while it is saved, or somebody may come.
+                self._ending = asyncio.create_task(self._end_idle(session, lambda: self._overdue(session) > 0))
+
+    def make_room(self, session: SupervisedSession) -> bool:
+        """Begin to save and end an idle session for its memory; False while another one is being ended.
+
+        It goes on if it cannot be saved, or is used meanwhile.
+        """
+        if self._ending is not None and not self._ending.done():
+            return False
+        used = session.queue.used
+
+        def still() -> bool:
+            # Not "idle": the copy that follows a request may be waiting.
+            return session.queue.used == used and session.cell is None and may_rest(session) and not self._attended()
+
+        self._ending = asyncio.create_task(self._end_idle(session, still, unsaved=False))
+        return True
 
     def close(self) -> None:
         """End no more sessions."""
@@ -55,16 +73,14 @@ class Unattended:
 
     def _overdue(self, session: SupervisedSession) -> float:
         """For how many seconds it should have been ended; negative if it is in use, or its end is somebody else's."""
-        theirs = session.request.owned or session.request.trusted  # they end with a front end
-        if theirs or session.front.attachments or not session.queue.idle or self._attended():
+        if _is_theirs(session) or not session.queue.idle or self._attended():
             return -1.0
         used = max(self._since, session.queue.used, self._kept.get(session.kernel_id, 0.0))
         return time.monotonic() - used - session.policy.limits.idle_seconds
 
-    async def _end_idle(self, session: SupervisedSession) -> None:
+    async def _end_idle(self, session: SupervisedSession, still: Callable[[], bool], *, unsaved: bool = True) -> None:
         try:
-            # It may be used while it is saved, or somebody may come.
-            await self._leave(session, lambda: self._overdue(session) > 0, idled=True)
+            await self._leave(session, still, idled=True, unsaved=unsaved)
         except OSError as error:
             log.warning("session %s idles on, because nothing can be left of it: %s", session.kernel_id, error)
             self._kept[session.kernel_id] = time.monotonic()
@@ -101,11 +117,16 @@ class Unattended:
         finally:
             leaving.abandon()
 
-    async def _leave(self, session: SupervisedSession, still: Callable[[], bool], *, idled: bool) -> CoreSaved:
-        """End a session and leave a file of it, if that is ``still`` wanted then; raises OSError."""
+    async def _leave(
+        self, session: SupervisedSession, still: Callable[[], bool], *, idled: bool, unsaved: bool = True
+    ) -> CoreSaved:
+        """End a session and leave a file of it, if that is ``still`` wanted then; raises OSError.
+
+        Unless it may end ``unsaved``, it goes on if it could not be saved.
+        """
         leaving = await asyncio.to_thread(Leaving, self._folder, session.kernel_id)
         try:
-            saved, unsaved = await self._saved(session, leaving)
+            saved, why = await self._saved(session, leaving)
             info = session.info()
             left = LeftKernel(
                 info.kernel_id,
@@ -116,12 +137,12 @@ class Unattended:
                 tuple(session.cells.after(0)),
                 tuple(session.queries.pending.values()),
                 saved,
-                unsaved if session.policy.reopen or not idled else "",
+                why if session.policy.reopen or not idled else "",
                 idled,
             )
             await asyncio.to_thread(leaving.finish, left)
-            if session.closed or not still():
-                return _told(saved, unsaved)
+            if session.closed or not still() or not (saved or unsaved):
+                return _told(saved, why)
             leaving.publish()
         finally:
             leaving.abandon()
@@ -129,7 +150,7 @@ class Unattended:
         self._kept.pop(session.kernel_id, None)
         shared = any(other.scratch == session.scratch for other in self._sessions.values())
         await asyncio.to_thread(stale_files.remove_of, info, keep_scratch=shared)
-        return _told(saved, unsaved)
+        return _told(saved, why)
 
     async def _saved(self, session: SupervisedSession, leaving: Leaving) -> tuple[HandedOut | None, str]:
         """Save the variables if they are to come back; else returns why they are not saved."""
@@ -147,6 +168,16 @@ class Unattended:
         log.warning("session %s could not be saved before it ends: %s", session.kernel_id, unsaved)
         leaving.forget_image()
         return None, unsaved
+
+
+def may_rest(session: SupervisedSession) -> bool:
+    """Whether a session comes back by itself after its kernel has ended, and nobody watches it."""
+    return session.policy.reopen and not _is_theirs(session)
+
+
+def _is_theirs(session: SupervisedSession) -> bool:
+    """Whether front ends use a session, or it ends with one."""
+    return bool(session.request.owned or session.request.trusted or session.front.attachments)
 
 
 async def _save(session: SupervisedSession, leaving: Leaving) -> HandedOut:

@@ -255,8 +255,8 @@ class WorkerLink:
             return source is not None and os.getsid(pid) == os.getsid(source)
         return False
 
-    def report_to(self, owner: LinkOwner) -> None:
-        """Let ``owner`` hear of this process from now on, in place of anybody else."""
+    def report_to(self, owner: LinkOwner | None) -> None:
+        """Let ``owner`` hear of this process from now on, or nobody."""
         self._owner = owner
 
     def serve(self) -> None:

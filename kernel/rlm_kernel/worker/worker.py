@@ -9,7 +9,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import NoReturn
 
 from rlm_ipc import framing, processes, worker_protocol, worker_requests
@@ -19,6 +19,7 @@ from rlm_kernel.worker.cell_runner import CellRunner
 from rlm_kernel.worker.forking import Forking
 from rlm_kernel.worker.rehearsal import Rehearsal
 from rlm_kernel.worker.session_state import user_code
+from rlm_kernel.worker.snapshots.image import parted
 from rlm_kernel.worker.warmup import Warmup
 from rlm_kernel.worker.worker_process import WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import trusted
@@ -104,12 +105,22 @@ class Worker:
     def _run_cell(self, message: framing.Message) -> None:
         cell = decode(RunCell, message.parts[0])
         self.process.link.begin(cell.serial)
+        self._part_from_image()
         self._runner.run_cell(cell)
 
     def _dispatch(self, message: framing.Message) -> None:
         *parts, serial = message.parts
         self.process.link.begin(int.from_bytes(serial))
+        self._part_from_image()
         self._runner.run(self.process.kernel.dispatch(self.process.sockets[message.tag], parts))
+
+    def _part_from_image(self) -> None:
+        """Let an image that is being handed out have no objects of the session, which code is about to change."""
+        state = self.process.session
+        if state is not None and state.image is not None:
+            (told, parts), state.image = state.image, None
+            with suppress(MemoryError):  # then there is no image any more
+                state.image = told, parted(parts)
 
     def _answer(self, message: framing.Message) -> None:
         requests.answer(self.process, message)

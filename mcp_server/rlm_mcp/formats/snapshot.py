@@ -15,8 +15,8 @@ import re
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, Self
 
@@ -42,7 +42,6 @@ __all__ = [
     "SavedVariable",
     "SnapshotRefused",
     "Writer",
-    "pieces_of",
 ]
 
 MANIFEST = "manifest.json"
@@ -213,14 +212,25 @@ class Writer:
 
     def add(self, name: str, pieces: Iterable[bytes], *, stored: bool = False) -> str:
         """Add a member and return its name; one that is ``stored`` is not compressed."""
+        with self.member(name, stored=stored) as write:
+            for piece in pieces:
+                write(piece)
+        return name
+
+    @contextmanager
+    def member(self, name: str, *, stored: bool = False) -> Iterator[Callable[[bytes], None]]:
+        """Add a member as what is given to the function that this provides."""
         size, digest = 0, hashlib.sha256()
         with self._archive.open(_info(name, stored=stored), "w", force_zip64=True) as member:
-            for piece in pieces:
+
+            def write(piece: bytes) -> None:
+                nonlocal size
                 member.write(piece)
                 digest.update(piece)
                 size += len(piece)
+
+            yield write
         self.files[name] = SavedPart(size=size, sha256=digest.hexdigest())
-        return name
 
     def finish(self, manifest: Manifest, path: Path) -> int:
         """Add the manifest, put the file in its place, durably, and return its size in bytes."""
@@ -247,14 +257,6 @@ class Writer:
         for part in (self._archive, self._temporary):
             with suppress(OSError, ValueError):  # a full disk: what is closed would still be written
                 part.close()
-
-
-def pieces_of(descriptor: int) -> Iterator[bytes]:
-    """What a file holds, from its beginning, piece by piece."""
-    at = 0
-    while piece := os.pread(descriptor, _PIECE, at):
-        at += len(piece)
-        yield piece
 
 
 def _info(name: str, *, stored: bool = False) -> zipfile.ZipInfo:

@@ -8,7 +8,6 @@ import pytest
 from session_processes import copies_of
 from waiting import until
 
-from rlm_ipc.supervisor_protocol import Event, LowMemory
 from rlm_kernel.supervisor import free_memory, memory_pressure
 from rlm_kernel.supervisor.free_memory import available_memory
 from rlm_kernel.supervisor.memory_pressure import MemoryPressure
@@ -41,7 +40,7 @@ class Pressed:
     """A session with so many copies that only a rollback needs."""
 
     def __init__(self, name: str, last_used: float, copies: int = 0, memory: int = 0, *, idle: bool = True) -> None:
-        self.kernel_id, self.memory_bytes, self.told = name, memory, []
+        self.kernel_id, self.memory_bytes = name, memory
         self.queue: Any = SimpleNamespace(idle=idle, last_used=last_used)
         self.copies = copies
         self.checkpoints: Any = self
@@ -50,31 +49,43 @@ class Pressed:
         self.copies -= 1
         return self.copies >= 0
 
-    def report(self, event: Event) -> None:
-        self.told.append(event)
-
 
 def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that runs a cell is left alone, and one that is too large to be saved now; each is asked once."""
-    free = 50
+    """One that runs a cell is left alone, and one that has to stay or is too large to be saved now. One at a time."""
+    free = 2 * memory_pressure.SAVING_BYTES
     monkeypatch.setattr(memory_pressure, "available_memory", lambda: free)
-    pressure = MemoryPressure(100)
+    large = Pressed("large", 2.0, memory=memory_pressure.SAVING_BYTES)
     sessions = [
         Pressed("busy", 1.0, idle=False),
-        Pressed("large", 2.0, memory=20),
-        Pressed("newer", 4.0, copies=1),
-        Pressed("older", 3.0, memory=10),
+        large,
+        Pressed("newer", 5.0, copies=1),
+        Pressed("stays", 3.0),
+        Pressed("older", 4.0, memory=10),
     ]
-    expected = [[], ["older"], ["newer", "older"], ["newer", "older"]]
-    for wanted in expected:
-        pressure.relieve(sessions)
-        assert [session.kernel_id for session in sessions if session.told] == wanted
-    assert all(session.told in ([], [LowMemory()]) for session in sessions)
-    free = 100
-    pressure.relieve(sessions)
-    free = 50
-    pressure.relieve(sessions)
-    assert len(sessions[3].told) == 2, "it may be asked again when memory is short again"
+    asked: list[str] = []
+
+    def make_room(session: Pressed) -> bool:
+        if session.kernel_id != "stays":
+            asked.append(session.kernel_id)
+        return session.kernel_id != "stays"
+
+    pressure = MemoryPressure(free + 1, make_room)
+    for wanted in [], ["older"], ["older"]:
+        assert pressure.relieve(sessions)
+        assert asked == wanted
+    del sessions[-1]
+    assert pressure.relieve(sessions)
+    assert asked == ["older", "newer"]
+    del sessions[2]
+    assert not pressure.relieve(sessions), "nobody else can make room"
+    large.memory_bytes //= 2
+    assert pressure.relieve(sessions)
+    assert asked == ["older", "newer", "large"]
+    free += 1
+    assert not pressure.relieve(sessions)
+    free -= 1
+    assert pressure.relieve(sessions)
+    assert asked == ["older", "newer", "large", "large"], "it may be asked again when memory is short again"
 
 
 @pytest.mark.anyio

@@ -472,25 +472,30 @@ async def test_a_session_at_which_two_supervisors_have_failed_is_set_aside(
 
 
 SILENT = """
-import signal, socket, sys
+import os, signal, socket, sys
+script, found = sys.argv[:2]
 line = socket.socket(fileno=int(sys.argv[sys.argv.index('--keeper-fd') + 1]))
-generation = sys.argv[sys.argv.index('--generation') + 1]
-line.send(b'W')
-if generation == '2':
-    line.send(b'A')
+done = os.path.getsize(found)
+if done == 1:
+    words = map(os.fsencode, (sys.executable, script, found))
+    socket.send_fds(line, [b'G9\\0' + b'\\0'.join(words)], [os.pidfd_open(os.getpid())])
+elif done == 2:
+    signal.sigtimedwait([], 2.0)
+    line.send(b'Q')
+open(found, 'a').write(str(done))
+if done == 0:
     signal.pause()
-signal.sigtimedwait([], 1.0)
-open(sys.argv[1], 'a').write(generation)
-line.send(b'Q')
 """
+"""Hangs before it has said anything; then one that hands over to another program; then that, which is silent."""
 
 
 def test_a_keeper_replaces_a_supervisor_that_hangs(tmp_path: Path) -> None:
-    """One that was heard and then is silent; not one that never says that it is alive, as of an earlier version."""
+    """Once its program has been heard. Not another one that never says that it is alive, as of an earlier version."""
     found, script = tmp_path / "found", tmp_path / "next.py"
+    found.touch()
     script.write_text(SILENT)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), "0.05"]
+    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), "0.2"]
     with ours, subprocess.Popen(argv, pass_fds=(theirs.fileno(),), start_new_session=True) as running:
         theirs.close()
         with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as first:
@@ -502,4 +507,4 @@ def test_a_keeper_replaces_a_supervisor_that_hangs(tmp_path: Path) -> None:
             ours.send(b"A")
             assert first.wait(SECONDS) == -signal.SIGKILL
         assert running.wait(SECONDS) == 0
-    assert found.read_text() == "3"
+    assert found.read_text() == "012"

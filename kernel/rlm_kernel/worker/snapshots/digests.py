@@ -35,7 +35,7 @@ def digest_of_each(environment: Environment, values: Names) -> dict[str, str]:
 def _digest(image: Image) -> str:
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps(plain(image.tables), sort_keys=True).encode())
-    for part in _canonical(image.values):
+    for part in _canonical(b"".join(image.values)):
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     for buffer in image.buffers:
         digest.update(buffer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import mmap
@@ -16,21 +17,27 @@ from rlm_kernel.worker.snapshots.common import Unkept
 from rlm_kernel.worker.snapshots.records import Header, Tables
 
 MOST_HEADER_BYTES: Final = 256 << 20
+_SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Tables, the pickle, and buffers, which are not copied."""
+    """Tables, the pickle in pieces, and buffers. Long pieces and buffers are those of the variables: not copied."""
 
     tables: Tables
-    values: bytes
+    values: Sequence[bytes | bytearray | memoryview]
     buffers: Sequence[Any] = ()
 
     def parts(self) -> list[memoryview]:
         """The bytes of the image in order."""
         views = [memoryview(buffer).cast("B") for buffer in self.buffers]
-        header = Header(self.tables, len(self.values), tuple(len(view) for view in views))
-        return [memoryview(with_header(plain(header))), memoryview(self.values), *views]
+        header = Header(self.tables, sum(map(len, self.values)), tuple(len(view) for view in views))
+        return [memoryview(with_header(plain(header))), *(memoryview(piece) for piece in self.values), *views]
+
+
+def parted(parts: Sequence[memoryview]) -> list[memoryview]:
+    """The same bytes, none of them in an object that may change."""
+    return [part if type(part.obj) is bytes else memoryview(bytes(part)) for part in parts]
 
 
 def slice_of(parts: Sequence[memoryview], start: int, count: int) -> bytes:
@@ -59,20 +66,29 @@ def read_images(descriptor: int, sizes: Sequence[int]) -> list[Image | Unkept]:
     if not sum(sizes):
         return []
     found: list[Image | Unkept] = []
-    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
-        at = 0
-        for size in sizes:
-            with view[at : at + size] as part:
-                try:
-                    found.append(read_image(part))
-                except Unkept as error:
-                    found.append(error)
-            at += size
+    view = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
+    if not _is_sealed(descriptor):
+        view = memoryview(bytes(view))
+    at = 0
+    for size in sizes:
+        try:
+            found.append(read_image(view[at : at + size]))
+        except Unkept as error:
+            found.append(error)
+        at += size
     return found
 
 
+def _is_sealed(descriptor: int) -> bool:
+    """Whether nobody can change the file any more: what has been checked in it is then what is read."""
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    except OSError:
+        return False
+
+
 def read_image(data: memoryview) -> Image:
-    """The image in these bytes, copied; raises Unkept if they are none. No length is believed before it is checked."""
+    """The image in these bytes; raises Unkept if they are none. No length is believed before it is checked."""
     reader = _Reader(data)
     if bytes(reader.take(len(MAGIC))) != MAGIC:
         raise Unkept("these are not the variables of a snapshot, or of another version")
@@ -86,9 +102,9 @@ def read_image(data: memoryview) -> Image:
     sizes = (header.values, *header.buffers)
     if min(sizes) < 0 or sum(sizes) != reader.left:
         raise Unkept("the sizes in the snapshot do not add up")
-    values = bytes(reader.take(header.values))
+    values = reader.take(header.values)
     # A bytearray: what uses a buffer may write to it, and it must not be the session's file.
-    return Image(header.tables, values, [bytearray(reader.take(count)) for count in header.buffers])
+    return Image(header.tables, [values], [bytearray(reader.take(count)) for count in header.buffers])
 
 
 class _Reader:

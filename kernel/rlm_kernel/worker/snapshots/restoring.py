@@ -14,7 +14,6 @@ reading: what was read before it stays. Anything else that is wrong ends the who
 
 from __future__ import annotations
 
-import io
 import pickle
 import types
 from collections.abc import Callable
@@ -68,9 +67,29 @@ class _Maker:
             raise
 
 
+class _File:
+    """Bytes as a file for an unpickler, which copies what it needs."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def read(self, count: int) -> bytes:
+        self._at += count
+        return bytes(self._data[self._at - count : self._at])
+
+    def readinto(self, buffer: memoryview) -> int:
+        part = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
+
+    def readline(self) -> NoReturn:
+        raise Unkept("it is written in lines")  # the checker has refused it before
+
+
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, image: Image, restorer: Restorer) -> None:
-        super().__init__(io.BytesIO(image.values), buffers=image.buffers)
+    def __init__(self, values: memoryview, image: Image, restorer: Restorer) -> None:
+        super().__init__(_File(values), buffers=image.buffers)
         self._makers = {name: _Maker(getattr(restorer, f"make_{name}"), restorer.lost) for name in makers.NAMES}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -105,11 +124,12 @@ class Restorer:
 
         ``lend`` shows one to the session's code until all have been read.
         """
-        if (place := _checker.check(image.values, makers.NAMES, makers.HOME, len(image.buffers))) >= 0:
+        values = memoryview(b"".join(image.values) if len(image.values) > 1 else image.values[0])
+        if (place := _checker.check(values, makers.NAMES, makers.HOME, len(image.buffers))) >= 0:
             raise Unkept(f"the snapshot holds what no snapshot may hold (at byte {place})")
         self.environment.begin()
         self._code.make(image.tables)
-        reader = _Unpickler(image, self)
+        reader = _Unpickler(values, image, self)
         found: Names = {}
         order: tuple[Any, ...] = ()
         reading: str | None = None

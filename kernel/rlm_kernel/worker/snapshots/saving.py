@@ -42,14 +42,37 @@ _PLAIN: Final = (int, float, complex, bool, str, bytes, type(None), type(Ellipsi
 _CODE: Final = (types.FunctionType, type, types.ModuleType)
 _ATTEMPTS: Final = 3
 _LARGEST: Final = 1 << 53
+_LONG: Final = 1 << 20
 _ORDER: Final = {"fn": 0, "cell": 0, "cls": 1}
 _METHODS: Final = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _MARKS: Final = frozenset(map(identity, makers.MAKERS.values()))
 _OF_CLASS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
+class _Pieces:
+    """Takes what a pickler writes. Long bytes stay where they are: to copy them would take as much memory again."""
+
+    def __init__(self) -> None:
+        self._whole: list[bytes | bytearray | memoryview] = []
+        self._short = io.BytesIO()
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        if len(data) < _LONG:
+            return self._short.write(data)
+        self.end()
+        self._whole.append(data)
+        return len(data)
+
+    def end(self) -> list[bytes | bytearray | memoryview]:
+        """Everything so far."""
+        if self._short.tell():
+            self._whole.append(self._short.getvalue())
+            self._short = io.BytesIO()
+        return self._whole
+
+
 class _Pickler(pickle.Pickler):
-    def __init__(self, out: io.BytesIO, split: Callable[[Any], Any], buffers: list[pickle.PickleBuffer]) -> None:
+    def __init__(self, out: _Pieces, split: Callable[[Any], Any], buffers: list[pickle.PickleBuffer]) -> None:
         super().__init__(out, 5, buffer_callback=buffers.append)
         self._split = split
 
@@ -87,7 +110,7 @@ class Saver:
         order = sorted(values, key=lambda name: not _is_first(values[name]))
         saver = self
         for attempt in range(_ATTEMPTS):
-            out, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
+            out, buffers = _Pieces(), list[pickle.PickleBuffer]()
             late = saver._write(_Pickler(out, saver._split, buffers), values, order)
             again = sorted(order, key=late.__contains__)
             if again == order or attempt == _ATTEMPTS - 1:
@@ -95,7 +118,7 @@ class Saver:
             # What two variables share is written with the first of them, so the second may turn out only now.
             order, saver = again, Saver(self.environment)
         self.notes = saver.notes
-        return Image(saver._tables(), out.getvalue(), [buffer.raw() for buffer in buffers])
+        return Image(saver._tables(), out.end(), [buffer.raw() for buffer in buffers])
 
     def _tables(self) -> Tables:
         return Tables(self._places.texts(), tuple(self._functions), tuple(self._classes), self._cells)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rlm_contexts.errors import ContextError
+from rlm_contexts.store.files import pieces_of
 from rlm_contexts.store.store import ContextStore
-from rlm_mcp.formats.snapshot import Missing, SavedContext, Writer, pieces_of
+from rlm_mcp.formats.snapshot import Missing, SavedContext, Writer
 from rlm_mcp.service.sessions.saved_variables import missing
 from rlm_memory.contexts import ContextRow
 

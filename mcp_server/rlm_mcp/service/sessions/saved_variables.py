@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from rlm_contexts.store.files import write_all
+from rlm_contexts.store.files import pieces_of, write_all
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.variable_images import NO_IMAGE, ROOM, ArrivingImage
 from rlm_ipc.worker_requests import Digests, HandedOut, PutBack, SavedRow
 from rlm_kernel.supervisor_client import SupervisorClient
-from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing, SavedVariable, Writer, pieces_of
+from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing, SavedVariable, Writer
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
@@ -47,13 +48,17 @@ async def save_variables(session: Session, writer: Writer, *, trial: bool) -> Sa
     if not session.kernel.alive:
         saved.missing.append(Missing(name="(variables)", reason="the session has no kernel"))
         return saved
+    if not trial:
+        with writer.member(IMAGE, stored=True) as write:
+            told = await _take(session, None, write)
+        return as_left(told)
     names: Sequence[str] | None = None
     tried = _Trial(session)
     while True:
         image = new_image()
         try:
-            told = await _take(session, names, image)
-            lost = await tried.lost(told, image) if trial else []
+            told = await _take(session, names, partial(write_all, image))
+            lost = await tried.lost(told, image)
             if names is None:
                 saved.shadowed.update(told.shadowed)
             saved.missing += [missing(item.name, item.reason) for item in (*told.failed, *told.notes, *lost)]
@@ -81,11 +86,11 @@ def _rows(told: Sequence[SavedRow]) -> list[SavedVariable]:
         raise _nonsense() from error
 
 
-async def _take(session: Session, names: Sequence[str] | None, file: int) -> HandedOut:
+async def _take(session: Session, names: Sequence[str] | None, write: Callable[[bytes], None]) -> HandedOut:
     told: HandedOut | None = None
     async for part, data in hand_out(session, names):
         told = part
-        await asyncio.to_thread(write_all, file, data)
+        await asyncio.to_thread(write, data)
     assert told is not None
     return told
 
@@ -171,7 +176,7 @@ class _Trial:
         for name in names:
             image = new_image()
             try:
-                told = await _take(self._session, [name], image)
+                told = await _take(self._session, [name], partial(write_all, image))
                 async with here.begin.trial(here.session, here.policy) as (client, kernel):
                     back = await hand_in(client, kernel, image, [told.size], {name})
             finally:

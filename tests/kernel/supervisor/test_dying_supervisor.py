@@ -1,0 +1,94 @@
+"""Nothing that a supervisor had received, and not answered when it died, is left without an answer."""
+
+import asyncio
+import ctypes
+import os
+import platform
+import signal
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from waiting import until, wait_until
+
+from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_kernel.supervisor.cell_request import CellRequest
+from rlm_kernel.supervisor.kept_gate import KeptGate
+from rlm_kernel.supervisor.session_file import SessionFile
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_sandbox.os_wall.fork_notifier import Refused
+from rlm_sandbox.policy import load_policy, without_language_wall
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(platform.system() != "Linux", reason="only Linux has the gate"),
+]
+_PIDFD_GETFD = 438
+"""Of every machine: new calls have one number."""
+
+
+def of_process(pid: int, name: str) -> int:
+    """A copy of a descriptor of another process, by what it is."""
+    (found, *_) = [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir() if os.readlink(path).startswith(name)]
+    pidfd = os.pidfd_open(pid)
+    try:
+        copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, pidfd, found, 0)
+        assert copy >= 0, os.strerror(ctypes.get_errno())
+        return int(copy)
+    finally:
+        os.close(pidfd)
+
+
+class Dies(Exception):
+    """The supervisor goes no further."""
+
+
+def dies(_: Refused) -> None:
+    """Stand for the instant between the receipt of an attempt and its answer."""
+    raise Dies
+
+
+@pytest.mark.parametrize("attempt", ["os.fork()", "os.execv('/bin/true', ['x'])"])
+async def test_a_system_call_that_a_dying_supervisor_has_received_is_answered(
+    own_supervisor: SupervisorClient, tmp_path: Path, told, attempt: str
+) -> None:
+    """Its thread would wait for ever: the system tells of it once, and only a kill ends the wait."""
+    client = own_supervisor
+    await client.spawn(SpawnRequest("k1", str(tmp_path)), without_language_wall(load_policy("default")))
+    cell = client.execute("k1", f"print('runs')\n{told.wait}try: {attempt}\nexcept PermissionError: print('refused')")
+    await until(cell.output_so_far, lambda told: "runs" in told[0])
+    supervisor = client.pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGSTOP)
+    memory = of_process(supervisor, "/memfd:gate")
+    with closing(KeptGate(of_process(supervisor, "anon_inode:seccomp"), memory, dies)) as gate:
+        told.give()
+        with pytest.raises(Dies):
+            wait_until(lambda: gate.answer(allow=False))
+    os.close(memory)
+    os.kill(supervisor, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        result = await cell.result()
+    assert (result.stdout, result.error) == ("runs\nrefused\n", None)
+
+
+async def test_a_cell_that_a_dying_supervisor_had_noted_and_not_sent_has_its_own_output_only(
+    own_supervisor: SupervisorClient, tmp_path: Path
+) -> None:
+    """The kernel says the cell before again, to the next supervisor, and that was heard as said by this one."""
+    client, policy = own_supervisor, load_policy("default").model_copy(update={"checkpoint": "off"})
+    await client.spawn(SpawnRequest("k1", str(tmp_path)), policy)
+    assert (
+        await client.execute("k1", "for line in range(2000): print('before', line, flush=True)\n'before'").result()
+    ).error is None
+    supervisor = client.pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGSTOP)
+    noted = CellRequest.of_caller("print('this')", True, asyncio.get_running_loop().create_future(), "mine")
+    with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+        file.begin(file.running[0] + 1, noted.kept(), 0.0, 0.0)
+    os.kill(supervisor, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        result = await client.call(protocol.EXECUTE, protocol.Execute("k1", "print('this')", run="mine"))
+    assert (result.stdout, result.result, result.error) == ("this\n", None, None)
