@@ -26,7 +26,6 @@ FOLDER: Final = "left"
 """The folder of these files, in the folder of lasting state."""
 _TEMPORARY = ".left-"
 _LENGTH = struct.Struct("<Q")
-_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def _opened(path: Path) -> Iterator[LeftFile]:
     try:
         size = os.fstat(descriptor).st_size - _LENGTH.size
         (length,) = _LENGTH.unpack(os.pread(descriptor, _LENGTH.size, max(0, size)))
-        if not 0 < length <= min(size, _MOST_BYTES):
+        if not 0 < length <= size:
             raise ProtocolError(f"{path} is damaged")
         text = os.pread(descriptor, length, size - length)
         yield LeftFile(descriptor, size - length, read_known(LeftKernel, json.loads(text)))

@@ -11,6 +11,7 @@ from waiting import wait_until
 
 from rlm_ipc import discovery, left_kernels, supervisor_protocol
 from rlm_ipc.errors import SupervisorGone
+from rlm_ipc.kernel_reports import AskedQuery
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.blocking_client import BlockingClient
 from rlm_kernel.supervisor_client import SupervisorClient
@@ -64,3 +65,14 @@ async def test_idle_sessions_end_and_then_the_supervisor(
     left = [file.left for _, file in left_kernels.left_kernels(discovery.state_dir() / left_kernels.FOLDER) if file]
     assert {(kernel.kernel_id, kernel.label["session"]) for kernel in left} == {("busy", "busy"), ("idle", "idle")}
     assert all(kernel.saved is not None for kernel in left)
+
+
+def test_a_session_that_leaves_much_besides_its_variables_is_read_again(tmp_path: Path) -> None:
+    """A thousand prompts of a hundred thousand characters are open queries that the policy permits."""
+    prompts = tuple(AskedQuery(number, "x" * 100_000) for number in range(1000))
+    leaving = left_kernels.Leaving(tmp_path, "k1")
+    leaving.finish(left_kernels.LeftKernel("k1", {}, 0.0, 0.0, {}, pending=prompts))
+    leaving.publish()
+    ((_, file),) = left_kernels.left_kernels(tmp_path)
+    assert file is not None
+    assert file.left.pending == prompts
