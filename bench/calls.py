@@ -1,5 +1,7 @@
 """What one small call costs, back to back and after a pause, and on which process its processor time falls.
 
+Calls are made by the Python client, and by an MCP client through the stdio front. A batch counts each of its cells.
+
     python bench/calls.py [--calls 500]
 
 Each figure stands beside the target of a quiet machine. On a busy one run it at a priority.
@@ -16,13 +18,16 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import front
 import psutil
 from apart import folders
 
 from rlm_client import Client
 
 PAUSE_SECONDS = 0.05
+CELLS = 100
 ROLES = {"rlm_mcp.daemon": "daemon", "rlm_kernel.supervisor": "supervisor", "rlm_kernel.keeper": "keeper"}
+ROLES |= {"rlm_mcp mcp": "front"}
 
 
 def processes() -> dict[int, str]:
@@ -48,7 +53,7 @@ def processor_seconds(pids: dict[int, str]) -> dict[str, float]:
     return used
 
 
-def measure(what: str, call: Callable[[], object], count: int, targets: tuple[float, float]) -> None:
+def measure(what: str, call: Callable[[], object], count: int, targets: tuple[float, float], cells: int = 1) -> None:
     """Print the times of a call, back to back and after a pause, and the processor time of each process."""
     for _ in range(20):
         call()
@@ -62,11 +67,11 @@ def measure(what: str, call: Callable[[], object], count: int, targets: tuple[fl
             time.sleep(pause)
             began = time.perf_counter()
             call()
-            taken.append((time.perf_counter() - began) * 1000)
+            taken.append((time.perf_counter() - began) * 1000 / cells)
         used = processor_seconds(pids)
         ordered = sorted(taken)
         cost = ", ".join(
-            f"{role} {(used[role] - before[role]) * 1000 / calls:.2f}" for role in sorted(used) if used[role]
+            f"{role} {(used[role] - before[role]) * 1000 / calls / cells:.2f}" for role in sorted(used) if used[role]
         )
         median, last = statistics.median(ordered), ordered[len(ordered) * 99 // 100]
         verdict = "met" if median <= target else "not met"
@@ -86,7 +91,28 @@ def main() -> None:
             with Client(mode, policy=policy) as client:
                 measure(f"1+1, {mode}", partial(client.eval_code, "1+1"), count, (0.5, 2.0))
         with Client("off") as client:
+            cells = ["1+1"] * CELLS
+            measure(f"{CELLS} cells", partial(client.pipeline, cells), count // CELLS * 4, (0.15, 0.15), CELLS)
+            client.load_context("log", content="a line of a log\n" * 2000)
             measure("list_vars", client.list_vars, count, (0.5, 2.0))
+            over_mcp(count)
+
+
+def over_mcp(count: int) -> None:
+    """Measure calls of a client that has started a front."""
+    os.environ["PARENT_SESSION_ID"] = "off"
+    client = front.Client(front.FRONT)
+    client.initialized()
+    calls: list[tuple[str, dict[str, object], float]] = [
+        ("eval_code", {"code": "1+1"}, 0.9),
+        ("list_vars", {}, 0.5),
+        ("peek", {"name": "log", "limit": 50}, 0.5),
+        ("var_info", {"name": "log"}, 0.5),
+    ]
+    for tool, arguments, target in calls:
+        call = partial(client.ask, "tools/call", name=tool, arguments=arguments)
+        measure(f"{tool}, MCP", call, count, (target, 2.0))
+    client.close()
 
 
 if __name__ == "__main__":

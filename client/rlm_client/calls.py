@@ -119,16 +119,8 @@ def load_context(
 ) -> Call[Context]:
     """Load a text under a name: from files, directories or patterns, given as it is, or from a variable."""
     paths = os.fspath(path) if isinstance(path, str | os.PathLike) else path and [os.fspath(one) for one in path]
-    return Call.of(
-        Context.read,
-        "load_context",
-        name=name,
-        path=paths,
-        content=content,
-        variable=variable,
-        content_type=content_type,
-        metadata=metadata,
-    )
+    source = {"path": paths, "content": content, "variable": variable}
+    return Call.of(Context.read, "load_context", name=name, **source, content_type=content_type, metadata=metadata)
 
 
 def peek(name: str, offset: int = 0, limit: int | None = None, *, max_chars: int | None = None) -> Call[Page]:
@@ -214,9 +206,14 @@ def resolve_handle(handle: str) -> Call[Handle]:
 # --- code and queries --------------------------------------------------------------------------------
 
 
-def eval_code(code: str) -> Call[Cell]:
+def eval_code(code: str | None = None, *, cells: Sequence[str] | None = None) -> Call[Cell]:
     """Run a cell. One that waits for answers (``waiting``), or one behind it (``queued``), comes back at once."""
-    return Call.of(Cell.read, "eval_code", code=code)
+    return Call.of(Cell.read, "eval_code", code=code, cells=None if cells is None else list(cells))
+
+
+def pipeline(cells: Sequence[str]) -> Call[Cell]:
+    """Run cells up to the first that fails, by one message; ``cells`` of the result are what came of each."""
+    return eval_code(cells=cells)
 
 
 def answer_queries(answers: Mapping[str, Any] | Sequence[Any]) -> Call[Answered]:

@@ -120,6 +120,7 @@ class Client:
     # --- code and queries ----------------------------------------------------------------------------
 
     eval_code: Final = _method(calls.eval_code)
+    pipeline: Final = _method(calls.pipeline)
     answer_queries: Final = _method(calls.answer_queries)
     wait: Final = _method(calls.wait)
     view_images: Final = _method(calls.view_images)

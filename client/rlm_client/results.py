@@ -76,7 +76,8 @@ class Cell(Result):
 
     ``status`` is ``finished``, ``waiting`` when it waits for the answers of ``pending_llm_queries``, or ``queued`` when
     it runs after another cell that waits for them: its ``success`` is then None. ``error`` is the traceback of one that
-    raised. ``full_output`` names the context that holds the whole of what was too long.
+    raised. ``full_output`` names the context that holds the whole of what was too long. A batch has ``cells``, and
+    ``skipped`` is how many of them did not run.
     """
 
     status: str = "finished"
@@ -91,13 +92,17 @@ class Cell(Result):
     run: str | None = None
     notice: str | None = None
     full_output: str | None = None
+    cells: tuple[Cell, ...] = ()
+    skipped: int = 0
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Self:
         """Make it of an answer of eval_code, wait or answer_queries."""
         queries = tuple(Query.read(query) for query in answer.get("pending_llm_queries") or ())
         names = tuple(answer.get("defined_variables") or ())
-        return super().read({**answer, "pending_llm_queries": queries, "defined_variables": names})
+        cells = tuple(Cell.read(cell) for cell in answer.get("cells") or ())
+        lists = {"pending_llm_queries": queries, "defined_variables": names, "cells": cells}
+        return super().read({**answer, **lists})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,8 @@ class Ended(enum.StrEnum):
     """The worker ended, in this cell or before it; `Loss` says what that has cost."""
     EXPELLED = "expelled"
     """The session was ended for what its code has tried."""
+    SKIPPED = "skipped"
+    """It did not begin: the cell before it in its batch has not ended well, or nobody knows."""
     FAULT = "fault"
     """The supervisor itself failed at this request."""
 
@@ -51,6 +53,7 @@ _ERROR_NAMES = {
     Ended.QUERY_LIMIT: "QueryLimit",
     Ended.WORKER_DIED: "KernelRolledBack",
     Ended.EXPELLED: "SessionExpelled",
+    Ended.SKIPPED: "CellSkipped",
     Ended.FAULT: "KernelError",
 }
 

@@ -115,6 +115,8 @@ class Execute:
     code: str
     store_history: bool = True
     run: str = ""
+    after: str = ""
+    """The cell that is known to have ended well before, or this one is skipped."""
 
 
 @dataclass(frozen=True, slots=True)

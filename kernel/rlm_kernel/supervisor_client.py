@@ -157,6 +157,16 @@ class SupervisorClient(SupervisorConnection):
         future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, store_history, run))
         return Execution(self, kernel_id, run, future)
 
+    def execute_all(self, kernel_id: str, cells: Sequence[str]) -> list[Execution]:
+        """Queue cells that run one after the other. Those behind one that does not end well are skipped."""
+        started, after = list[Execution](), ""
+        for code in cells:
+            run = secrets.token_hex(8)
+            future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, run=run, after=after))
+            started.append(Execution(self, kernel_id, run, future))
+            after = run
+        return started
+
     def claim(self, kernel_id: str, run: str) -> Execution:
         """The cell of that name, which another caller has started and left."""
         future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, "", run=run))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,8 @@ class CellRequest:
     before it began ends as it begins. One that ``says_that_it_waits`` shows so in front ends. ``ended`` tells what
     ended the request, ``reason`` why, in words, unless it ended by itself, and ``loss`` what was lost with its worker.
     ``uncopied`` is what no checkpoint holds after it. The caller of one that was ``left`` has gone, and may come again.
-    One that was ``told`` has been answered by an earlier supervisor: it is only looked at again.
+    One that was ``told`` has been answered by an earlier supervisor: it is only looked at again. One that has its turn
+    and not ``may_begin`` is skipped.
     """
 
     tag: bytes
@@ -47,6 +48,7 @@ class CellRequest:
     left: bool = False
     told: bool = False
     withdrawn: bool = False
+    may_begin: Callable[[], bool] | None = None
     says_that_it_waits: bool = False
     interrupted: bool = False
     output: CellOutput | None = None
@@ -71,10 +73,15 @@ class CellRequest:
 
     @classmethod
     def of_caller(
-        cls, code: str, store_history: bool, direct: asyncio.Future[CellResult], run: object = None
+        cls,
+        code: str,
+        store_history: bool,
+        direct: asyncio.Future[CellResult],
+        run: object = None,
+        may_begin: Callable[[], bool] | None = None,
     ) -> CellRequest:
         """A cell of a caller of the supervisor."""
-        return cls(RunCell.TAG, EXECUTE, cell=RunCell(code, store_history), direct=direct, run=run)
+        return cls(RunCell.TAG, EXECUTE, cell=RunCell(code, store_history), direct=direct, run=run, may_begin=may_begin)
 
     def kept(self) -> tuple[bytes, ...]:
         """What a later supervisor needs to answer it; `of_kept` reads it."""

@@ -6,6 +6,8 @@ Who has asked an earlier supervisor, or has lost its connection, asks again in t
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 
 from rlm_ipc.errors import ProcessError
 from rlm_ipc.kernel_reports import CellResult
@@ -14,6 +16,8 @@ from rlm_kernel.supervisor.session_file import FAILED, FailedRun, SessionFile
 ANSWER_LOST = (
     "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
 )
+_NAMES_KEPT = 256
+"""Cells that have ended well, of which a cell behind them may still arrive."""
 
 
 class NamedRuns:
@@ -22,6 +26,7 @@ class NamedRuns:
     def __init__(self, file: SessionFile) -> None:
         self._file = file
         self._futures: dict[str, asyncio.Future[CellResult]] = {}
+        self._well: deque[str] = deque(maxlen=_NAMES_KEPT)
 
     def of(self, name: str) -> asyncio.Future[CellResult] | None:
         """What comes of the cell of that name; None if it never began."""
@@ -37,9 +42,25 @@ class NamedRuns:
 
     def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:
         """A cell of that name is queued, or goes on. What came of earlier ones, nobody has asked for until now."""
-        self._futures = {known: one for known, one in self._futures.items() if not one.done()}
+        for known in [known for known, one in self._futures.items() if one.done()]:
+            self.told(known)
         self._futures[name] = future
+
+    def condition(self, name: str) -> Callable[[], bool] | None:
+        """What tells, when a cell is about to begin, whether the cell of that name has ended well; None without one."""
+        if not name:
+            return None
+        future, went_well = self._futures.get(name), name in self._well
+        return (lambda: went_well) if future is None else (lambda: _ended_well(future))
 
     def told(self, name: str) -> None:
         """Its caller is about to get what came of it; if it is lost on the way, the kernel itself says it again."""
-        self._futures.pop(name, None)
+        future = self._futures.pop(name, None)
+        if future is not None and _ended_well(future):
+            self._well.append(name)
+
+
+def _ended_well(future: asyncio.Future[CellResult]) -> bool:
+    if not future.done() or future.cancelled() or future.exception() is not None:
+        return False
+    return future.result().status == "ok"

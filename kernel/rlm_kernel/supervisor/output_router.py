@@ -213,6 +213,12 @@ class OutputRouter:
             request.ended, request.reason = limits.ended, limits.reason
         self._resolve(request, done)
 
+    def skip(self, request: CellRequest) -> None:
+        """Answer for a cell that does not begin after one that failed. Nobody who watches hears of it."""
+        request.ended, request.reason = Ended.SKIPPED, "a cell before it in its batch has not ended well"
+        if request.direct is not None and not request.direct.done():
+            request.direct.set_result(direct_result(request, CellDone(), 0.0))
+
     def fail(self, request: CellRequest, ended: Ended, reason: str, loss: Loss | None = None) -> None:
         """Answer in place of a kernel that will not: to the Jupyter client, or to the caller of the supervisor."""
         if request.output is not None:

@@ -62,6 +62,9 @@ class RequestRunner:
 
     async def run(self, request: CellRequest) -> None:
         """Run a request, or answer why it does not begin."""
+        if request.may_begin is not None and not request.may_begin():
+            self.relay.skip(request)
+            return
         is_cell = request.kind == EXECUTE
         try:
             if not self.processes.alive:

@@ -278,7 +278,7 @@ async def _execute(client: Connection, call: protocol.Execute, came: Envelope) -
     session = client.supervisor.find(call.kernel_id)
     run = call.run or f"{id(client)}-{came.number}"
     try:
-        result = await asyncio.shield(session.execute(call.code, run=run, store_history=call.store_history))
+        result = await asyncio.shield(session.execute(call, run))
     except asyncio.CancelledError:  # the caller has gone
         session.queue.leave(run)
         raise

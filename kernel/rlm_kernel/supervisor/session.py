@@ -19,7 +19,7 @@ from rlm_ipc.errors import KernelBusy, SessionExpelled, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended
-from rlm_ipc.supervisor_protocol import CellEnded, Event, KernelEnded, Spawn
+from rlm_ipc.supervisor_protocol import CellEnded, Event, Execute, KernelEnded, Spawn
 from rlm_kernel.supervisor.answer_wait import AnswerWait
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.cell_history import CellHistory
@@ -296,17 +296,17 @@ class SupervisedSession:
         """Put a request behind all others."""
         self.queue.enqueue(request)
 
-    def execute(self, code: str, *, run: str, store_history: bool = True) -> asyncio.Future[CellResult]:
+    def execute(self, call: Execute, run: str) -> asyncio.Future[CellResult]:
         """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`).
 
-        A run whose name is known does not begin again: who has asked an earlier supervisor asks this one in the same
-        words.
+        A run whose name is known does not begin again: who has asked an earlier supervisor asks in the same words.
         """
         if (known := self.named_runs.of(run)) is not None:
             return known
         future: asyncio.Future[CellResult] = asyncio.get_running_loop().create_future()
         self.named_runs.enter(run, future)
-        self.queue.enqueue(CellRequest.of_caller(code, store_history, future, run))
+        may_begin = self.named_runs.condition(call.after)
+        self.queue.enqueue(CellRequest.of_caller(call.code, call.store_history, future, run, may_begin))
         return future
 
     def input_came(self, parts: list[bytes]) -> None:

@@ -28,8 +28,9 @@ from rlm_ipc.session_requests import KeepTurn, PolicyApplied, RestoreSession, Se
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.service.caller import Caller
-from rlm_mcp.service.cells.cell_answers import CUTTABLE
-from rlm_mcp.service.cells.runs import Run, Runs, Waiting
+from rlm_mcp.service.cells.cell_answers import CUTTABLE, LEAST_OF_A_CELL
+from rlm_mcp.service.cells.run import Run
+from rlm_mcp.service.cells.runs import Runs, Waiting
 from rlm_mcp.service.contexts.citations import Citing
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.contexts.handles import Handles
@@ -313,11 +314,26 @@ class Service:
         """Write an answer as the client gets it; what there is no room for is kept under a name."""
         if answer.text is None:
             limit = answer.limit or session.policy.limits.answer_chars
+            if answer.parts:
+                await self._gather(session, answer, limit)
             text = encode(answer.fields)
             if len(text) > limit or answer.spool is not None:
                 text = fit(answer.fields, answer.cuttable, limit, await self._keep(session, answer))
             answer.text = text
         return answer.text
+
+    async def _gather(self, session: Session, answer: ToolAnswer, limit: int) -> None:
+        """Put the cells of a batch into its answer. One that says little leaves its room to those that say much."""
+        parts, answer.cuttable = answer.parts, ("cells",)
+        answer.fields["cells"] = [part.fields for part in parts]
+        if len(encode(answer.fields)) > limit or any(part.spool for part in parts):
+            apart, left = limit // len(parts) >= LEAST_OF_A_CELL, limit - len(parts) - 100
+            for at, part in enumerate(sorted(parts, key=lambda part: len(encode(part.fields)))):
+                part.limit = left // (len(parts) - at) if apart else LEAST_OF_A_CELL
+                if apart or part.spool is not None:
+                    part.fields = json.loads(await self.render(session, part))
+                    left -= len(part.text or "")
+            answer.fields["cells"] = [part.fields for part in parts]
 
     async def _keep(self, session: Session, answer: ToolAnswer) -> str:
         """Keep the whole of an answer; returns its name, or why there is none: a preview is given anyway."""

@@ -40,7 +40,8 @@ class ToolAnswer:
     """What a tool found.
 
     ``cuttable`` names the fields (texts or lists) that may be shortened, the one to cut first in front.
-    ``spool`` is a file with the whole of the first of them, when the field holds only a part already.
+    ``spool`` is a file with the whole of the first of them, when the field holds only a part already. ``parts`` are
+    answers of their own: those of the cells of a batch.
     """
 
     fields: JsonObject
@@ -50,6 +51,7 @@ class ToolAnswer:
     """Characters that this answer may have; None: the policy's answer_chars."""
     images: Sequence[str] = ()
     """PNG pictures as base64, which go beside the text."""
+    parts: Sequence[ToolAnswer] = ()
     text: str | None = field(default=None)
     """What it was rendered to: the same run may be asked for twice."""
 

@@ -42,6 +42,8 @@ __all__ = [
     "WorkArguments",
 ]
 
+MOST_CELLS = 100
+"""Cells of one batch."""
 LONGEST_METADATA = 16_384
 """Characters of a context's metadata as JSON."""
 
@@ -191,9 +193,16 @@ class ResolveHandle(Arguments):
 
 
 class EvalCode(Arguments):
-    """Arguments of eval_code."""
+    """Arguments of eval_code: one cell, or a batch of them."""
 
-    code: str
+    code: str | None = None
+    cells: Annotated[Names, Field(max_length=MOST_CELLS)] = []
+
+    @model_validator(mode="after")
+    def _code_or_cells(self) -> EvalCode:
+        if (self.code is None) is not bool(self.cells):
+            raise ValueError("give code, or several as cells: texts that run one after the other")
+        return self
 
 
 class AnswerQueries(Arguments):

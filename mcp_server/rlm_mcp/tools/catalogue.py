@@ -104,15 +104,15 @@ async def resolve_handle(service: Service, session: Session, given: take.Resolve
 
 
 @TOOLS.add(
-    "Run Python in the session's sandbox: 60 s, variables persist; a loaded text is a dict "
-    "(log['content'], log['lines']); llm_query(prompt) asks you.",
+    "Run Python in the sandbox: 60 s, variables persist; a loaded text is a dict "
+    "(log['content'], log['lines']); llm_query(prompt) asks you. cells: a batch.",
     take.EvalCode,
     tier="core",
 )
 async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> ToolAnswer:
-    """Run a cell; a call that is cancelled interrupts it."""
+    """Run a cell, or a batch up to the first that fails; a call that is cancelled interrupts it."""
     frame = service.frames.of_call(session, caller.handshake, caller.session)
-    run = service.runs.start(session, given.code, frame)
+    run = service.runs.start(session, given.cells if given.code is None else given.code, frame)
     try:
         return await service.follow(session, run, caller)
     except asyncio.CancelledError:

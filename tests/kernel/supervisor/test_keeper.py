@@ -398,6 +398,34 @@ async def test_a_name_runs_once(session: Session) -> None:
     assert await session.value("x") == "2"
 
 
+@pytest.mark.parametrize("session", ["off", "strict"], indirect=True)
+async def test_a_batch_outlives_a_supervisor_and_no_cell_of_it_runs_twice(session: Session, told) -> None:
+    """What has not begun is skipped if the next supervisor does not know whether it may; its caller asks anew."""
+    batch = session.client.execute_all("k1", ["x += 1\nx", told.wait + "x += 10\nx", "x += 100\nx", "x += 1000\nx"])
+    async with asyncio.timeout(SECONDS):
+        assert (await batch[0].result()).result == "2"
+        session.kill_supervisor()
+        await session.pid()
+        told.give()
+        assert (await batch[1].result()).result == "12"
+        last = [await one.result() for one in batch[2:]]
+    done = [one.result for one in last if one.ended is not Ended.SKIPPED]
+    assert done == ["112", "1112"][: len(done)]
+    assert await session.value("x") == [*["12"], *["112", "1112"]][len(done)]
+
+
+async def test_cells_behind_one_that_fails_are_skipped(session: Session) -> None:
+    """Whatever is sent behind them runs; the names of skipped ones do not run later."""
+    codes = ["x += 1", "1/0", "x += 10", "x += 100"]
+    batch = session.client.execute_all("k1", codes)
+    async with asyncio.timeout(SECONDS):
+        results = [await one.result() for one in batch]
+    assert [one.ended for one in results] == [Ended.BY_ITSELF, Ended.BY_ITSELF, Ended.SKIPPED, Ended.SKIPPED]
+    assert [one.status for one in results] == ["ok", "error", "aborted", "aborted"]
+    assert await session.value("x") == "2"
+    assert [one.code for one in await session.client.cells("k1")] == []
+
+
 def test_the_keeper_is_small() -> None:
     """It imports nothing of ours, and no module that needs much memory."""
     script = f"import sys; exec(open({keeper.__file__!r}).read(), {{}}); print(*sorted(sys.modules))"

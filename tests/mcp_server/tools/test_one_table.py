@@ -25,8 +25,8 @@ from rlm_mcp.web.api import BODIES
 
 METHODS = {tool.name: tool for tool in TOOLS.tools("all")}
 """The tools that are methods of a client; those for agents that know other names are not."""
-BESIDES = {"call", "pending_queries"}
-"""What a client has besides: any tool by its name, and the prompts that an answer had to cut."""
+BESIDES = {"call", "pending_queries", "pipeline"}
+"""What a client has besides: any tool by its name, the prompts that an answer had to cut, and a batch for eval_code."""
 COMMANDS: dict[str, tuple[str, Callable[..., None], dict[str, str]]] = {
     "load": ("load_context", sessions.load, {"name": "name", "paths": "path", "kind": "content_type"}),
     "refresh": ("refresh", sessions.refresh, {"name": "name"}),

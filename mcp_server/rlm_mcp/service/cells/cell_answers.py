@@ -15,6 +15,8 @@ from rlm_memory.queries import QueryRow
 
 __all__ = [
     "CUTTABLE",
+    "LEAST_OF_A_CELL",
+    "batch_answer",
     "cell_answer",
     "missing_copy",
     "queued_answer",
@@ -25,6 +27,8 @@ __all__ = [
 ]
 
 CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
+LEAST_OF_A_CELL = 1000
+"""Characters of room for each cell of a batch from which on each is cut for itself; else all are cut together."""
 _LONGEST_TAIL = 2000
 """Characters shown of the output of a cell that still runs."""
 _SHORTEST_WAIT = 0.1
@@ -53,6 +57,16 @@ def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> T
     if notice:
         fields["notice"] = notice
     return ToolAnswer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+
+def batch_answer(answers: Sequence[ToolAnswer], asked: int) -> ToolAnswer:
+    """Return the answer about a batch of so many cells, of which these were run; of each only what it has to say."""
+    for answer in answers:
+        answer.fields = {name: value for name, value in answer.fields.items() if value or name == "success"}
+    told = ToolAnswer({"success": len(answers) == asked and answers[-1].fields["success"]}, parts=answers)
+    if len(answers) < asked:
+        told.fields["skipped"] = asked - len(answers)
+    return told
 
 
 def missing_copy(uncopied: Uncopied) -> JsonObject:

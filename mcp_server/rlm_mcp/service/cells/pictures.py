@@ -25,13 +25,17 @@ class PictureStore:
         self._runs: dict[tuple[int, str], list[ShownPicture]] = {}
 
     def keep(self, session: int, run: str, shown: list[ShownPicture]) -> None:
-        """Keep a run's pictures; those of the session's older runs go."""
+        """Keep pictures of a run, behind those that it has shown before; those of the session's older runs go."""
         if not shown:
             return
-        self._runs[session, run] = shown
+        self._runs[session, run] = [*self._runs.get((session, run), ()), *shown]
         held = [key for key in self._runs if key[0] == session]
         for key in held[:-_RUNS_KEPT]:
             del self._runs[key]
+
+    def size(self, session: int, run: str) -> int:
+        """Return how many bytes the pictures of a run have together."""
+        return sum(len(picture.data) * 3 // 4 for picture in self._runs.get((session, run), ()))
 
     def drop(self, session: int) -> None:
         """Forget a session's pictures."""

@@ -6,9 +6,9 @@ A run waits for its turn in the session, runs one cell, and keeps what came of i
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
@@ -18,6 +18,7 @@ from rlm_kernel.supervisor_client import Execution
 from rlm_mcp.formats.pictures import pictures_in
 from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.cells.cell_answers import (
+    batch_answer,
     cell_answer,
     queued_answer,
     running_answer,
@@ -26,6 +27,7 @@ from rlm_mcp.service.cells.cell_answers import (
     waiting_answer,
 )
 from rlm_mcp.service.cells.pictures import PictureStore
+from rlm_mcp.service.cells.run import Run
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.answering import QueryService
@@ -36,7 +38,7 @@ from rlm_memory import inherited_queries, queries
 from rlm_memory.queries import Asker, QueryRow, QueryState
 from rlm_memory.store import Store
 
-__all__ = ["Run", "Runs", "Waiting"]
+__all__ = ["Runs", "Waiting"]
 
 _MOST_WAITING = 32
 """Cells of one session that may wait for their turn."""
@@ -57,72 +59,6 @@ class Waiting:
 
     longest: float = 45.0
     progress: float = 1.0
-
-
-@dataclass(eq=False)
-class Run:
-    """One cell on its way. ``outcome`` ends with the answer, or with the `ToolFault` that became of it."""
-
-    id: str
-    session: Session
-    code: str
-    frame: int | None = None
-    """What it is run for: the key of a frame."""
-    outcome: asyncio.Future[ToolAnswer] = field(init=False)
-    answer: ToolAnswer | None = None
-    """What came of it, unless that is a fault."""
-    execution: Execution | None = None
-    began: bool = False
-    ahead: tuple[tuple[str, str], ...] = ()
-    """The session's runs that had not finished when it was queued: their ids and their code."""
-    first_query: int = 0
-    """The number from which on code's queries are its own."""
-
-    @property
-    def state(self) -> str:
-        """``queued``, ``running`` or ``finished``."""
-        if self.outcome.done():
-            return "finished"
-        return "queued" if self.execution is None else "running"
-
-    @property
-    def suspended(self) -> bool:
-        """Whether its cell, or a notebook's cell before it, waits for answers of an agent."""
-        return self.state == "running" and bool(self.session.kernel.queries.of_agent)
-
-    async def stdout_so_far(self) -> str:
-        """Return what the cell has printed until now."""
-        if self.execution is None:
-            return ""
-        with suppress(KernelError):
-            out, _ = await self.execution.output_so_far()
-            return out
-        return ""
-
-    async def interrupt(self) -> None:
-        """Stop it: a waiting run never starts, a running one gets KeyboardInterrupt."""
-        if self.execution is not None:
-            await self.execution.interrupt()
-        else:
-            self.outcome.cancel()
-
-    def finish(self, task: asyncio.Future[ToolAnswer]) -> None:
-        """Keep what came of it, and nothing of how: a session has dozens of runs that somebody may ask for again."""
-        self.outcome = asyncio.get_running_loop().create_future()
-        self.execution = None
-        if task.cancelled():
-            self.outcome.cancel()
-        elif (error := task.exception()) is not None:
-            self.outcome.set_exception(error.anew() if isinstance(error, ToolFault) else error)
-            self.outcome.exception()  # one that nobody waits for is not reported as forgotten
-        else:
-            self.answer = task.result()
-            self.outcome.set_result(self.answer)
-
-    def let_go(self) -> None:
-        """Keep of an answer that somebody got only what it was rendered to: a cell may show a megabyte."""
-        if (answer := self.answer) and answer.text:
-            answer.fields = {}
 
 
 class Runs:
@@ -153,8 +89,8 @@ class Runs:
         """Seconds for which a call may block."""
         return self._waiting.longest
 
-    def start(self, session: Session, code: str, frame: int | None = None) -> Run:
-        """Queue a cell, which is run for ``frame``.
+    def start(self, session: Session, code: str | Sequence[str], frame: int | None = None) -> Run:
+        """Queue a cell, or a batch of them, which is run for ``frame``.
 
         Raises:
             ToolFault: too many cells of the session wait already.
@@ -167,8 +103,9 @@ class Runs:
                 "wait for one of them, or interrupt the running one",
                 active=[run.id for run in active],
             )
+        cells, batch = ((code,), False) if isinstance(code, str) else (code, True)
         ahead = tuple((one.id, one.code) for one in active)
-        run = Run(f"r{self._next_number()}", session, code, frame, ahead=ahead)
+        run = Run(f"r{self._next_number()}", session, cells, batch, frame, ahead=ahead)
         run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
         run.outcome.add_done_callback(run.finish)
         held = self._runs.setdefault(session.key, {})
@@ -181,7 +118,7 @@ class Runs:
 
     def claim(self, session: Session, cell: RunningCell, execution: Execution) -> Run:
         """Go on with a cell that an earlier daemon has started; it is the session's latest run."""
-        run = Run(f"r{self._next_number()}", session, cell.code, execution=execution, began=True)
+        run = Run(f"r{self._next_number()}", session, (cell.code,), execution=execution, began=True)
         run.first_query = queries.next_in_code(self._store, session.row.id)
         run.outcome = asyncio.create_task(self._go_on(run, execution), name=f"run {run.id}")
         run.outcome.add_done_callback(run.finish)
@@ -286,35 +223,58 @@ class Runs:
     # --- one run ----------------------------------------------------------------------------------
 
     async def _work(self, run: Run) -> ToolAnswer:
-        kernel, began, queued = run.session.kernel, self._journal.now(), asyncio.get_running_loop().time()
+        kernel, queued, answers = run.session.kernel, asyncio.get_running_loop().time(), list[ToolAnswer]()
+        run.since = self._journal.now()
         try:
             async with kernel.turn.exclusive():
                 seconds = asyncio.get_running_loop().time() - queued
                 waited, run.ahead = told_of_waiting(run.ahead, seconds), ()
                 run.first_query = queries.next_in_code(self._store, run.session.row.id)
-                run.execution, run.began = await kernel.execute(run.code), True
-                notice, kernel.notice = "; ".join(filter(None, (kernel.notice, waited))), ""
-                began = self._journal.now()
+                await self._run_cells(run, waited, answers)
+        except KernelError as error:
+            fault = self._died(run, run.cells[len(answers)], error)
+            if not run.batch:
+                raise fault from error
+            answers.append(ToolAnswer({"success": False, **fault.answer()}))
+        return batch_answer(answers, len(run.cells)) if run.batch else answers[0]
+
+    async def _run_cells(self, run: Run, waited: str, answers: list[ToolAnswer]) -> None:
+        """Run the cells one after the other, up to the first that fails, and add to ``answers`` what comes of each."""
+        kernel, left = run.session.kernel, deque(run.cells)
+        while left:
+            executions, run.began = deque(await kernel.execute(*left)), True
+            while executions:
+                run.execution, run.behind = executions.popleft(), executions
+                notice, kernel.notice, waited = "; ".join(filter(None, (kernel.notice, waited))), "", ""
+                run.since = self._journal.now()
                 try:
                     async with kernel.watched():
                         result = await run.execution.result()
                 finally:
                     kernel.queries.write_all()
+                if result.ended is Ended.SKIPPED:  # a supervisor has taken over that knows nothing of those before it
+                    kernel.notice = notice
+                    break
                 _raise_if_died(result, kernel.expelled)
-                self._journal.ran(run.session.key, run.code, began, result, run.frame)
-                return await self._resolve(run, result, notice)
-        except KernelError as error:
-            if isinstance(error, KernelDied | SupervisorGone):
-                kernel.notice = ""  # the error tells it
-            rows = queries.of_session(self._store, run.session.key)
-            asked = [row for row in rows if row.asked_by is Asker.CODE and row.number >= run.first_query]
-            self._journal.died(run.session.key, run.code, began, str(error), [row.id for row in asked], run.frame)
-            cancelled = [row.id for row in asked if row.state in {QueryState.PENDING, QueryState.CANCELLED}]
-            queries.cancel_pending(self._store, run.session.key, self._clock(), among=cancelled)
-            inherited_queries.pass_on(self._store, run.session.key, cancelled)
-            fault = fault_from(error)
-            fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
-            raise fault from error
+                self._journal.ran(run.session.key, left.popleft(), run.since, result, run.frame)
+                answers.append(await self._resolve(run, result, notice))
+                if result.status != "ok":
+                    return
+
+    def _died(self, run: Run, code: str, error: KernelError) -> ToolFault:
+        """Write down that a cell took its kernel along, and say so. What it has asked is asked no more."""
+        kernel = run.session.kernel
+        if isinstance(error, KernelDied | SupervisorGone):
+            kernel.notice = ""  # the error tells it
+        rows = queries.of_session(self._store, run.session.key)
+        asked = [row for row in rows if row.asked_by is Asker.CODE and row.number >= run.first_query]
+        self._journal.died(run.session.key, code, run.since, str(error), [row.id for row in asked], run.frame)
+        cancelled = [row.id for row in asked if row.state in {QueryState.PENDING, QueryState.CANCELLED}]
+        queries.cancel_pending(self._store, run.session.key, self._clock(), among=cancelled)
+        inherited_queries.pass_on(self._store, run.session.key, cancelled)
+        fault = fault_from(error)
+        fault.fields |= {"cancelled_llm_queries": cancelled} if cancelled else {}
+        return fault
 
     async def _go_on(self, run: Run, execution: Execution) -> ToolAnswer:
         """Wait for a cell that is under way; the supervisor tells the journal of it, as nobody waited for it."""
@@ -336,9 +296,11 @@ class Runs:
         notices.append(told_of_loss(result))
         unanswered = self._unanswered(session, result)
         if unanswered:
-            session.listed = tuple(query.id for query in unanswered)
+            run.listed += [query.id for query in unanswered]
+            session.listed = tuple(run.listed)
         answer = cell_answer(result, "; ".join(filter(None, notices)), unanswered)
-        if shown := pictures_in(result.data, session.policy.limits.image_bytes):
+        room = session.policy.limits.image_bytes - self.pictures.size(session.key, run.id)
+        if shown := pictures_in(result.data, room):
             self.pictures.keep(session.key, run.id, shown)
             answer.fields["images"] = f"{len(shown)}, shown by wait(run={run.id!r})"
         return answer
