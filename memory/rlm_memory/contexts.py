@@ -7,12 +7,14 @@ handle (`ContextOrigin.ATTACHED`) is charged to the session that loaded it, and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from sqlite3 import Row
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, literal, select, union, update
+from sqlalchemy import bindparam, delete, func, insert, literal, select, union
 
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.frame_schema import handovers
@@ -39,9 +41,12 @@ __all__ = [
 ]
 
 
-# What every read does; built once, because building a statement takes longer than SQLite takes to run it.
-_NAMED = (table.c.session == bindparam("of"), table.c.name == bindparam("called"))
-_FIND = select(table).where(*_NAMED)
+# What calls of agents do each time, by the driver: to build a statement takes longer than SQLite takes to run it.
+_ALL = f"SELECT {', '.join(column.name for column in table.columns)} FROM contexts WHERE session = :of"
+_FIND = f"{_ALL} AND name = :called"
+_OF_SESSION = f"{_ALL} ORDER BY created_at, revision"
+_NAMES = "SELECT name FROM contexts WHERE session = :of ORDER BY name"
+_TOUCH = "UPDATE contexts SET last_accessed_at = :now WHERE session = :of AND name = :called"
 _HELD = union(
     select(table.c.digest).where(table.c.digest == bindparam("text")),
     select(handles.c.digest).where(handles.c.digest == bindparam("text")),
@@ -49,7 +54,6 @@ _HELD = union(
     select(handoffs.c.details).where(handoffs.c.details == bindparam("text")),
     select(lock_texts.c.digest).where(lock_texts.c.digest == bindparam("text")),
 )
-_TOUCH = update(table).where(*_NAMED).values(last_accessed_at=bindparam("now"))
 
 
 class ContextOrigin(StrEnum):
@@ -99,26 +103,17 @@ class ContextRow:
 
 def find(store: Store, session: int, name: str) -> ContextRow | None:
     """Return the row of the context ``name``, or None."""
-    with store.transaction() as connection:
-        row = connection.execute(_FIND, {"of": session, "called": name}).mappings().one_or_none()
-    return _row(dict(row)) if row is not None else None
-
-
-# It is asked at each call that lists variables, and to build a statement takes longer than to execute it.
-_OF_SESSION = select(table).where(table.c.session == bindparam("of")).order_by(table.c.created_at, table.c.revision)
+    return next((_row(row) for row in store.read(_FIND, of=session, called=name)), None)
 
 
 def of_session(store: Store, session: int) -> list[ContextRow]:
     """List the session's contexts, the oldest first."""
-    with store.transaction() as connection:
-        return [_row(dict(row)) for row in connection.execute(_OF_SESSION, {"of": session}).mappings()]
+    return [_row(row) for row in store.read(_OF_SESSION, of=session)]
 
 
 def names(store: Store, session: int) -> list[str]:
     """List the names of the session's contexts, sorted."""
-    statement = select(table.c.name).where(table.c.session == session).order_by(table.c.name)
-    with store.transaction() as connection:
-        return list(connection.execute(statement).scalars())
+    return [name for (name,) in store.read(_NAMES, of=session)]
 
 
 def put(
@@ -185,8 +180,7 @@ def charged_bytes(store: Store, session: int, *, besides: str | None = None) -> 
 
 def touch(store: Store, session: int, name: str, now: float) -> None:
     """Note that the context was read."""
-    with store.transaction() as connection:
-        connection.execute(_TOUCH, {"of": session, "called": name, "now": now})
+    store.write(_TOUCH, [{"of": session, "called": name, "now": now}])
 
 
 def drop(store: Store, session: int, chosen: Iterable[str]) -> list[str]:
@@ -218,6 +212,8 @@ def _check_quota(store: Store, session: int, content: StoredContent, quota: int)
         raise QuotaExceeded(name_of(store, session), used=used, asked=content.size, limit=quota)
 
 
-def _row(values: dict[str, object]) -> ContextRow:
-    values["origin"] = ContextOrigin(str(values["origin"]))
-    return ContextRow(**values)  # type: ignore[arg-type]  # the columns are the fields
+def _row(found: Row) -> ContextRow:
+    values = dict(found)
+    return ContextRow(
+        **{**values, "metadata": json.loads(values["metadata"]), "origin": ContextOrigin(values["origin"])}
+    )

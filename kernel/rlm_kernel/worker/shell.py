@@ -35,7 +35,7 @@ from rlm_ipc.messages import JsonObject
 from rlm_kernel.worker.displayhook import QuickDisplayHook, QuickFormatter
 from rlm_kernel.worker.introspection.surroundings import SessionSurroundings
 from rlm_kernel.worker.magics.actions import Actions
-from rlm_kernel.worker.magics.rewriting import OFFERED, MagicRefused, rewritten
+from rlm_kernel.worker.magics.rewriting import MARKS, OFFERED, MagicRefused, rewritten
 from rlm_kernel.worker.magics.syntax import translated
 from rlm_kernel.worker.traceback import CELL_PREFIX, UNSAID, name_of, render, text_of
 from rlm_sandbox.namespaces import Namespace
@@ -123,6 +123,7 @@ class GuardedShell(ZMQInteractiveShell):
     _rebind: Callable[[Namespace], None] = staticmethod(_nothing_to_bind)
     by_person = False
     """Whether the cell that runs came from a front end."""
+    _has_no_magics = False
     refused_cells = 0
     """How many cells the compiler has refused under the policy."""
     displayhook_class = Type(QuickDisplayHook)
@@ -170,10 +171,12 @@ class GuardedShell(ZMQInteractiveShell):
         """Return the cell's text, dedented, its magics, ``!`` and ``?`` as calls that `transform_ast` replaces."""
         if self.wall is None:
             return str(super().transform_cell(raw_cell))
+        self._has_no_magics = False
         text = inspect.cleandoc("\n" + raw_cell) if raw_cell[:1].isspace() else raw_cell
         text = text if text.endswith("\n") else text + "\n"
         python = translated(text)
         self.compile.written = text if python != text else ""
+        self._has_no_magics = python.isascii() and not any(word in python for word in MARKS)
         return python
 
     def transform_ast(self, node: ast.Module) -> ast.Module:
@@ -187,7 +190,7 @@ class GuardedShell(ZMQInteractiveShell):
         self.magics.forget()
         name = self.compile.cell_name
         try:
-            node = rewritten(node)
+            node = node if self._has_no_magics else rewritten(node)
             for statement, mode in _units(node):
                 wrapped = ast.Interactive([statement]) if mode == "single" else ast.Module([statement], [])
                 self.compile.prepared[id(statement)] = self.wall.compile(

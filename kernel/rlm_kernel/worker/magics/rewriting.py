@@ -20,6 +20,8 @@ _CALLS: Final = ("run_line_magic", "run_cell_magic", "system", "getoutput")
 _SHOWN: Final = {"html": "HTML", "HTML": "HTML", "markdown": "Markdown"}
 _LEAVING: Final = ("exit", "quit")
 """Names that are commands if they stand alone."""
+MARKS: Final = ("get_ipython", *_LEAVING)
+"""One of them stands in the Python text of each cell that has something to rewrite, if that text is plain ASCII."""
 RESULT: Final = "_%"
 """Where the result of a timing goes that nobody keeps."""
 

@@ -167,8 +167,8 @@ class Reading:
     async def list_vars(self, session: Session) -> ToolAnswer:
         """List the contexts, and the kernel's other variables when it can be asked now."""
         rows = contexts.of_session(self._store, session.key)
-        made = await self._variables.rows(session)
-        shadowed = await session.kernel.shadowed()
+        shadowed = await session.kernel.shadowed() if rows else set()
+        made = await self._variables.rows(session, {row.name for row in rows} - shadowed)
         listed = [*(_listed(row, shadowed) for row in rows), *map(_listed_variable, made or ())]
         fields: JsonObject = {
             "session": session.id,
