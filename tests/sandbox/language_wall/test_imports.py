@@ -98,6 +98,19 @@ def test_renaming_a_copy_does_not_lead_to_another_module(session):
     session.run("json.__name__ = 'json'")
 
 
+def test_the_environment_is_the_sessions_own(session) -> None:
+    """It begins empty, and `os.getenv` reads what a cell has stored."""
+    code = "import os\nresult = [len(os.environ), os.getenv('HOME', 'none')]\nos.environ['Q'] = '1'\nresult += [os.getenv('Q')]"
+    assert session.value(code) == [0, "none", "1"]
+    session.run("del os.environ['Q']")
+
+
+def test_a_key_of_a_class_of_the_session_is_not_asked_what_it_equals(session) -> None:
+    """As the real one, which takes text alone."""
+    with pytest.raises(TypeError, match="str expected, not Key"):
+        session.run("class Key(str):\n    pass\nimport os\nos.getenv(Key('Q'))")
+
+
 @pytest.mark.parametrize(
     "expression",
     [

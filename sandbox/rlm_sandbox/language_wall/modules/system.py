@@ -55,9 +55,15 @@ def setrecursionlimit(limit: int, /) -> None:
     sys.setrecursionlimit(min(int(limit), _MAX_RECURSION))
 
 
+_environment: dict[Any, Any] = {}
+"""``os.environ`` of a session: what its cells store, and nothing of the kernel's own."""
+
+
 def getenv(key: str, default: Any = None) -> Any:
-    """``os.getenv``: the session's environment is empty."""
-    return default
+    """``os.getenv``, of the session's own environment."""
+    if type(key) is not str:  # a key of another class would be asked whether it is equal
+        raise TypeError(f"str expected, not {type(key).__name__}")
+    return _environment.get(key, default)
 
 
 @trusted
@@ -202,7 +208,7 @@ def system_shims() -> dict[str, object]:
         "asyncio.current_task": current_task,
         "asyncio.all_tasks": all_tasks,
         "importlib.import_module": import_module,
-        "os.environ": {},
+        "os.environ": _environment,
         "os.getenv": getenv,
         "sys.setrecursionlimit": setrecursionlimit,
         "sys.argv": [""],
