@@ -93,3 +93,40 @@ def test_the_names_of_a_class_cannot_change_after_it_was_checked(session):
         except TypeError: result = "held"
     """)
     assert result == "held"
+
+
+def test_the_names_of_a_pattern_are_not_taken_off_a_class(session):
+    """A class whose metaclass answers for what it has not names none; a member of `enum` takes attributes off."""
+    session.run("""
+        import enum
+        found, seen = [], None
+        class Takes:
+            def __set_name__(self, owner, name): found.append(owner.A)
+            def __get__(self, *_): return 5
+        class Own(enum.Enum):
+            takes = Takes()
+            A = 1
+        class Meta(type):
+            def __getattr__(cls, name):
+                if name.startswith("__match"): return ("gi_frame",)
+                raise AttributeError(name)
+            def __instancecheck__(cls, value): return True
+        class Any(metaclass=Meta):
+            pass
+        class Other(enum.Flag):
+            B = 1
+        def numbers(): yield 1
+        for target, name in ((Any, "__match_args__"), (Other, "_member_map_"), (Own, "A"), (Own, "name")):
+            try: found[0].__set_name__(target, name)
+            except (TypeError, AttributeError): pass
+        try:
+            match numbers():
+                case Any(frame): seen = frame
+        except TypeError:
+            pass
+        result = list(Own), list(Other), Own.A.name
+    """)
+    assert session.namespace["seen"] is None
+    assert len(session.namespace["result"][0]) == 1
+    assert len(session.namespace["result"][1]) == 1
+    assert session.namespace["result"][2] == "A"

@@ -20,7 +20,7 @@ from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.guards.dynamic import guarded_delattr, guarded_getattr, guarded_setattr, guarded_vars
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.names import AttributeAccess, access, may_store
-from rlm_sandbox.language_wall.registry import USER, dict_of, mro_of
+from rlm_sandbox.language_wall.registry import USER, dict_of, is_class, mro_of
 
 _MODULES: Final = ("argparse", "ast", "configparser", "tarfile", "tempfile")
 _WRAPPERS: Final = ("StreamWriter", "StreamReader", "StreamReaderWriter", "StreamRecoder")
@@ -87,6 +87,7 @@ def harden_reads() -> None:
     _give("sklearn.feature_selection._base", attrgetter=_getter)
     _give("tqdm.utils", getattr=read_by_name, setattr=_store_by_name, object=_Storing)
     _harden_enum_property()
+    _harden_enum_members()
     _harden_zip_path()
     _harden_css()
 
@@ -139,6 +140,24 @@ def _harden_enum_property() -> None:
         # A function of the same code, for which only `getattr` is another.
         own = types.FunctionType(real.__code__, namespace | {"getattr": read_by_name}, real.__name__, real.__defaults__)
         namespace["property"].__get__ = own
+
+
+def _harden_enum_members() -> None:
+    """What becomes a member takes an attribute off the class that it is told: only itself, off its enumeration."""
+    namespace: Any = vars(sys.modules["enum"])
+    cls: Any = namespace["_proto_member"]
+    if cls in _hardened:
+        return
+    _hardened.add(cls)
+    real: Any = dict_of(cls)["__set_name__"]
+
+    def __set_name__(self: Any, enum_class: Any, member_name: Any) -> None:  # noqa: N807
+        enumeration = is_class(enum_class) and namespace["EnumType"] in mro_of(type(enum_class))
+        if not enumeration or type(member_name) is not str or dict_of(enum_class).get(member_name) is not self:
+            raise TypeError("a member is made by its own enumeration only")
+        real(self, enum_class, member_name)
+
+    cls.__set_name__ = __set_name__
 
 
 def _harden_zip_path() -> None:
