@@ -169,7 +169,7 @@ def _claim(_token: object, made: Any) -> Any:
     return classes.register_class(made) if is_class(made) else made
 
 
-def _library_class(_bases: Any, namespace: Any) -> Any:
+def _library_class(_metaclass: Any, _bases: Any, namespace: Any) -> Any:
     return namespace
 
 
@@ -256,7 +256,7 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
     "namespace_by_name": _namespace_by_name,
     "store_on_functions": _store_on_functions,
     "claim": _setting(classes, "claim", _claim),
-    "library_class": lambda: _core.give_class_check(_library_class),
+    "library_class": lambda: _core.give_class_check(_library_class, classes.own_class),
     "hidden": lambda: setattr(modules.ModuleSet, "_hide", _nothing),
     "freeze": _setting(wall, "freeze", _nothing),
     "frozen_functions": _setting(frozen_functions, "gc", types.SimpleNamespace(get_objects=list)),

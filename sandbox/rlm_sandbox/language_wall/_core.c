@@ -121,7 +121,7 @@ static void *take(struct table *table, const void *key) {
 
 /* --- who calls -----------------------------------------------------------------------------------*/
 
-enum { TRUSTED = 1, GENERATOR = 2, IMPORTER = 4, OURS = 8, CLASSES = 16 };
+enum { TRUSTED = 1, GENERATOR = 2, IMPORTER = 4, OURS = 8, CLASSES = 16, STATEMENTS = 32 };
 
 static struct table sessions; /* the builtins of sessions */
 static struct table marks;    /* code objects, and what they are */
@@ -593,13 +593,15 @@ static PyObject *give_getattr(PyObject *module, PyObject *function) {
 
 A session's frame makes classes by the session's rules. A library makes its own classes, but can be led to make one
 from what it was handed: the class of a class is the raw `type`, and `ChainMap.new_child` calls `self.__class__(m,
-*self.maps)`. So a class that a library makes for a session is checked too, before anybody has it.
+*self.maps)`. So a class that a library makes for a session is checked too, before anybody has it. So is one that the
+session's own statement makes: `__init_subclass__` and `__set_name__` have it before the statement has ended.
 */
 
 static ternaryfunc type_call;
 static newfunc type_new;
 static unsigned long main_thread; /* in which a kernel makes classes of its own */
-static PyObject *look_at_class; /* takes bases and namespace; gives the namespace to make the class from, or refuses */
+/* Both take metaclass, bases and namespace, and give the namespace to make the class from, or refuse. */
+static PyObject *look_at_class, *look_at_own;
 
 static int makes_classes(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_TYPE_SUBCLASS);
@@ -628,15 +630,18 @@ static PyObject *guarded_type_new(PyTypeObject *type, PyObject *args, PyObject *
                                          "`class Name(Base): ...` or call `type(name, bases, namespace)`");
         return NULL;
     }
-    if (!in_force || look_at_class == NULL || mark_of_caller() & (TRUSTED | OURS | IMPORTER | CLASSES) ||
-        !works_for_session(IMPORTER, watches_nobody() && PyThread_get_thread_ident() != main_thread)) {
+    intptr_t marks_of = mark_of_caller();
+    PyObject *look = marks_of & STATEMENTS ? look_at_own : look_at_class;
+    int left_alone = marks_of & (TRUSTED | OURS | IMPORTER | CLASSES) ||
+                     !works_for_session(IMPORTER, watches_nobody() && PyThread_get_thread_ident() != main_thread);
+    if (look == NULL || (look == look_at_class && (!in_force || left_alone))) {
         return type_new(type, args, keywords);
     }
     PyObject *name, *bases, *namespace;
     if (!PyArg_ParseTuple(args, "UO!O!:type.__new__", &name, &PyTuple_Type, &bases, &PyDict_Type, &namespace)) {
         return NULL;
     }
-    namespace = PyObject_CallFunctionObjArgs(look_at_class, bases, namespace, NULL);
+    namespace = PyObject_CallFunctionObjArgs(look, type, bases, namespace, NULL);
     PyObject *looked_at = namespace == NULL ? NULL : PyTuple_Pack(3, name, bases, namespace);
     Py_XDECREF(namespace);
     PyObject *made = looked_at == NULL ? NULL : type_new(type, looked_at, keywords);
@@ -644,11 +649,13 @@ static PyObject *guarded_type_new(PyTypeObject *type, PyObject *args, PyObject *
     return made;
 }
 
-static PyObject *give_class_check(PyObject *module, PyObject *function) {
-    if (!may_change()) {
+static PyObject *give_class_check(PyObject *module, PyObject *args) {
+    PyObject *of_libraries, *own;
+    if (!may_change() || !PyArg_ParseTuple(args, "OO", &of_libraries, &own)) {
         return NULL;
     }
-    Py_XSETREF(look_at_class, Py_NewRef(function));
+    Py_XSETREF(look_at_class, Py_NewRef(of_libraries));
+    Py_XSETREF(look_at_own, Py_NewRef(own));
     Py_RETURN_NONE;
 }
 
@@ -2161,7 +2168,7 @@ static PyMethodDef METHODS[] = {
     {"admit", admit, METH_VARARGS, "Put a value into a set of `members` or `texts`."},
     {"expel", expel, METH_VARARGS, "Take an object out of a set of `members`."},
     {"give_getattr", give_getattr, METH_O, "Give `getattr` what decides about names that are not known."},
-    {"give_class_check", give_class_check, METH_O,
+    {"give_class_check", give_class_check, METH_VARARGS,
      "Give `type` what looks at the classes that libraries make for a session."},
     {"getattr", (PyCFunction)(void *)session_getattr, METH_FASTCALL,
      "getattr(object, name[, default], /)\n--\n\nGet an attribute by the rules of the session."},
@@ -2215,7 +2222,8 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddIntConstant(module, "TRUSTED", TRUSTED) < 0 ||
         PyModule_AddIntConstant(module, "GENERATOR", GENERATOR) < 0 ||
         PyModule_AddIntConstant(module, "IMPORTER", IMPORTER) < 0 || PyModule_AddIntConstant(module, "OURS", OURS) < 0 ||
-        PyModule_AddIntConstant(module, "CLASSES", CLASSES) < 0 || guard_originals() < 0 || place_functions() < 0 ||
+        PyModule_AddIntConstant(module, "CLASSES", CLASSES) < 0 ||
+        PyModule_AddIntConstant(module, "STATEMENTS", STATEMENTS) < 0 || guard_originals() < 0 || place_functions() < 0 ||
         guard_type() < 0 || guard_proxies() < 0 || guard_functions() < 0 || watch_collector() < 0 ||
         PySys_AddAuditHook(hook, NULL) < 0) {
         Py_DECREF(module);

@@ -1,5 +1,7 @@
 """match statements."""
 
+import contextlib
+
 import pytest
 
 
@@ -130,3 +132,97 @@ def test_the_names_of_a_pattern_are_not_taken_off_a_class(session):
     assert len(session.namespace["result"][0]) == 1
     assert len(session.namespace["result"][1]) == 1
     assert session.namespace["result"][2] == "A"
+
+
+_LOOKS = """
+    def numbers(): yield 1
+    def look(cls):
+        try:
+            match subject(cls):
+                case cls(found): seen.append(found)
+        except TypeError:
+            pass
+    class Early:
+        def __init_subclass__(cls): look(cls)
+    class Named:
+        def __set_name__(self, owner, name): look(owner)
+    class Meta(type):
+        def __instancecheck__(cls, value): return True
+    class Answers(Meta):
+        def __getattr__(cls, name):
+            if name.startswith("__match"): return ("gi_frame",)
+            raise AttributeError(name)
+    seen, subject = [], lambda cls: numbers()
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "class K(Early, metaclass=Meta): __match_args__ = ('gi_frame',)",
+        "class K(metaclass=Meta): __match_args__, named = ('gi_frame',), Named()",
+        "class K(metaclass=Answers): named = Named()",
+        "class K(Early, metaclass=Answers): pass",
+        "Meta('K', (Early,), {'__match_args__': ('gi_frame',)})",
+        "type('K', (Early,), {'__match_args__': ('gi_frame',)}, metaclass=Meta)",
+    ],
+)
+def test_the_names_of_a_class_are_checked_before_anybody_has_it(session, statement):
+    """What its bases and attributes do while it is made has it before the statement ends."""
+    session.run(_LOOKS)
+    with contextlib.suppress(TypeError):
+        session.run(statement)
+    assert session.namespace["seen"] == []
+
+
+@pytest.mark.parametrize("body", ["__match_args__ = ('_kept',)", "pass"])
+def test_a_class_that_derives_from_a_librarys_names_nothing_private_meanwhile(session, body):
+    """Not even by what it inherits."""
+    session.run(_LOOKS)
+    session.run(f"""
+        import configparser
+        subject = lambda cls: cls()
+        class Base(Early):
+            __match_args__ = ("_defaults",)
+        class K(Base, configparser.ConfigParser):
+            {body.replace("_kept", "_defaults")}
+    """)
+    assert [type(value) for value in session.namespace["seen"]] == []
+
+
+def test_a_dataclass_names_nothing_meanwhile(session):
+    """A metaclass may be asked for an attribute after `dataclasses` has set the names."""
+    session.run(_LOOKS)
+    session.run("""
+        import dataclasses
+        class Asked(Meta):
+            def __getattr__(cls, name):
+                look(cls)
+                raise AttributeError(name)
+        class Base(metaclass=Asked):
+            pass
+        try:
+            dataclasses.make_dataclass("K", ["gi_frame"], bases=(Base,))
+        except (TypeError, AttributeError):
+            pass
+        @dataclasses.dataclass
+        class Point:
+            _x: int
+        match Point(3):
+            case Point(x): result = x
+    """)
+    assert session.namespace["seen"] == []
+    assert session.namespace["result"] == 3
+
+
+def test_a_class_with_a_foreign_finaliser_is_not_made(session):
+    """It could be called before its statement is refused."""
+    session.run("""
+        import functools
+        made, ended = [], []
+        class Early:
+            def __init_subclass__(cls): made.append(cls())
+    """)
+    with pytest.raises(TypeError, match="__del__ must be a function"):
+        session.run("class K(Early): __del__ = functools.partial(ended.append, 1)")
+    assert session.namespace["made"] == []

@@ -44,8 +44,23 @@ def settle_match_args(cls: type) -> None:
             type.__setattr__(cls, "__match_args__", ())
         return
     plain = meta is type and cls in CLEAN
-    if type(own) is not tuple or not all(may_match(name, plain) for name in own):
+    if not are_matched(own, plain=plain):
         type.__setattr__(cls, "__match_args__", ())
+
+
+def settle_patterns(metaclass: type, parents: tuple[type, ...], namespace: dict[str, Any], *, plain: bool) -> None:
+    """Do in the namespace of a class that is about to be made what `settle_match_args` does in the class."""
+    known = [dict_of(parent)["__match_args__"] for parent in parents if "__match_args__" in dict_of(parent)]
+    if "__match_args__" in namespace:
+        known = [namespace["__match_args__"]]
+    answers = any("__getattr__" in dict_of(base) for base in mro_of(metaclass) if base in USER)
+    if (answers and not known) or not all(are_matched(names, plain=plain) for names in known):
+        namespace["__match_args__"] = ()
+
+
+def are_matched(names: Any, *, plain: bool) -> bool:
+    """Whether positional patterns on a class, which may be ``plain``, may read these names."""
+    return type(names) is tuple and all(may_match(name, plain) for name in names)
 
 
 def may_match(name: Any, plain: bool) -> bool:

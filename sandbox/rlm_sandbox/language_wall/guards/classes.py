@@ -24,7 +24,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core, advice
-from rlm_sandbox.language_wall.guards.class_checks import check_fields, check_kinds, may_match, settle_match_args
+from rlm_sandbox.language_wall.guards.class_checks import (
+    check_fields,
+    check_kinds,
+    settle_match_args,
+    settle_patterns,
+)
 from rlm_sandbox.language_wall.names import DENIED_STORES
 from rlm_sandbox.language_wall.registry import (
     HIDDEN,
@@ -37,6 +42,7 @@ from rlm_sandbox.language_wall.registry import (
     mro_of,
     own_methods,
 )
+from rlm_sandbox.language_wall.safe_bases import SAFE_BASES
 
 _real_build_class: Final[Callable[..., Any]] = builtins.__build_class__
 _type_or: Final[Callable[[Any, Any], Any]] = type.__or__
@@ -82,13 +88,17 @@ def register_class(cls: type) -> type:
     check_bases(mro_of(cls)[1:])  # `__mro_entries__` of a base may have put other classes in its place
     names = [name for name in dict_of(cls) if name not in _AUTOMATIC]
     check_namespace(names, metaclass=issubclass(cls, type))
-    if (finalizer := dict_of(cls).get("__del__")) is not None and not is_user_function(finalizer):
-        # A finaliser runs on top of any frame. A library's function there would look like the kernel's own work.
-        raise TypeError("__del__ must be a function in this session: write `def __del__(self): ...`")
+    _check_finalizer(dict_of(cls).get("__del__"))
     add_class(cls)
     check_fields(cls)
     settle_match_args(cls)
     return cls
+
+
+def _check_finalizer(finalizer: Any) -> None:
+    if finalizer is not None and not is_user_function(finalizer):
+        # A finaliser runs on top of any frame. A library's function there would look like the kernel's own work.
+        raise TypeError("__del__ must be a function in this session: write `def __del__(self): ...`")
 
 
 def put_token(namespace: Any) -> object:
@@ -296,7 +306,7 @@ def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywor
 # -- classes that libraries make
 
 
-def library_class(bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any, Any]:
+def library_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any, Any]:
     """Check a class that a library is about to make for the session; return the namespace to make it from.
 
     Code can lead a library to call a metaclass with its own arguments, but gets no class by it that it could not have
@@ -319,9 +329,7 @@ def library_class(bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any
             raise TypeError("the names in a class namespace must be str")
         if name in denied and not (written or _is_defined_here(value) or _is_own_finalizer(name, value)):
             raise TypeError(f"a library may not make a class with a '{name}' that it was handed in this session")
-    own = namespace.get("__match_args__", ())
-    if type(own) is not tuple or not all(may_match(name, plain=False) for name in own):
-        namespace["__match_args__"] = ()
+    settle_patterns(metaclass, tuple(parents), namespace, plain=False)
     return namespace
 
 
@@ -358,6 +366,27 @@ def _codes_in(code: types.CodeType) -> Iterable[types.CodeType]:
             yield from _codes_in(constant)
 
 
-_core.give_class_check(library_class)
+def own_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, Any]) -> dict[Any, Any]:
+    """Check a class that a statement or a call of the session is about to make; return the namespace to make it from.
+
+    What its bases and attributes do while it is made (`__init_subclass__`, `__set_name__`) has it before
+    `register_class` looks at it, and may keep it if that refuses it.
+
+    Raises:
+        TypeError: The class would have a base or a finaliser that no class of a session may have.
+    """
+    namespace = dict.copy(namespace)
+    parents = tuple(parent for base in bases if is_class(base) for parent in mro_of(base))
+    check_kinds((object, *parents))
+    check_bases(parents)
+    _check_finalizer(namespace.get("__del__"))
+    plain = metaclass is type and all(parent in USER or parent in SAFE_BASES for parent in parents)
+    settle_patterns(metaclass, parents, namespace, plain=plain)
+    return namespace
+
+
+_core.give_class_check(library_class, own_class)
+for _maker in (_build, _make, SafeType.__new__):
+    _core.mark(_maker.__code__, _core.STATEMENTS)
 for _maker in (vars(collections)["namedtuple"], vars(dataclasses)["_add_slots"]):
     _core.mark(_maker.__code__, _core.CLASSES)  # they define the fields that `__match_args__` names

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
+from rlm_sandbox.language_wall.guards.class_checks import are_matched
 from rlm_sandbox.language_wall.guards.reads import read_named
 from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, is_class, mro_of
@@ -47,6 +48,7 @@ def harden_fields() -> None:
     _fields.__module__ = _real_fields.__module__
     dataclasses.fields = _fields
     namespace = vars(dataclasses)
+    namespace["_set_new_attribute"] = _set_new_attribute
     real: Any = namespace.get("_replace")
     if real is None or _replaced:
         return
@@ -56,6 +58,19 @@ def harden_fields() -> None:
 
     _replaced.append(_replace)
     namespace["_replace"] = _replace
+
+
+def _set_new_attribute(cls: Any, name: str, value: Any) -> bool:
+    """What `dataclasses` adds to a class; the names of a pattern only as far as the class may have them.
+
+    The session may have the class already, and has it looked at again only afterwards.
+    """
+    if name == "__match_args__" and (is_armed() or cls in USER):
+        value = value if are_matched(value, plain=type(cls) is type and cls in CLEAN) else ()
+    return _set_real_attribute(cls, name, value)
+
+
+_set_real_attribute: Final[Callable[[Any, str, Any], bool]] = vars(dataclasses)["_set_new_attribute"]
 
 
 def _fields(class_or_instance: Any) -> tuple[Any, ...]:
