@@ -1,5 +1,7 @@
 """What a library, or we, read by the session's wish: nothing that the session could not read reaches its code."""
 
+import asyncio
+
 import pytest
 
 from rlm_sandbox.policy import load_policy
@@ -282,3 +284,54 @@ def test_an_object_that_can_be_called_aggregates(data):
         frame = pd.DataFrame({"a": [1, 5]})
         result = frame.agg(Span()).tolist(), frame.a.agg([Span(), "max"]).to_dict()
     """) == ([4], {"Span": 4, "max": 5})
+
+
+def test_a_group_keeps_its_loop_in_itself(session):
+    """Not in an object of the session that its method is called with."""
+    session.run("""
+        import asyncio
+        class Own:
+            _entered, _loop, _parent_task = False, None, None
+        own, results = Own(), []
+        async def one(): return 1
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(one())
+        results.append(task.result())
+        async with asyncio.timeout(60):
+            results.append(await one())
+        try:
+            await asyncio.TaskGroup.__aenter__(own)
+        except TypeError:
+            results.append("refused")
+    """)
+    assert session.namespace["results"] == [1, 1, "refused"]
+    assert session.namespace["own"]._loop is None
+
+
+def test_a_timeout_shows_no_handle(session):
+    """A handle keeps the loop and a context, and its class leaves them in whatever it is called with."""
+    with pytest.raises(TypeError, match="may not be subclassed"):
+        session.run("import asyncio\nclass Own(asyncio.Timeout): pass")
+    session.namespace["handle"] = asyncio.Handle.__new__(asyncio.Handle)
+    with pytest.raises(TypeError, match="not available"):
+        session.run("type(handle)")
+
+
+def test_a_refused_class_receives_no_state_of_a_library(session):
+    """Its statement has failed, but what was called meanwhile has it."""
+    session.run("""
+        import configparser, copy
+        made, states = [], []
+        class Keeps:
+            def __set_name__(self, owner, name):
+                made.append(owner)
+                raise ValueError
+        try:
+            class Own(configparser.SectionProxy):
+                kept = Keeps()
+                def __setstate__(self, state): states.append(state)
+        except (ValueError, RuntimeError):
+            pass
+        copy.copy(made[0](configparser.ConfigParser(), "a"))
+    """)
+    assert [name for state in session.namespace["states"] for name in state if name.startswith("_")] == []

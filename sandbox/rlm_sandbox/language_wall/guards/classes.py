@@ -61,6 +61,7 @@ _UNSUBCLASSABLE: Final = (
     types.FrameType,
     types.ModuleType,
     asyncio.TaskGroup,  # it keeps its event loop in itself
+    asyncio.Timeout,  # and this a handle, which keeps the loop and a context
     asyncio.Future,  # its methods are given the context of the kernel
     asyncio.Task,
     zoneinfo.ZoneInfo,  # C code writes into what the class's own cache gives

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rlm_sandbox.language_wall.guards.attributes import refuse, wash
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.names import is_private, may_store
-from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, may_touch_private, mro_of
+from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, is_user_function, may_touch_private, mro_of
 
 _HARDENED: Final[list[Any]] = []
 
@@ -30,7 +30,7 @@ def harden_copy() -> None:
     def reconstruct(x: Any, memo: Any, func: Any, args: Any, state: Any = None, *rest: Any, **options: Any) -> Any:
         if IN_FORCE.stands and state is not None:
             func = _same_class(type(x), func)
-        if IN_FORCE.stands and type(x) in USER and type(x) not in CLEAN:
+        if IN_FORCE.stands and type(x) not in CLEAN and (type(x) in USER or _receives(type(x))):
             args, state = tuple(map(wash, args)), _washed(state, type(x))
         return real(x, memo, func, args, state, *rest, **options)
 
@@ -67,8 +67,14 @@ def _washed(state: Any, cls: type) -> Any:
         return tuple(_washed(part, cls) for part in state)
     if type(state) is not dict:
         return wash(state)
-    received = any(name in dict_of(base) for base in mro_of(cls) if base in USER for name in _RECEIVERS)
+    received = _receives(cls)
     return {name: wash(value) for name, value in state.items() if not received or _may_read(cls, name)}
+
+
+def _receives(cls: type) -> bool:
+    """Whether the session has the state: also by a class that its statement made, but that was then refused."""
+    own = [dict_of(base) for base in mro_of(cls) if base in USER or any(map(is_user_function, dict_of(base).values()))]
+    return any(name in names for names in own for name in _RECEIVERS)
 
 
 def _may_read(cls: type, name: Any) -> bool:

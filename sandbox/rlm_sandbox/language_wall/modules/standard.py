@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.evaluation import NamespaceView
 from rlm_sandbox.language_wall.guards.attributes import protect, refuse, wash
@@ -43,7 +44,7 @@ from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of,
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
 from rlm_sandbox.language_wall.names import AttributeAccess, access
-from rlm_sandbox.language_wall.registry import USER, cell_frame, dict_of, mro_of
+from rlm_sandbox.language_wall.registry import HIDDEN, USER, cell_frame, dict_of, mro_of
 from rlm_sandbox.namespaces import Namespace
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
@@ -135,6 +136,23 @@ def _harden_tasks() -> None:
     modified(asyncio.Task)
     for cls in (asyncio.Future, asyncio.Task):
         replace_slot(cls, "__init__", _with_real_loop(dict_of(cls)["__init__"]))
+    enter: Any = dict_of(asyncio.TaskGroup)["__aenter__"]
+    if enter not in _HARDENED:
+        asyncio.TaskGroup.__aenter__ = _of_its_own(enter)  # type: ignore[method-assign]
+        _HARDENED.append(asyncio.TaskGroup.__aenter__)
+    for handle in (asyncio.Handle, asyncio.TimerHandle):  # `__init__` leaves a context in whatever it is called with
+        _core.admit(HIDDEN, handle)
+
+
+def _of_its_own(real: Any) -> Any:
+    """A group keeps the loop in itself: not in another object that it is called with."""
+
+    def __aenter__(self: Any) -> Any:  # noqa: N807
+        if type(self) is not asyncio.TaskGroup:
+            raise TypeError("only a TaskGroup can be entered as one")
+        return real(self)
+
+    return _named(__aenter__, real)
 
 
 def _with_real_loop(real: Any) -> Any:
