@@ -119,6 +119,8 @@ def test_no_code_of_the_session_is_given_the_context_of_the_kernel(session):
         class Awaited:
             _asyncio_future_blocking = True
             loop = Loop()
+            def done(self):
+                return False
             def get_loop(self):
                 return self.loop
             def add_done_callback(self, function, **options):
