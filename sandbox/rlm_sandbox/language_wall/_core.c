@@ -121,7 +121,7 @@ static void *take(struct table *table, const void *key) {
 
 /* --- who calls -----------------------------------------------------------------------------------*/
 
-enum { TRUSTED = 1, GENERATOR = 2, IMPORTER = 4, OURS = 8, CLASSES = 16, STATEMENTS = 32 };
+enum { TRUSTED = 1, GENERATOR = 2, IMPORTER = 4, OURS = 8, STATEMENTS = 16 };
 
 static struct table sessions; /* the builtins of sessions */
 static struct table marks;    /* code objects, and what they are */
@@ -630,11 +630,12 @@ static PyObject *guarded_type_new(PyTypeObject *type, PyObject *args, PyObject *
                                          "`class Name(Base): ...` or call `type(name, bases, namespace)`");
         return NULL;
     }
+    /* A function of ours may call what the session gave it, and C code has no frame of its own: ours is checked, too. */
     intptr_t marks_of = mark_of_caller();
     PyObject *look = marks_of & STATEMENTS ? look_at_own : look_at_class;
-    int left_alone = marks_of & (TRUSTED | OURS | IMPORTER | CLASSES) ||
-                     !works_for_session(IMPORTER, watches_nobody() && PyThread_get_thread_ident() != main_thread);
-    if (look == NULL || (look == look_at_class && (!in_force || left_alone))) {
+    if (look == NULL || (look == look_at_class &&
+                         (!in_force || marks_of & (TRUSTED | IMPORTER) ||
+                          !works_for_session(IMPORTER, watches_nobody() && PyThread_get_thread_ident() != main_thread)))) {
         return type_new(type, args, keywords);
     }
     PyObject *name, *bases, *namespace;
@@ -2222,8 +2223,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddIntConstant(module, "TRUSTED", TRUSTED) < 0 ||
         PyModule_AddIntConstant(module, "GENERATOR", GENERATOR) < 0 ||
         PyModule_AddIntConstant(module, "IMPORTER", IMPORTER) < 0 || PyModule_AddIntConstant(module, "OURS", OURS) < 0 ||
-        PyModule_AddIntConstant(module, "CLASSES", CLASSES) < 0 ||
-        PyModule_AddIntConstant(module, "STATEMENTS", STATEMENTS) < 0 || guard_originals() < 0 || place_functions() < 0 ||
+                PyModule_AddIntConstant(module, "STATEMENTS", STATEMENTS) < 0 || guard_originals() < 0 || place_functions() < 0 ||
         guard_type() < 0 || guard_proxies() < 0 || guard_functions() < 0 || watch_collector() < 0 ||
         PySys_AddAuditHook(hook, NULL) < 0) {
         Py_DECREF(module);

@@ -5,7 +5,6 @@ TRUSTED: Final[int]
 GENERATOR: Final[int]
 IMPORTER: Final[int]
 OURS: Final[int]
-CLASSES: Final[int]
 STATEMENTS: Final[int]
 HARMLESS: Final[Members]
 

@@ -1,5 +1,7 @@
 """Classes: inheritance, dunder methods, properties, descriptors, super, slots, enums, protocols, metaclasses."""
 
+import contextlib
+
 import pytest
 
 from rlm_sandbox.errors import PolicyViolation
@@ -166,3 +168,52 @@ def test_functions_code_frames_and_modules_cannot_be_subclassed(session):
             session.run(f"class A({expression}): pass")
         with pytest.raises(TypeError):
             session.run(f"type('A', ({expression},), {{}})")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "timeit.timeit(functools.partial(raw, 'X', (Early,), names), number=1)",
+        "collections.namedtuple('N', map(functools.partial(raw, 'X', (Early,)), [names]))",
+        "type('N', (), Mapping())",
+    ],
+)
+def test_our_own_functions_make_no_class_that_nobody_checks(session, call):
+    """Not by the raw `type`, which a session may hold and give them as a function of its own."""
+    session.run("""
+        import abc, collections, functools, pathlib, timeit
+        made, given = [], []
+        class Asked(abc.ABC):
+            @classmethod
+            def __subclasshook__(cls, other):
+                given.append(other)
+                return NotImplemented
+        isinstance(int, Asked)
+        raw = given[0]
+        class Early(pathlib.PurePosixPath):
+            def __init_subclass__(cls): made.append(cls)
+        names = {"__match_args__": ("_parts",), "__reduce_ex__": lambda *_: (print, ())}
+        class Mapping:
+            keys = functools.partial(raw, "X", (Early,), names)
+            def __getitem__(self, key): return 1
+    """)
+    assert session.namespace["raw"] is type
+    with contextlib.suppress(TypeError):
+        session.run(call)
+    assert session.namespace["made"] == []
+
+
+def test_classes_that_libraries_write_name_their_fields(session):
+    """Named tuples, and dataclasses with slots."""
+    session.run("""
+        import collections, dataclasses, typing
+        class Typed(typing.NamedTuple):
+            type: int
+        @dataclasses.dataclass(slots=True)
+        class Slots:
+            _x: int
+        Named = collections.namedtuple("Named", "query b")
+        match (Typed(1), Slots(2), Named(3, 4)):
+            case (Typed(a), Slots(b), Named(c, d)): result = a, b, c, d
+    """)
+    assert session.namespace["result"] == (1, 2, 3, 4)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, mro_of
+from rlm_sandbox.language_wall.safe_bases import SAFE_BASES
 
 _OF_NAMESPACES: Final = frozenset({object, types.SimpleNamespace})
 
@@ -48,8 +49,9 @@ def settle_match_args(cls: type) -> None:
         type.__setattr__(cls, "__match_args__", ())
 
 
-def settle_patterns(metaclass: type, parents: tuple[type, ...], namespace: dict[str, Any], *, plain: bool) -> None:
+def settle_patterns(metaclass: type, parents: tuple[type, ...], namespace: dict[str, Any]) -> None:
     """Do in the namespace of a class that is about to be made what `settle_match_args` does in the class."""
+    plain = metaclass is type and all(parent in USER or parent in SAFE_BASES for parent in parents)
     known = [dict_of(parent)["__match_args__"] for parent in parents if "__match_args__" in dict_of(parent)]
     if "__match_args__" in namespace:
         known = [namespace["__match_args__"]]

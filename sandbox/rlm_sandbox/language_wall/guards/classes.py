@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import collections
 import dataclasses
 import inspect
 import sys
@@ -42,7 +41,6 @@ from rlm_sandbox.language_wall.registry import (
     mro_of,
     own_methods,
 )
-from rlm_sandbox.language_wall.safe_bases import SAFE_BASES
 
 _real_build_class: Final[Callable[..., Any]] = builtins.__build_class__
 _type_or: Final[Callable[[Any, Any], Any]] = type.__or__
@@ -324,14 +322,20 @@ def library_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, 
     denied = DENIED_STORES | {"__del__"}
     if any(parent is type for parent in parents):
         denied |= _DENIED_TO_METACLASSES
-    written = any(map(_is_class_body, _codes_in(sys._getframe(1).f_code)))
+    maker = sys._getframe(1).f_code
+    written = any(map(_is_class_body, _codes_in(maker)))
+    if maker is _ADD_SLOTS:  # it copies a dataclass
+        denied -= {"__dataclass_fields__"}
     for name, value in namespace.items():
         if type(name) is not str:
             raise TypeError("the names in a class namespace must be str")
         if name in denied and not (written or _is_defined_here(value) or _is_own_finalizer(name, value)):
             raise TypeError(f"a library may not make a class with a '{name}' that it was handed in this session")
-    settle_patterns(metaclass, tuple(parents), namespace, plain=False)
+    settle_patterns(metaclass, tuple(parents), namespace)
     return namespace
+
+
+_ADD_SLOTS: Final = vars(dataclasses)["_add_slots"].__code__
 
 
 def _is_own_finalizer(name: Any, value: Any) -> bool:
@@ -380,14 +384,12 @@ def own_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, Any]
     parents = tuple(parent for base in bases if is_class(base) for parent in mro_of(base))
     check_kinds((object, *parents))
     check_bases(parents)
+    check_namespace(namespace, metaclass=type in parents)
     _check_finalizer(namespace.get("__del__"))
-    plain = metaclass is type and all(parent in USER or parent in SAFE_BASES for parent in parents)
-    settle_patterns(metaclass, parents, namespace, plain=plain)
+    settle_patterns(metaclass, parents, namespace)
     return namespace
 
 
 _core.give_class_check(library_class, own_class)
 for _maker in (_build, _make, SafeType.__new__):
     _core.mark(_maker.__code__, _core.STATEMENTS)
-for _maker in (vars(collections)["namedtuple"], vars(dataclasses)["_add_slots"]):
-    _core.mark(_maker.__code__, _core.CLASSES)  # they define the fields that `__match_args__` names
