@@ -873,6 +873,25 @@ STATEMENTS: Final[dict[str, str]] = {
         "class M(type):\n    def __instancecheck__(cls, value):\n        return True\n"
         "K = M('K', (), {'__match_args__': (WORD,)})\nmatch A:\n    case K(R):\n        pass"
     ),
+    "by_match_early": (
+        "class M(type):\n    def __instancecheck__(cls, value):\n        return True\n"
+        "found = []\nclass Early:\n    def __init_subclass__(cls):\n"
+        "        match A:\n            case cls(got):\n                found.append(got)\n"
+        "K = M('K', (Early,), {'__match_args__': (WORD,)})\nR = found[0]"
+    ),
+    "by_fields": (
+        "found = []\nclass Takes:\n    __hash__ = None\n    def __eq__(self, other):\n"
+        "        found.append(other)\n        return True\n"
+        "class Passes:\n    def __getattribute__(self, name):\n"
+        "        return type(A) if name == '__class__' else Takes()\n"
+        "K = dataclasses.make_dataclass('K', [WORD])\nK.__eq__(A, Passes())\nR = found[0]"
+    ),
+    "hands_on": (
+        "found = []\nclass R(A):\n    def clone(self, *given, **named):\n        note('cloned', *given, named)\n"
+        "        found.append(named)\n        return self\n    copy = replace = _replace = clone\n"
+        f"{_WITH_SOME}for work in (lambda: R + B, lambda: R | B, lambda: R % B, lambda: R & B, lambda: R << B):\n"
+        "    try:\n        work()\n    except Exception as error:\n        note('error', error)\nR = found[0]"
+    ),
     "set_item": "R = A\nR[0] = B",
     "set_attribute": "R = A\nR.x = B",
     "forwarding": "class R(A):\n    pass\nR = R.__new__(R)\nsetattr(R, WORD, B)",

@@ -18,7 +18,7 @@ from crawl_session import Piece
 from crawl_steps import STORES
 from crawl_surface import asked_of_itself, names_of
 
-_ROUTES: Final = (*(f"by_{name}" for name in ROUTES), "by_match")
+_ROUTES: Final = (*(f"by_{name}" for name in ROUTES), "by_match", "by_match_early", "by_fields")
 _TEXT_ROUTES: Final = frozenset(
     "by_format by_format_unbound by_format_map by_format_user by_formatter by_log_style".split()
 )
@@ -40,7 +40,7 @@ _OWN: Final = ("last", "generator", "function", "Equal", "Recorder().method")
 _REFLECTING: Final = tuple(
     itertools.product(("eq", "ne", "lt", "or", "in", "add"), ("Equal()", "Reflects()", "Mapping()"))
 )
-_DERIVED: Final = ("override_make", "copied", "copied_after_waiting", "entries_give")
+_DERIVED: Final = ("override_make", "copied", "copied_after_waiting", "entries_give", "hands_on")
 _PROBES: Final = ("Recorder()", "Asked()")
 """They tell what they are asked for."""
 

@@ -391,5 +391,6 @@ def own_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, Any]
 
 
 _core.give_class_check(library_class, own_class)
-for _maker in (_build, _make, SafeType.__new__):
-    _core.mark(_maker.__code__, _core.STATEMENTS)
+_core.mark(_build.__code__, _core.STATEMENTS)
+_core.mark(_make.__code__, _core.STATEMENTS)
+_core.mark(SafeType.__new__.__code__, _core.STATEMENTS)
