@@ -148,7 +148,7 @@ def _of_its_own(real: Any) -> Any:
     """A group keeps the loop in itself: not in another object that it is called with."""
 
     def __aenter__(self: Any) -> Any:  # noqa: N807
-        if type(self) is not asyncio.TaskGroup:
+        if type(self) is not asyncio.TaskGroup and is_armed():
             raise TypeError("only a TaskGroup can be entered as one")
         return real(self)
 
