@@ -49,9 +49,11 @@ def settle_match_args(cls: type) -> None:
         type.__setattr__(cls, "__match_args__", ())
 
 
-def settle_patterns(metaclass: type, parents: tuple[type, ...], namespace: dict[Any, Any]) -> None:
+def settle_patterns(
+    metaclass: type, parents: tuple[type, ...], namespace: dict[Any, Any], *, may_be_plain: bool
+) -> None:
     """Do in the namespace of a class that is about to be made what `settle_match_args` does in the class."""
-    plain = metaclass is type and all(parent in USER or parent in SAFE_BASES for parent in parents)
+    plain = may_be_plain and metaclass is type and all(parent in USER or parent in SAFE_BASES for parent in parents)
     known = [dict_of(parent)["__match_args__"] for parent in parents if "__match_args__" in dict_of(parent)]
     if "__match_args__" in namespace:
         known = [namespace["__match_args__"]]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import collections
 import dataclasses
 import inspect
 import sys
@@ -331,11 +332,13 @@ def library_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, 
             raise TypeError("the names in a class namespace must be str")
         if name in denied and not (written or _is_defined_here(value) or _is_own_finalizer(name, value)):
             raise TypeError(f"a library may not make a class with a '{name}' that it was handed in this session")
-    settle_patterns(metaclass, tuple(parents), namespace)
+    of_fields = maker is _NAMED_TUPLE or maker is _ADD_SLOTS  # their names are those of the session's own fields
+    settle_patterns(metaclass, tuple(parents), namespace, may_be_plain=of_fields)
     return namespace
 
 
 _ADD_SLOTS: Final = vars(dataclasses)["_add_slots"].__code__
+_NAMED_TUPLE: Final = vars(collections)["namedtuple"].__code__
 
 
 def _is_own_finalizer(name: Any, value: Any) -> bool:
@@ -386,7 +389,7 @@ def own_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, Any]
     check_bases(parents)
     check_namespace(namespace, metaclass=type in parents)
     _check_finalizer(namespace.get("__del__"))
-    settle_patterns(metaclass, parents, namespace)
+    settle_patterns(metaclass, parents, namespace, may_be_plain=True)
     return namespace
 
 
