@@ -143,7 +143,8 @@ REQUESTS = [
     (Peek("rows", 0, 10, 1000, every=False), True, False),
     (Scan("rows", "x", 0, 10, 1.0, 100), True, False),
     (Export("rows", 10), True, False),
-    (Save(None, 10, 10), False, False),
+    (Save(None, 0, 10), False, False),
+    (Save(None, 10, 10), False, True),
     (Restore(()), False, False),
 ]
 """Each request of the supervisor's own; whether a fresh process that is equipped stands for a session afterwards, and
