@@ -151,7 +151,7 @@ REQUESTS = [
 whether a copy from before it does."""
 
 
-@pytest.mark.parametrize(("request_", "as_fresh", "as_copy"), REQUESTS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(("request_", "as_fresh", "as_copy"), REQUESTS, ids=repr)
 def test_a_request_that_may_run_code_makes_every_copy_old(request_: Any, as_fresh: bool, as_copy: bool) -> None:
     """To look at a variable runs its `__str__`, which changes the session as no cell says; to bind a text does not."""
     checkpoints = book(3, copy_of(3), pristine=True)
