@@ -508,7 +508,7 @@ if done == 1:
     words = map(os.fsencode, (sys.executable, script, found))
     socket.send_fds(line, [b'G9\\0' + b'\\0'.join(words)], [os.pidfd_open(os.getpid())])
 elif done == 2:
-    signal.sigtimedwait([], 2.0)
+    signal.sigtimedwait([], 5.0)
     line.send(b'Q')
 open(found, 'a').write(str(done))
 if done == 0:
@@ -523,7 +523,8 @@ def test_a_keeper_replaces_a_supervisor_that_hangs(tmp_path: Path) -> None:
     found.touch()
     script.write_text(SILENT)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), "0.2"]
+    # Time enough to start a program, on a busy machine too.
+    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno()), "0.5"]
     with ours, subprocess.Popen(argv, pass_fds=(theirs.fileno(),), start_new_session=True) as running:
         theirs.close()
         with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as first:
