@@ -66,8 +66,7 @@ class SupervisorConnection:
         self._gone = asyncio.get_running_loop().create_future()
         self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
         self._again: asyncio.Task[None] | None = None
-        self._waits = False
-        """Whether calls are only kept until another supervisor has greeted, which then gets each of them once."""
+        """Looks for another supervisor. Calls are kept until that one has greeted, and then gets each of them once."""
         self._hung_up = False
         self.pid: int | None = None
         self.version = ""
@@ -159,7 +158,7 @@ class SupervisorConnection:
         number = next(self._ids)
         call = _Call(operation, wire.call_part(number, operation, request), tuple(descriptors), future)
         self._calls[number] = call
-        if not self._waits or operation is protocol.HELLO:
+        if self._again is None or operation is protocol.HELLO:
             self._transmit(call)
         return future
 
@@ -201,7 +200,6 @@ class SupervisorConnection:
         if self._hung_up or self.pid is None or self._path is None or self._stream.failure is not None:
             self._end()
         elif self._again is None:
-            self._waits = True
             self._again = asyncio.get_running_loop().create_task(self._connect_again(self._path, self.pid))
         else:
             self._fail(lambda call: call.operation is protocol.HELLO, SupervisorGone())
@@ -235,19 +233,18 @@ class SupervisorConnection:
                     await asyncio.sleep(pause)
                     continue
                 if understood and self.pid != before:  # one that hangs up and lives has its reason
+                    self._again = None
                     self._go_on()
                     return
                 break
         except (OSError, KernelError, discovery.DiscoveryError):
             pass
-        finally:
-            self._again = None
+        self._again = None
         self._hung_up = True
         self._end()
         self._stream.close()
 
     def _go_on(self) -> None:
-        self._waits = False
         self._fail(lambda call: call.sent and call.operation in protocol.ONCE, ProcessError(_REPLACED))
         for call in self._calls.values():
             self._transmit(call)

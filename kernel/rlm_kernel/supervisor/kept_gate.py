@@ -8,16 +8,13 @@ call that receives it: at no instant does only a process know of it that may die
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 import os
-import select
 from collections.abc import Callable
 
-from rlm_sandbox.os_wall import fork_notifier, libc
-from rlm_sandbox.os_wall.fork_notifier import ForkGate, Refused
+from rlm_sandbox.os_wall.fork_notifier import ForkGate, Notification, Refused
 
-_BYTES = ctypes.sizeof(fork_notifier._Notification)
+_BYTES = ctypes.sizeof(Notification)
 
 
 def new_memory() -> int:
@@ -48,20 +45,8 @@ class KeptGate(ForkGate):
         self._memory[:_BYTES] = bytes(_BYTES)  # the system receives into empty memory only
         return allowed
 
-    def _receive(self) -> fork_notifier._Notification | None:
-        attempt = fork_notifier._Notification.from_buffer(self._memory)
-        if self.left:
-            return attempt
-        poll = select.poll()  # the call that receives waits for an attempt, even on a descriptor that does not block
-        poll.register(self.fileno(), select.POLLIN)
-        events = poll.poll(0)
-        self.hung_up = any(event & select.POLLHUP for _, event in events)
-        if not any(event & select.POLLIN for _, event in events):
-            return None
-        try:
-            libc.ioctl(self.fileno(), fork_notifier._RECEIVE, attempt)
-        except OSError as error:
-            if error.errno != errno.ENOENT:  # the caller has gone between the two calls
-                raise
-            return None
-        return attempt
+    def _receive(self) -> Notification | None:
+        return self._blank() if self.left else super()._receive()
+
+    def _blank(self) -> Notification:
+        return Notification.from_buffer(self._memory)

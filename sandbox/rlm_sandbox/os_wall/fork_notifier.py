@@ -26,7 +26,7 @@ _CONTINUE = 1
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 
 
-class _Notification(ctypes.Structure):
+class Notification(ctypes.Structure):
     """struct seccomp_notif, with struct seccomp_data in place."""
 
     _fields_ = (
@@ -113,7 +113,7 @@ class ForkGate:
             os.close(self._fd)
             self._fd = -1
 
-    def _receive(self) -> _Notification | None:
+    def _receive(self) -> Notification | None:
         # SECCOMP_IOCTL_NOTIF_RECV blocks until there is an attempt, even on a non-blocking descriptor: look first.
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
@@ -121,7 +121,7 @@ class ForkGate:
         self.hung_up = any(event & select.POLLHUP for _, event in events)
         if not any(event & select.POLLIN for _, event in events):
             return None
-        attempt = _Notification()
+        attempt = self._blank()
         try:
             libc.ioctl(self._fd, _RECEIVE, attempt)
         except OSError as error:
@@ -129,6 +129,10 @@ class ForkGate:
                 raise
             return None
         return attempt
+
+    def _blank(self) -> Notification:
+        """Give empty memory, into which the system receives an attempt."""
+        return Notification()
 
 
 @functools.cache
