@@ -25,7 +25,8 @@ USER: Final = _core.members()
 CLEAN: Final = _core.members()
 """Those of them whose every base is the session's own or known to be safe."""
 HIDDEN: Final = _core.members()
-"""Classes that `type(x)` does not give: metaclasses read as ``type``, what no module gives is refused."""
+"""Classes that `type(x)` does not give: metaclasses read as ``type``, what no module gives is refused. Signatures show
+them, and the functions that no module gives, as text."""
 FORMATS: Final = _core.texts()
 """Texts known to format without reading a private attribute."""
 _OF_LIBRARIES: Final = _core.members()

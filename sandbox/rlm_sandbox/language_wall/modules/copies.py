@@ -194,10 +194,11 @@ class ModuleSet:
                 values[key] = shim
 
     def _hide(self, name: str, real: types.ModuleType, drop: Iterable[str]) -> None:
-        """Let the classes that are left out not come back as the types of objects."""
+        """Let the classes that are left out not come back as types of objects, nor what else is as a default."""
         found = {f"{name}.{key}": getattr(real, key, None) for key in drop}
         for full, value in (found | _NEVER).items():
             left_out = isinstance(value, type) and not issubclass(value, type) and value not in _OF_THE_INTERPRETER
+            left_out |= isinstance(value, types.FunctionType | types.BuiltinFunctionType)
             if left_out and full not in self._shims and full not in UNUSED:
                 _core.admit(HIDDEN, value)
 

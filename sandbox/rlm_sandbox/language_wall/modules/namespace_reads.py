@@ -16,11 +16,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.guards.namespaces import namespace_of
 from rlm_sandbox.language_wall.names import may_store
 from rlm_sandbox.language_wall.registry import CLEAN, HIDDEN, USER, dict_of, mro_of
 
 _changed: Final[set[type]] = set()
+_NAMING: Final = ("find_python_module", "find_python_name", "make_python_instance", "set_python_instance_state")
+"""Methods of yaml by which a text names any object, imports its module, calls it and stores on it."""
 
 
 def harden_namespaces() -> None:
@@ -36,7 +39,10 @@ def harden_namespaces() -> None:
     if "yaml" in sys.modules:
         _once(vars(sys.modules["yaml.representer"])["Representer"], represent_object=_representing)
         _once(vars(sys.modules["yaml.representer"])["SafeRepresenter"], represent_yaml_object=_representing_own)
-        _once(vars(sys.modules["yaml.constructor"])["SafeConstructor"], construct_yaml_object=_constructing)
+        constructors = vars(sys.modules["yaml.constructor"])
+        _once(constructors["SafeConstructor"], construct_yaml_object=_constructing)
+        for name in ("FullConstructor", "UnsafeConstructor"):
+            _once(constructors[name], **dict.fromkeys(_NAMING, _not_named))
 
 
 def harden_logging(logging: Any) -> None:
@@ -177,3 +183,12 @@ def _formatting(real: Any, record: type) -> Callable[..., Any]:
         return real(self, types.SimpleNamespace(**values))
 
     return _format
+
+
+def _not_named(real: Any) -> Callable[..., Any]:
+    def refused(self: Any, *args: Any, **options: Any) -> Any:
+        if is_armed():
+            raise TypeError("yaml makes no objects that a text names in this session: use yaml.safe_load")
+        return real(self, *args, **options)
+
+    return refused

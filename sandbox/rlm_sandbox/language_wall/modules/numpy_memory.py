@@ -7,6 +7,7 @@ Done in place, in the zygote, when numpy has been imported; all kernels forked f
 * ``ndarray(..., buffer=...)``: makes objects out of bytes, or bytes out of objects. The constructor is replaced by one
   that looks at both (``recarray``, ``chararray``, ``matrix``, ``rec.array`` and ``rec.fromstring`` end in it);
 * the state of bit generators: a position in a buffer is believed. It is looked at;
+* ``memmap``: takes the number of an open file from whatever says that it can be read. It is given the file's name;
 * ``as_strided``: believes shape and strides. It is given views that numpy has measured against the array's memory.
 
 What this does not cover is named in SECURITY.md: numpy's own code is not memory-safe, and the boundary is the operating
@@ -18,17 +19,21 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import mmap
 import operator
+import os
 import secrets
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.arrivals import whole
+from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.guards.buffers import refuse_objects
 from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of, original_new, replace_slot
-from rlm_sandbox.language_wall.registry import dict_of, mro_of
+from rlm_sandbox.language_wall.registry import HIDDEN, dict_of, mro_of
 
 _NAMES: Final = ("__array_interface__", "__array_struct__")
 _kept: Final[list[Any]] = []
@@ -48,6 +53,7 @@ def harden_numpy() -> None:
         _rename(_NAMES, b"_multiarray_umath")
         sys.modules["numpy.lib._stride_tricks_impl"].__dict__["DummyArray"] = view_within
         _replace_constructor(numpy.ndarray)
+        _map_by_name(numpy.memmap)
         for generator, place, size in _POSITIONS:
             _check_position(getattr(random, generator), place, size)
         _kept.append(numpy)
@@ -158,6 +164,16 @@ def _constructor(ndarray: type, dtype_of: Callable[[Any], Any], call: Callable[.
 
     __new__.__qualname__ = "ndarray.__new__"
     return __new__
+
+
+def _map_by_name(memmap: Any) -> None:
+    real = memmap.__new__
+
+    def __new__(cls: Any, filename: Any, *args: Any, **options: Any) -> Any:  # noqa: N807
+        return real(cls, os.fspath(filename) if is_armed() else filename, *args, **options)
+
+    memmap.__new__ = __new__
+    _core.admit(HIDDEN, mmap.mmap)  # an array's `base` is one
 
 
 # -- bit generators

@@ -40,6 +40,7 @@ from rlm_sandbox.language_wall.guards.reads import SessionFormatter, read_named
 from rlm_sandbox.language_wall.modules.copying import harden_copy
 from rlm_sandbox.language_wall.modules.dates import harden_dates
 from rlm_sandbox.language_wall.modules.fields import harden_fields, replace
+from rlm_sandbox.language_wall.modules.signatures import harden_signatures, signature
 from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of, replace_slot
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.modules.warning_filters import WarningsState, harden_warnings
@@ -103,27 +104,6 @@ def get_origin(tp: Any) -> Any:
 def get_args(tp: Any) -> tuple[Any, ...]:
     """``typing.get_args``, without the raw ``type``."""
     return tuple(map(wash, typing.get_args(tp)))
-
-
-def signature(obj: Any, *, follow_wrapped: bool = True) -> inspect.Signature:
-    """``inspect.signature``; annotations written as text stay text."""
-    return inspect.signature(obj, follow_wrapped=follow_wrapped)
-
-
-def _harden_signature() -> None:
-    """``inspect.Signature.from_callable`` evaluates text with the real builtins: not while user code runs."""
-    real: Any = vars(inspect.Signature)["from_callable"]
-    if real in _HARDENED:
-        return
-
-    def checked(cls: Any, /, obj: Any, **options: Any) -> Any:
-        if options.get("eval_str") and is_armed():
-            raise TypeError("annotations written as text are not evaluated in this session: leave eval_str out")
-        return real.__func__(cls, obj, **options)
-
-    hardened = classmethod(checked)
-    _HARDENED.append(hardened)
-    inspect.Signature.from_callable = hardened  # type: ignore[method-assign,assignment]
 
 
 def _harden_tasks() -> None:
@@ -326,7 +306,7 @@ def repeat(stmt: Any = "pass", setup: Any = "pass", timer: Any = None, repeat: i
 def standard_shims() -> dict[str, object]:
     """The replacements, by the full name of what they replace."""
     protect(dataclasses.Field, WarningsState)
-    _harden_signature()
+    harden_signatures()
     _harden_tasks()
     harden_fields()
     harden_copy()
