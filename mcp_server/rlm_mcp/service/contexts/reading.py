@@ -167,8 +167,8 @@ class Reading:
     async def list_vars(self, session: Session) -> ToolAnswer:
         """List the contexts, and the kernel's other variables when it can be asked now."""
         rows = contexts.of_session(self._store, session.key)
-        shadowed = await session.kernel.shadowed() if rows else set()
-        made = await self._variables.rows(session, {row.name for row in rows} - shadowed)
+        made = await self._variables.rows(session)
+        shadowed = await session.kernel.shadowed() if made is None and rows else _shadowing(made or ())
         listed = [*(_listed(row, shadowed) for row in rows), *map(_listed_variable, made or ())]
         fields: JsonObject = {
             "session": session.id,
@@ -270,6 +270,10 @@ def _listed(row: ContextRow, shadowed: Collection[str]) -> JsonObject:
     fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
     told = {"shadowed_in_code": True} if row.name in shadowed else {}
     return {**fields, "created": moment(row.created_at), **told}
+
+
+def _shadowing(made: Sequence[VariableRow]) -> set[str]:
+    return {row.name for row in made if row.shadows}
 
 
 def _listed_variable(row: VariableRow) -> JsonObject:
