@@ -24,6 +24,11 @@ _BLOCKED_BUILTINS: Final = {
     "breakpoint": "Use `print`, or run the statements in separate cells",
 }
 
+_NAMES: Final = {
+    "__build_class__": "Write `class Name: ...`",
+    "__classdict__": "Use the names of the class's members",
+}
+
 _ATTRIBUTES: Final = {
     "__globals__": "Use the variable by its name",
     "__builtins__": "Call the builtin by its name",
@@ -51,7 +56,7 @@ def blocked_builtin(name: str) -> Refusal:
 
 def denied_name(name: str) -> Refusal:
     """For a name that belongs to the interpreter."""
-    way = "Write `class Name: ...`" if name == "__build_class__" else "Call builtins by name and import with `import`"
+    way = _NAMES.get(name, "Call builtins by name and import with `import`")
     return Refusal(
         f"the name '{name}' belongs to the interpreter and is not available in this session", way, "interpreter"
     )

@@ -136,8 +136,9 @@ STORABLE_DUNDERS: Final = frozenset(
 REFUSED_WHEN_CALLED: Final = frozenset({"input"})
 """Builtins that a program often mentions in functions that it does not call: blocked, they refuse the call alone."""
 
-DENIED_NAMES: Final = frozenset("__builtins__ __import__ __loader__ __spec__ __build_class__".split())
-"""Variables that are plumbing of the interpreter (``__import__`` is replaced by the guarded import)."""
+DENIED_NAMES: Final = frozenset("__builtins__ __import__ __loader__ __spec__ __build_class__ __classdict__".split())
+"""Variables that are plumbing of the interpreter: ``__import__`` is replaced by the guarded import, and
+``__classdict__``, where an alias or a method's type parameters stand in a class, is the class's live namespace."""
 
 # A guarded name that is native after all on an object whose class and bases are the session's own: it can
 # only be what the session itself put there. Not so format (a str subclass inherits the real one) and the
