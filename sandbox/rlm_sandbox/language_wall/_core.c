@@ -697,16 +697,6 @@ static int redirect(PyTypeObject *type, const char *name, void *to) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int redirect_comparisons(PyTypeObject *type, richcmpfunc to) {
-    static const char *const COMPARISONS[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
-    for (size_t at = 0; at < 6; at++) {
-        if (redirect(type, COMPARISONS[at], to) < 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 static int guard_type(void) {
     main_thread = PyThread_get_thread_ident();
     type_call = PyType_Type.tp_call;
@@ -764,34 +754,15 @@ static int guard_proxies(void) {
     proxy_or = PyDictProxy_Type.tp_as_number->nb_or;
     PyDictProxy_Type.tp_richcompare = guarded_proxy_compare;
     PyDictProxy_Type.tp_as_number->nb_or = guarded_proxy_or;
-    return redirect_comparisons(&PyDictProxy_Type, guarded_proxy_compare) < 0 ||
-                   redirect(&PyDictProxy_Type, "__or__", guarded_proxy_or) < 0
+    static const char *const COMPARISONS[] = {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"};
+    for (size_t at = 0; at < 6; at++) {
+        if (redirect(&PyDictProxy_Type, COMPARISONS[at], guarded_proxy_compare) < 0) {
+            return -1;
+        }
+    }
+    return redirect(&PyDictProxy_Type, "__or__", guarded_proxy_or) < 0
                ? -1
                : redirect(&PyDictProxy_Type, "__ror__", guarded_proxy_or);
-}
-
-/* --- cells ---------------------------------------------------------------------------------------
-
-A metaclass sees the cells of the class that it makes, and since 3.12 one of them has the live namespace of the class.
-Cells compare by what they hold, so that a method of the session's would be given it: here they are equal to themselves.
-*/
-
-static richcmpfunc cell_compare;
-
-static PyObject *guarded_cell_compare(PyObject *left, PyObject *right, int operation) {
-    if (!in_force) {
-        return cell_compare(left, right, operation);
-    }
-    if (operation != Py_EQ && operation != Py_NE) {
-        Py_RETURN_NOTIMPLEMENTED;
-    }
-    return PyBool_FromLong((left == right) == (operation == Py_EQ));
-}
-
-static int guard_cells(void) {
-    cell_compare = PyCell_Type.tp_richcompare;
-    PyCell_Type.tp_richcompare = guarded_cell_compare;
-    return redirect_comparisons(&PyCell_Type, guarded_cell_compare);
 }
 
 /* --- functions -----------------------------------------------------------------------------------
@@ -2253,7 +2224,7 @@ PyMODINIT_FUNC PyInit__core(void) {
         PyModule_AddIntConstant(module, "GENERATOR", GENERATOR) < 0 ||
         PyModule_AddIntConstant(module, "IMPORTER", IMPORTER) < 0 || PyModule_AddIntConstant(module, "OURS", OURS) < 0 ||
                 PyModule_AddIntConstant(module, "STATEMENTS", STATEMENTS) < 0 || guard_originals() < 0 || place_functions() < 0 ||
-        guard_type() < 0 || guard_proxies() < 0 || guard_cells() < 0 || guard_functions() < 0 || watch_collector() < 0 ||
+        guard_type() < 0 || guard_proxies() < 0 || guard_functions() < 0 || watch_collector() < 0 ||
         PySys_AddAuditHook(hook, NULL) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -217,3 +217,44 @@ def test_classes_that_libraries_write_name_their_fields(session):
             case (Typed(a), Slots(b), Named(c, d)): result = a, b, c, d
     """)
     assert session.namespace["result"] == (1, 2, 3, 4)
+
+
+def test_a_metaclass_may_pass_on_a_changed_copy_of_the_namespace(same):
+    same("""
+        seen = []
+        class Meta(type):
+            def __new__(meta, name, bases, members, **options):
+                seen.append(sorted(members))
+                return super().__new__(meta, name, bases, {**members, "added": 1}, **options)
+        class Base(metaclass=Meta):
+            def who(self): return "base"
+        class Sub(Base):
+            def who(self): return super().who() + " of " + __class__.__name__
+        result = Sub().who(), Sub.added, seen
+    """)
+
+
+def test_a_metaclass_that_drops_the_cell_is_told_of(session):
+    with pytest.raises(RuntimeError, match="__class__ is not set in class 'A': pass the namespace"):
+        session.run("""
+            class Meta(type):
+                def __new__(meta, name, bases, members):
+                    return super().__new__(meta, name, bases, {"f": members["f"]})
+            class A(metaclass=Meta):
+                def f(self): return super().f()
+        """)
+
+
+def test_what_is_called_as_a_metaclass_is_given_the_namespace(same):
+    same("""
+        class Maker:
+            def __init__(self, *given): self.given = given
+        class ByBase(Maker()):
+            x = 1
+        class ByName(metaclass=lambda name, bases, members, **options: (name, bases, members["x"], options), y=2):
+            x = 1
+        class Entry:
+            def __mro_entries__(self, bases): return (int,)
+        class ByEntry(Entry()): pass
+        result = ByBase.given[0], ByBase.given[2]["x"], ByName, ByEntry(3) + 1, len(ByEntry.__orig_bases__)
+    """)

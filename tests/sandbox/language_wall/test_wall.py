@@ -229,9 +229,9 @@ with wall.user():
             id="a library stores on our type",
         ),
         pytest.param(
-            "class Made(KeyError()):\n    pass\nMade.args[2]['_abc_made_here_'].claim",
+            "class Made(KeyError()):\n    def f(self): return __class__\nMade.args[2]['__classcell__'].claim",
             "'object' object has no attribute 'claim'",
-            id="a namespace is handed out with its token",
+            id="a namespace is handed out with what stands for its cell",
         ),
     ],
 )

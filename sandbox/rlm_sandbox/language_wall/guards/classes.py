@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core, advice
+from rlm_sandbox.language_wall.guards import class_cells
 from rlm_sandbox.language_wall.guards.class_checks import (
     check_fields,
     check_kinds,
@@ -42,6 +43,7 @@ from rlm_sandbox.language_wall.registry import (
     mro_of,
     own_methods,
 )
+from rlm_sandbox.namespaces import Namespace
 
 _real_build_class: Final[Callable[..., Any]] = builtins.__build_class__
 _type_or: Final[Callable[[Any, Any], Any]] = type.__or__
@@ -177,6 +179,7 @@ class SafeType(type, metaclass=MetaSafe):
             raise TypeError("write `super().__new__(mcls, name, bases, namespace)` in a metaclass of your own")
         bases, namespace = _without_raw_type(bases), dict(namespace)
         check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in bases))
+        class_cells.unseal(namespace)
         return register_class(type.__new__(mcls, name, bases, namespace, **kwargs))
 
     def __class_getitem__(cls, item: Any) -> Any:
@@ -196,6 +199,7 @@ def _call_type(*args: Any, **kwargs: Any) -> Any:
     bases, namespace = _without_raw_type(bases), dict(namespace)
     check_bases(bases)
     check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in bases))
+    class_cells.unseal(namespace)
     return _make(_winner(type, bases), name, bases, namespace, kwargs)
 
 
@@ -272,35 +276,33 @@ def build_class(function: Any, name: str, *bases: Any, **keywords: Any) -> Any:
     if keywords.get("metaclass") is SafeType or keywords.get("metaclass") is type:
         del keywords["metaclass"]
     cls = _build(function, name, bases, keywords)
-    if cls in USER:
-        own_methods(cls, code)
+    own_methods(cls, code)
     return cls
 
 
 def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, object]) -> Any:
-    if all(map(is_class, bases)):
-        meta = (
-            _winner(keywords.get("metaclass", type), bases) if _is_metaclass(keywords.get("metaclass", type)) else None
-        )
-        if meta is type and "metaclass" not in keywords:
-            return register_class(_real_build_class(function, name, *bases, **keywords))
-        if meta is None or _registers(meta):  # a plain callable as metaclass: its result does not become the session's
-            return _real_build_class(function, name, *bases, **keywords)
-    return _build_with_library(function, name, bases, keywords)
-
-
-def _build_with_library(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, object]) -> Any:
-    """Build a class like ``__build_class__``, with a token in the namespace that the library's metaclass gets."""
+    """Build a class like ``__build_class__``; a library's metaclass gets a token in the namespace."""
     resolved = types.resolve_bases(bases)
+    if resolved is bases and "metaclass" not in keywords and all(type(base) is type for base in bases):
+        return register_class(_real_build_class(function, name, *bases, **keywords))
     check_bases(resolved)
-    meta, namespace, keywords = types.prepare_class(name, resolved, keywords)
+    first: Any = keywords.pop("metaclass", type(resolved[0]) if resolved else type)
+    meta = _winner(first, resolved) if is_class(first) else first
+    library = _is_metaclass(meta) and not _registers(meta)
+    namespace: Any = meta.__prepare__(name, resolved, **keywords) if library else {}
     if resolved is not bases:
         namespace["__orig_bases__"] = bases
+    _run_body(function, namespace)
+    if not library:  # what a callable returns does not become the session's by this
+        return class_cells.call_sealed(meta, name, resolved, namespace, keywords)
+    check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in resolved))
+    return _make(meta, name, resolved, namespace, keywords)
+
+
+def _run_body(function: Any, namespace: Namespace) -> None:
     if not is_user_function(function) or function.__globals__.get("__builtins__") is not function.__builtins__:
         raise TypeError("a class body runs only with the builtins of this session")
     exec(function.__code__, function.__globals__, namespace, closure=function.__closure__)
-    check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in resolved))
-    return _make(meta, name, resolved, namespace, keywords)
 
 
 # -- classes that libraries make
@@ -317,14 +319,13 @@ def library_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, 
     """
     namespace = dict.copy(namespace)  # a thread of the session may change the given one between check and use
     parents = [parent for base in bases if is_class(base) for parent in mro_of(base)]
-    foreign = _ctypes_base()
-    if any(parent is banned for parent in parents for banned in (*_UNSUBCLASSABLE, foreign)):
+    banned = (*_UNSUBCLASSABLE, _ctypes_base())
+    if any(parent is each for parent in parents for each in banned):
         raise TypeError("a class of the interpreter may not be subclassed in this session")
     denied = DENIED_STORES | {"__del__"}
     if any(parent is type for parent in parents):
         denied |= _DENIED_TO_METACLASSES
-    maker = sys._getframe(1).f_code
-    written = any(map(_is_class_body, _codes_in(maker)))
+    written = any(map(_is_class_body, _codes_in(maker := sys._getframe(1).f_code)))
     if maker is _ADD_SLOTS:  # it copies a dataclass
         denied -= {"__dataclass_fields__"}
     for name, value in namespace.items():

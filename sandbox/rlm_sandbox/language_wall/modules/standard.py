@@ -27,6 +27,7 @@ from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.evaluation import NamespaceView
 from rlm_sandbox.language_wall.guards.attributes import protect, refuse, wash
+from rlm_sandbox.language_wall.guards.class_cells import unseal
 from rlm_sandbox.language_wall.guards.classes import (
     MetaSafe,
     check_namespace,
@@ -246,7 +247,9 @@ class SafeABCMeta(abc.ABCMeta, metaclass=MetaSafe):
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: Namespace, /, **kwargs: Any) -> Any:
         """Make a class from a checked namespace."""
+        namespace = dict(namespace)
         check_namespace(namespace)
+        unseal(namespace)
         return register_class(super().__new__(mcls, name, bases, namespace, **kwargs))
 
 
