@@ -30,6 +30,8 @@ class QuickFormatter(DisplayFormatter):
 class QuickDisplayHook(ZMQShellDisplayHook):
     """Splits a cell into tokens only when it could end in the semicolon that keeps its value from being shown."""
 
+    exec_result = None  # a trait of IPython's, which nobody observes
+
     def quiet(self) -> bool:
         """Whether the cell ends in a semicolon."""
         cells = self.shell.history_manager.input_hist_parsed

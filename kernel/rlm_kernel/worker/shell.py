@@ -127,6 +127,10 @@ class GuardedShell(ZMQInteractiveShell):
     refused_cells = 0
     """How many cells the compiler has refused under the policy."""
     displayhook_class = Type(QuickDisplayHook)
+    # Traits of IPython's that change with each cell and that nobody observes: a plain attribute costs a tenth.
+    execution_count = 1
+    last_execution_succeeded = True
+    last_execution_result = None
 
     def init_display_formatter(self) -> None:
         """Set up the formatter that makes representations of values."""

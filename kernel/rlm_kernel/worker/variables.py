@@ -198,8 +198,8 @@ def identities(namespace: Mapping[str, Any]) -> dict[str, int]:
 
 def changed(before: Mapping[str, int], namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
     """Names that a cell has made or bound anew, compared with `identities` from before it."""
-    after = identities(namespace)
-    bound = {name: namespace[name] for name, identity in after.items() if before.get(name) != identity}
+    known, identity = before.get, object.__hash__
+    bound = {name: value for name, value in list(namespace.items()) if known(name) != identity(value)}
     return [name for name, _ in visible(bound, hidden)]
 
 
