@@ -53,6 +53,11 @@ class RequestQueue:
         return not (self._waiting or self.closed or isinstance(self.taken, CellRequest))
 
     @property
+    def rests(self) -> bool:
+        """True while nothing at all is being done or waits: what comes now is done at once."""
+        return self.taken is None and not self._waiting
+
+    @property
     def cell(self) -> CellRequest | None:
         """The cell that runs, or else the next one."""
         return next((request for request in self._requests() if request.kind == EXECUTE and not request.told), None)

@@ -353,8 +353,9 @@ class SupervisedSession:
                 await self.copying.secure()
             return answer
 
+        at_once = self.queue.rests and self.processes.alive
         future = self.queue.operation(work)
-        if wait_seconds is not None and not await within(began, future, wait_seconds):
+        if wait_seconds is not None and not at_once and not await within(began, future, wait_seconds):
             future.cancel()
             raise KernelBusy("the session runs a cell; wait for it, interrupt it, or try again later")
         result: RawAnswer = await future

@@ -167,7 +167,7 @@ class Reading:
     async def list_vars(self, session: Session) -> ToolAnswer:
         """List the contexts, and the kernel's other variables when it can be asked now."""
         rows = contexts.of_session(self._store, session.key)
-        made = await self._variables.rows(session)
+        made = await self._variables.rows(session, [row.name for row in rows])
         shadowed = await session.kernel.shadowed() if made is None and rows else _shadowing(made or ())
         listed = [*(_listed(row, shadowed) for row in rows), *map(_listed_variable, made or ())]
         fields: JsonObject = {

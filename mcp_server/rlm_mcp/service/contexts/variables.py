@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from rlm_contexts.search.strategy import compile_pattern
@@ -33,24 +33,27 @@ class KernelVariables:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def rows(self, session: Session) -> list[VariableRow] | None:
-        """List them; None while the kernel runs code and cannot be asked."""
+    async def rows(self, session: Session, texts: Collection[str] | None = None) -> list[VariableRow] | None:
+        """List them; None while the kernel runs code and cannot be asked.
+
+        ``texts`` are the names of the session's contexts, for a caller who knows them.
+        """
         if session.kernel.busy:
             return None
         try:
-            return await self._rows(session)
+            return await self._rows(session, texts)
         except KernelBusy:
             return None
 
-    async def _rows(self, session: Session) -> list[VariableRow]:
+    async def _rows(self, session: Session, texts: Collection[str] | None = None) -> list[VariableRow]:
         kernel = session.kernel
         if not kernel.alive:
             return []
         rows = await kernel.ask(lambda client, kernel_id: client.variables(kernel_id, wait_seconds=_LIST_SECONDS))
         # A context that the kernel has not been given yet will take its name back: no variable of code has it.
         shadowing = kernel.bound.current(row.name for row in rows if row.shadows)
-        texts = set(contexts.names(self._store, session.key)) - shadowing
-        return [row for row in rows if row.name not in texts]
+        unlisted = set(contexts.names(self._store, session.key) if texts is None else texts) - shadowing
+        return [row for row in rows if row.name not in unlisted]
 
     async def export(self, session: Session, name: str, limit: int) -> bytes:
         """Return a variable as UTF-8 text; raises TextTooLarge when that has more than ``limit`` bytes."""
