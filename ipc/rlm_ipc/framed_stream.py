@@ -89,19 +89,43 @@ class Stream:
         self.failure: ProtocolError | None = None
         self.unsent = 0
         self._out: deque[tuple[memoryview, tuple[int, ...]]] = deque()
+        self._held: list[bytes] = []
+        self._letting_go: asyncio.TimerHandle | None = None
         self._unfinished = unfinished
         self._reads = self._at_end = False
         self._next_turn: asyncio.Handle | None = None
         sock.setblocking(False)
         self._read_on()
 
-    def send(self, tag: bytes, parts: Sequence[framing.Frame] = (), descriptors: Sequence[int] = ()) -> None:
-        """Queue a message; it is written at once if the peer has room. Owns ``descriptors`` from here on."""
+    def send(
+        self,
+        tag: bytes,
+        parts: Sequence[framing.Frame] = (),
+        descriptors: Sequence[int] = (),
+        *,
+        wait: float = 0.0,
+    ) -> None:
+        """Queue a message; it is written at once if the peer has room. Owns ``descriptors`` from here on.
+
+        One that may ``wait`` so many seconds leaves with the next one: each write wakes the peer.
+        """
         if self.closed:
             _close_all(descriptors)
             return
         data = framing.pack(tag, parts, len(descriptors))
         self.unsent += len(data)
+        self._held.append(data)
+        if not wait:
+            self._let_go(descriptors)
+        elif self._letting_go is None:
+            self._letting_go = self.loop.call_later(wait, self._let_go)
+
+    def _let_go(self, descriptors: Sequence[int] = ()) -> None:
+        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        self._held.clear()
+        if self._letting_go is not None:
+            self._letting_go.cancel()
+            self._letting_go = None
         # Written behind what is queued already, never beside it: two halves of messages must not mix.
         idle = not self._out
         self._out.append((memoryview(data), tuple(descriptors)))
@@ -146,6 +170,8 @@ class Stream:
         if self.closed:
             return
         self.closed = True
+        if self._letting_go is not None:
+            self._letting_go.cancel()
         self._stop_reading()
         self.loop.remove_writer(self.socket.fileno())
         self.socket.close()

@@ -127,7 +127,7 @@ class OutputRouter:
         if request.says_that_it_waits:
             self.front.publish(request, "clear_output", {"wait": False})
         if request.direct is not None and taken_over is None:
-            if request.cell is not None:
+            if request.cell is not None and request.cell.watched != self.front.watched:
                 request.cell = replace(request.cell, watched=self.front.watched)
             self.front.status(request, "busy")
         return self.limits

@@ -7,121 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
-from rlm_ipc import discovery, framing, unix_sockets, worker_protocol, worker_requests
+from rlm_ipc import discovery, unix_sockets, worker_protocol, worker_requests
 from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
-from rlm_ipc.errors import CallerError, KernelError, to_wire
-from rlm_ipc.framed_stream import Stream
-from rlm_ipc.kernel_reports import CellResult, ForkInfo, KernelInfo, RollbackInfo
-from rlm_ipc.supervisor_protocol import Operation
+from rlm_ipc.kernel_reports import ForkInfo, KernelInfo, RollbackInfo
 from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor.attachments import Attachment
-from rlm_kernel.supervisor.capacity import full_instead
+from rlm_kernel.supervisor.control_connection import HANDLERS, Answered, Connection, Envelope, answers
 from rlm_kernel.supervisor.equipment import BoundText
 from rlm_kernel.supervisor.handing_over import facts
 from rlm_kernel.supervisor.supervisor import Supervisor
 
+__all__ = ["HANDLERS", "ControlServer"]
+
 ACCEPT_PAUSE_SECONDS = 0.2
-
-log = logging.getLogger(__name__)
-
-_Request = TypeVar("_Request")
-_Reply = TypeVar("_Reply")
-Answered = tuple[_Reply, tuple[bytes, ...]]
-"""A reply, and the blobs beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """What came with a request: the number of its call, and its descriptors, which are closed when it has ended."""
-
-    number: int
-    descriptors: tuple[int, ...]
-
-
-Handler = Callable[["Connection", _Request, Envelope], Awaitable[Answered[_Reply]]]
-"""Answers a request."""
-
-
-class Connection:
-    """One client of the control socket; its calls run concurrently and end with it."""
-
-    def __init__(self, control: ControlServer, sock: socket.socket) -> None:
-        self.control = control
-        self.wants_events = False
-        self.spoken = 0
-        """The version of the calls that is spoken here; 0: only the core, which every version knows."""
-        self.owned: set[str] = set()
-        self._pid = discovery.peer(sock).pid
-        self.attachment: Attachment | None = None
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
-
-    @property
-    def supervisor(self) -> Supervisor:
-        """The inventory that calls work on."""
-        return self.control.supervisor
-
-    def own(self, kernel_id: str) -> None:
-        """The kernel ends with this connection, or with whoever has made it."""
-        self.owned.add(kernel_id)
-        self.supervisor.owners.enter(kernel_id, self._pid)
-
-    def _message(self, message: framing.Message) -> None:
-        if self.attachment is not None:
-            self.attachment.receive(message)
-            return
-        task = asyncio.get_running_loop().create_task(self._answer(message))
-        self.tasks.add(task)
-        task.add_done_callback(lambda done: self._answered(done, message))
-
-    def _answered(self, task: asyncio.Task[None], message: framing.Message) -> None:
-        # Here and not in the task: one that is cancelled before its first step runs no line of its own, not even a
-        # `finally`.
-        self.tasks.discard(task)
-        message.close()
-
-    def _closed(self) -> None:
-        self.control.connections.discard(self)
-        if self.attachment is not None:
-            self.attachment.close()
-        for task in self.tasks:
-            task.cancel()
-        for kernel_id in self.owned:
-            session = self.control.supervisor.sessions.get(kernel_id)
-            if session is not None:
-                session.close()
-
-    async def _answer(self, message: framing.Message) -> None:
-        number: int | None = None
-        try:
-            number, name, content = wire.call_in(message.parts[0])
-            operation, handler = HANDLERS.get(name, (None, None))
-            if operation is None or handler is None or not (self.spoken or operation.of_core):
-                raise CallerError(
-                    f"the supervisor is rlm-kernel {VERSION}, and the caller another version, which speaks of "
-                    f"{name[:40]!r} otherwise; let one version take over with `rlm-kernel upgrade`"
-                )
-            envelope = Envelope(number, message.descriptors)
-            reply, blobs = await handler(self, wire.request_in(operation, content), envelope)
-            parts = (wire.reply_part(number, reply), *blobs)
-            if sum(map(len, parts)) > wire.MAX_CALL:  # the caller would hang up, and lose all of its other calls
-                raise CallerError(f"the answer is over {wire.MAX_CALL >> 20} MiB; ask for less at once")
-        except Exception as error:
-            if not isinstance(error, KernelError | ValueError | LookupError | TypeError | OSError):
-                log.exception("a call of the supervisor failed")
-            parts = (wire.failure_part(number, to_wire(full_instead(error))),)
-        self.stream.send(wire.RESULT, parts)
 
 
 class ControlServer:
@@ -196,55 +101,40 @@ class ControlServer:
             connection.stream.close()
 
 
-HANDLERS: dict[str, tuple[Operation[Any, Any], Handler[Any, Any]]] = {}
-
-
-def _answers(
-    operation: Operation[_Request, _Reply],
-) -> Callable[[Handler[_Request, _Reply]], Handler[_Request, _Reply]]:
-    """Let the function answer calls of that operation."""
-
-    def enter(handler: Handler[_Request, _Reply]) -> Handler[_Request, _Reply]:
-        HANDLERS[operation.name] = operation, handler
-        return handler
-
-    return enter
-
-
 NOTHING: Answered[protocol.Done] = protocol.Done(), ()
 
 
-@_answers(protocol.HELLO)
+@answers(protocol.HELLO)
 async def _hello(client: Connection, call: core.Hello, _: Envelope) -> Answered[core.Welcome]:
     client.spoken = wire.SPEAKS.common(call.speaks)
     client.wants_events = call.events and client.spoken > 0
     return core.Welcome(core.CORE, wire.SPEAKS, VERSION, os.getpid(), client.spoken, worker_protocol.SPEAKS), ()
 
 
-@_answers(protocol.LIST_ALL)
+@answers(protocol.LIST_ALL)
 async def _list_all(client: Connection, _call: core.ListAll, _: Envelope) -> Answered[core.CoreKernels]:
     return core.CoreKernels(tuple(map(facts, client.supervisor.sessions.values()))), ()
 
 
-@_answers(protocol.SAVE)
+@answers(protocol.SAVE)
 async def _save(client: Connection, call: core.CoreSave, _: Envelope) -> Answered[core.CoreSaved]:
     session, unattended = client.supervisor.find(call.kernel_id), client.supervisor.unattended
     return await (unattended.end(session) if call.end else unattended.tried(session)), ()
 
 
-@_answers(protocol.STOP_ALL)
+@answers(protocol.STOP_ALL)
 async def _stop_all(_client: Connection, _call: core.StopAll, _: Envelope) -> Answered[protocol.Done]:
     os.kill(os.getpid(), signal.SIGTERM)
     return NOTHING
 
 
-@_answers(protocol.HAND_OVER)
+@answers(protocol.HAND_OVER)
 async def _hand_over(client: Connection, call: core.HandOver, _: Envelope) -> Answered[protocol.Done]:
     await client.supervisor.hand_over(call)
     return NOTHING
 
 
-@_answers(protocol.SPAWN)
+@answers(protocol.SPAWN)
 async def _spawn(client: Connection, call: protocol.Spawn, _: Envelope) -> Answered[KernelInfo]:
     session = await client.supervisor.spawn(call)
     if call.request.owned:
@@ -252,54 +142,45 @@ async def _spawn(client: Connection, call: protocol.Spawn, _: Envelope) -> Answe
     return session.info(), ()
 
 
-@_answers(protocol.POLICY)
+@answers(protocol.POLICY)
 async def _policy(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.PolicyText]:
     return protocol.PolicyText(client.supervisor.find(call.kernel_id).processes.spec.policy), ()
 
 
-@_answers(protocol.FORK)
+@answers(protocol.FORK)
 async def _fork(client: Connection, call: protocol.Fork, _: Envelope) -> Answered[ForkInfo]:
     session, origin = await client.supervisor.fork(call.parent, call.child)
     return ForkInfo(session.info(), origin), ()
 
 
-@_answers(protocol.KERNELS)
+@answers(protocol.KERNELS)
 async def _kernels(client: Connection, _call: protocol.ListKernels, _: Envelope) -> Answered[protocol.KernelList]:
     return protocol.KernelList(tuple(session.info() for session in client.supervisor.sessions.values())), ()
 
 
-@_answers(protocol.INFO)
+@answers(protocol.INFO)
 async def _info(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[KernelInfo]:
     return client.supervisor.find(call.kernel_id).info(), ()
 
 
-@_answers(protocol.EXECUTE)
-async def _execute(client: Connection, call: protocol.Execute, came: Envelope) -> Answered[CellResult]:
+@answers(protocol.EXECUTE)
+def _execute(client: Connection, call: protocol.Execute, came: Envelope) -> None:
     session = client.supervisor.find(call.kernel_id)
     run = call.run or f"{id(client)}-{came.number}"
-    try:
-        result = await asyncio.shield(session.execute(call, run))
-    except asyncio.CancelledError:  # the caller has gone
-        session.queue.leave(run)
-        raise
-    except Exception:
-        session.named_runs.told(run)
-        raise
-    session.named_runs.told(run)
-    return result, ()
+    client.wait_for(came.number, session, run, session.execute(call, run))
 
 
-@_answers(protocol.STOP)
+@answers(protocol.STOP)
 async def _stop(client: Connection, call: protocol.Stop, _: Envelope) -> Answered[protocol.Stopped]:
     return protocol.Stopped(client.supervisor.find(call.kernel_id).stop(call.run)), ()
 
 
-@_answers(protocol.OUTPUT)
+@answers(protocol.OUTPUT)
 async def _output(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.OutputSoFar]:
     return client.supervisor.find(call.kernel_id).relay.running(), ()
 
 
-@_answers(protocol.ASK)
+@answers(protocol.ASK)
 async def _ask(client: Connection, call: protocol.AskWorker, came: Envelope) -> Answered[protocol.WorkerAnswer]:
     file = came.descriptors[0] if came.descriptors else None
     request = worker_requests.read_request(call.request)
@@ -307,36 +188,36 @@ async def _ask(client: Connection, call: protocol.AskWorker, came: Envelope) -> 
     return protocol.WorkerAnswer(content), blobs
 
 
-@_answers(protocol.BIND)
+@answers(protocol.BIND)
 async def _bind(client: Connection, call: protocol.Bind, came: Envelope) -> Answered[protocol.Done]:
     shared_text = BoundText(came.descriptors, call.header, call.type, call.metadata, call.revision)
     await client.supervisor.find(call.kernel_id).bind(call.name, shared_text)
     return NOTHING
 
 
-@_answers(protocol.UNBIND)
+@answers(protocol.UNBIND)
 async def _unbind(client: Connection, call: protocol.Unbind, _: Envelope) -> Answered[protocol.Done]:
     await client.supervisor.find(call.kernel_id).unbind(call.name)
     return NOTHING
 
 
-@_answers(protocol.RESOLVE)
+@answers(protocol.RESOLVE)
 async def _resolve(client: Connection, call: protocol.Resolve, _: Envelope) -> Answered[protocol.Resolved]:
     news = worker_requests.Resolve(call.answers, call.used, call.refused)
     return protocol.Resolved(tuple(await client.supervisor.find(call.kernel_id).resolve(news))), ()
 
 
-@_answers(protocol.QUERIES)
+@answers(protocol.QUERIES)
 async def _queries(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.QueryList]:
     return protocol.QueryList(tuple(client.supervisor.find(call.kernel_id).queries.pending.values())), ()
 
 
-@_answers(protocol.CELLS)
+@answers(protocol.CELLS)
 async def _cells(client: Connection, call: protocol.CellsAfter, _: Envelope) -> Answered[protocol.CellNotes]:
     return protocol.CellNotes(tuple(client.supervisor.find(call.kernel_id).cells.after(call.after))), ()
 
 
-@_answers(protocol.ATTACH)
+@answers(protocol.ATTACH)
 async def _attach(client: Connection, call: protocol.Attach, _: Envelope) -> Answered[protocol.Done]:
     session = client.supervisor.find(call.kernel_id)
     if call.owned:
@@ -345,7 +226,7 @@ async def _attach(client: Connection, call: protocol.Attach, _: Envelope) -> Ans
     return NOTHING
 
 
-@_answers(protocol.DETACH)
+@answers(protocol.DETACH)
 async def _detach(client: Connection, call: protocol.Detach, _: Envelope) -> Answered[protocol.Detached]:
     attachments = client.supervisor.find(call.kernel_id).front.attachments
     found = [attachment for attachment in attachments.values() if attachment.name == call.attachment]
@@ -354,12 +235,12 @@ async def _detach(client: Connection, call: protocol.Detach, _: Envelope) -> Ans
     return protocol.Detached(len(found)), ()
 
 
-@_answers(protocol.INTERRUPT)
+@answers(protocol.INTERRUPT)
 async def _interrupt(client: Connection, call: protocol.Interrupt, _: Envelope) -> Answered[protocol.Stopped]:
     return protocol.Stopped(client.supervisor.find(call.kernel_id).interrupt(call.escalate)), ()
 
 
-@_answers(protocol.SIGNAL)
+@answers(protocol.SIGNAL)
 async def _signal(client: Connection, call: protocol.Signal, _: Envelope) -> Answered[protocol.Done]:
     live = client.supervisor.find(call.kernel_id).processes.live
     if live is not None:
@@ -367,18 +248,18 @@ async def _signal(client: Connection, call: protocol.Signal, _: Envelope) -> Ans
     return NOTHING
 
 
-@_answers(protocol.RESTART)
+@answers(protocol.RESTART)
 async def _restart(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.Done]:
     await client.supervisor.find(call.kernel_id).restart()
     return NOTHING
 
 
-@_answers(protocol.ROLLBACK)
+@answers(protocol.ROLLBACK)
 async def _rollback(client: Connection, call: protocol.Rollback, _: Envelope) -> Answered[RollbackInfo]:
     return await client.supervisor.find(call.kernel_id).rollback.undo(call.cells), ()
 
 
-@_answers(protocol.SHUTDOWN)
+@answers(protocol.SHUTDOWN)
 async def _shutdown(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.ShutDown]:
     session = client.supervisor.find(call.kernel_id)
     session.close()
