@@ -62,6 +62,7 @@ class KernelInfo:
     ``contexts`` are the loaded texts by name, with the revision that each was bound as; of those that are ``shadowed``
     the name means something else in code. ``waiting`` are the queries that its cell waits for, ``attachments`` the
     attachments by which front ends have it open. ``uncopied`` is what no checkpoint holds because none can be taken.
+    ``untouched`` says that it has no variables yet: nothing has run in it, and it was given none.
     """
 
     kernel_id: str
@@ -78,6 +79,7 @@ class KernelInfo:
     memory_bytes: int
     checkpoint: bool
     uncopied: Uncopied | None
+    untouched: bool
     undoable: tuple[int, ...]
     latest: tuple[str, ...]
     last_used: float

@@ -25,6 +25,7 @@ from rlm_kernel.supervisor.checkpoints import Checkpoint
 from rlm_kernel.supervisor.driver import GivenOut
 from rlm_kernel.supervisor.equipment import BoundText
 from rlm_kernel.supervisor.fork_broker import ForkBroker
+from rlm_kernel.supervisor.given_images import GivenImage
 from rlm_kernel.supervisor.held_pipes import Space, Tether
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.kept_session import KeptQueries, KeptSpec, KeptState
@@ -58,7 +59,8 @@ class Adoption:
         self._keeping, self._unfinished = keeping, unfinished
         self._links = {name: self._link(name) for name in keeping.names("process/")}
         self._gates: dict[str, ForkBroker] = {}
-        self._texts: set[str] = set()
+        self._files: set[str] = set()
+        """Under which names the texts and images of the sessions are kept."""
 
     def zygotes(self) -> dict[tuple[str, ...], WorkerLink]:
         """The zygotes that live, by what they have imported."""
@@ -93,8 +95,8 @@ class Adoption:
         for name in self._keeping.names("gate/"):
             if name not in self._gates:
                 self._keeping.drop(name)
-        for name in self._keeping.names("text/"):
-            if name not in self._texts:
+        for name in (*self._keeping.names("text/"), *self._keeping.names("image/")):
+            if name not in self._files:
                 self._keeping.drop(name)
         return found
 
@@ -152,6 +154,10 @@ class Adoption:
                 peer.attached = state.attached.get(copy.key, {})
                 session.checkpoints.copies.append(Checkpoint(peer, copy.cells, copy.threads))
                 peer.report_to(session)
+        for image in state.images:
+            if image.key in self._keeping.entries:
+                self._files.add(image.key)
+                session.checkpoints.images.append(GivenImage(image, self._keeping))
         live.attached = state.attached.get(state.live, {})
         if state.gate:
             session.processes.use_gate(self._gate(state.gate, session))
@@ -172,7 +178,7 @@ class Adoption:
     def _restore_texts(self, session: SupervisedSession, state: KeptState) -> None:
         equipment = session.equipment
         for text in state.texts:
-            self._texts.add(text.key)
+            self._files.add(text.key)
             bound = BoundText(self._copies(text.key), text.header, text.type, text.metadata, text.revision, text.serial)
             equipment.contexts[text.name] = bound
         equipment.serial = state.text_serial

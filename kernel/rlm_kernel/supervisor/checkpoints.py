@@ -22,6 +22,7 @@ from rlm_ipc.worker_requests import (
     Unbind,
     Variables,
 )
+from rlm_kernel.supervisor.given_images import GivenImage
 from rlm_kernel.supervisor.worker_link import WorkerLink
 
 SUPERVISOR_RESTORES = (Bind, Unbind, Shadowed, LookAtThreads, Resolve, Variables, Peek, Scan, Export)
@@ -48,7 +49,8 @@ class Checkpoints:
     """The copies of one session, oldest first: the newest, and those that undo the last ``undoable`` cells.
 
     ``cells`` is how many cells the live process has completed. ``pristine`` means that it was like any fresh process
-    before its first cell, and ``only_cells`` that nothing but cells has changed it since the newest copy.
+    before its first cell, and ``only_cells`` that nothing but cells has changed it since the newest copy. ``images`` of
+    variables were given to it since then.
     """
 
     def __init__(self, undoable: int) -> None:
@@ -57,6 +59,7 @@ class Checkpoints:
         self.pristine = False
         self.only_cells = False
         self.copies: list[Checkpoint] = []
+        self.images: list[GivenImage] = []
         self._refused: tuple[NoCopy, str] | None = None
 
     @property
@@ -112,7 +115,16 @@ class Checkpoints:
         self.copies = [*kept, Checkpoint(peer, cells, peer.handshake.threads)]
         self.only_cells = True
         self.possible()
+        self.keep_images(after=cells)
         return replaced
+
+    def keep_images(self, *, after: int = 0, up_to: int | None = None) -> None:
+        """Keep only the images that were given after so many cells, and those that are a part of so many."""
+        kept = [image for image in self.images if after < image.cells <= (self.cells if up_to is None else up_to)]
+        for image in self.images:
+            if image not in kept:
+                image.drop()
+        self.images = kept
 
     def resumed(self, copy: Checkpoint) -> tuple[str, ...]:
         """The live process goes on from that copy; returns the threads that are missing now."""
@@ -148,8 +160,9 @@ class Checkpoints:
                 copy.peer.drop()
         self.copies = [copy for copy in self.copies if copy.cells <= cells]
         self.cells = cells
+        self.keep_images()
 
     def begin_anew(self) -> None:
-        """Forget everything: a fresh process takes the place of the live one and its copies."""
+        """Forget everything but the images: a fresh process takes the place of the live one and its copies."""
         self.copies, self.cells, self.only_cells = [], 0, False
         self.possible()

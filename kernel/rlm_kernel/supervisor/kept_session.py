@@ -15,6 +15,7 @@ from rlm_kernel.supervisor.cell_history import CellHistory
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
+from rlm_kernel.supervisor.given_images import KeptImage
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.query_book import QueryBook
@@ -71,6 +72,7 @@ class KeptState:
 
     live: str = ""
     copies: tuple[KeptCopy, ...] = ()
+    images: tuple[KeptImage, ...] = ()
     attached: dict[str, dict[str, int]] = field(default_factory=dict)
     """For each process the serials of the contexts that it has."""
     gate: str = ""
@@ -204,6 +206,7 @@ def _structure(session: NotedSession) -> tuple[object, ...]:
     return (
         live.key if live is not None else "",
         tuple((copy.peer.key, copy.cells) for copy in session.checkpoints.copies),
+        tuple(image.kept.key for image in session.checkpoints.images),
         session.processes.gate,
         id(session.processes.walls.states),
         tuple(text.serial for text in equipment.contexts.values()),
@@ -219,6 +222,7 @@ def _state_of(session: NotedSession) -> KeptState:
     return KeptState(
         live=processes.live.key if processes.live is not None else "",
         copies=tuple(KeptCopy(copy.peer.key, copy.cells, copy.threads) for copy in checkpoints.copies),
+        images=tuple(image.kept for image in checkpoints.images),
         attached={link.key: dict(link.attached) for link in processes.links() if link.attached},
         gate=gate.name if gate is not None else "",
         walls=dict(processes.walls.states),

@@ -7,20 +7,22 @@ and the death of the live process does not take its copies along.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
 from rlm_ipc import framing, worker_protocol
-from rlm_ipc.errors import CallerError, KernelDied
+from rlm_ipc.errors import CallerError, KernelDied, KernelError
 from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.worker_protocol import ForkState, Resume, Resumed, Start, Started
-from rlm_ipc.worker_requests import LookAtThreads, OtherThreads
+from rlm_ipc.worker_requests import LookAtThreads, OtherThreads, Restore
 from rlm_kernel.supervisor import oom_victims, other_threads
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
 from rlm_kernel.supervisor.fork_broker import ForkBroker
-from rlm_kernel.supervisor.kernel_requests import KernelRequests
+from rlm_kernel.supervisor.given_images import GivenImage
+from rlm_kernel.supervisor.kernel_requests import KernelRequests, RawAnswer
 from rlm_kernel.supervisor.patience import answered
 from rlm_kernel.supervisor.process_fork import fork
 from rlm_kernel.supervisor.refusals import Refusals
@@ -28,6 +30,8 @@ from rlm_kernel.supervisor.session_walls import SessionWalls
 from rlm_kernel.supervisor.worker_link import ForkRefused, LinkOwner, PeerDied, WorkerLink, heard
 
 ANSWER_SECONDS = 10.0
+GIVEN_AGAIN = 3
+"""So many processes in a row may die of the images that they are given."""
 START_SECONDS = 30.0
 REPLACED_SECONDS = 0.02
 """How long a copy outlives the one that replaces it. Taking down its memory takes a processor for as long as a short
@@ -109,6 +113,7 @@ class KernelProcesses:
         for peer in before:
             peer.drop()
         self._checkpoints.begin_anew()
+        self._checkpoints.keep_images()
 
     async def _begun(self, peer: WorkerLink) -> framing.Message:
         begun = peer.expect(Started.TAG)
@@ -204,19 +209,31 @@ class KernelProcesses:
     async def take_over(self, *, in_cell: bool) -> Loss:
         """After the live process has died, maybe ``in_cell``: go on from the newest copy, or from a fresh process."""
         checkpoints = self._checkpoints
-        why = checkpoints.uncopied
+        why, before, all_lost = checkpoints.uncopied, checkpoints.cells, not checkpoints.untouched
+        for _ in range(GIVEN_AGAIN):
+            threads = await self._newest_leads()
+            if await self._has_images():
+                break
+        else:
+            threads = await self._newest_leads()
+        checkpoints.keep_images()
+        if threads is None and not checkpoints.cells:
+            return Loss(Lost.EVERYTHING if all_lost else Lost.NOTHING, 0, in_cell, why)
+        cells = before - checkpoints.cells
+        return Loss(Lost.CELLS if cells else Lost.NOTHING, cells, in_cell, why, threads or ())
+
+    async def _newest_leads(self) -> tuple[str, ...] | None:
+        """Go on from the newest copy, and return the threads that are missing; None: from a fresh process."""
+        checkpoints = self._checkpoints
         # A copy can be dead as well, or die when its objects are let go. Each failure removes one, so this ends.
         while (copy := checkpoints.newest) is not None:
             if await self._lead_copy(copy) and await self._is_equipped():
-                cells = checkpoints.cells - copy.cells
-                threads = checkpoints.resumed(copy)
-                return Loss(Lost.CELLS if cells else Lost.NOTHING, cells, in_cell, why, threads)
+                return checkpoints.resumed(copy)
             copy.peer.drop()
             self.lost_copy(copy.peer)
-        lost = Lost.NOTHING if checkpoints.untouched else Lost.EVERYTHING
         checkpoints.begin_anew()
         await self.start_equipped()
-        return Loss(lost, 0, in_cell, why)
+        return None
 
     async def go_back(self, count: int) -> None:
         """Undo ``count`` cells, one of `can_go_back`. If the copy cannot be resumed, nothing has changed."""
@@ -272,6 +289,42 @@ class KernelProcesses:
             return False
         return True
 
+    # -- images of variables
+
+    async def restore(self, request: Restore, file: int) -> RawAnswer:
+        """Give the live process an image of variables, and keep that for the processes after it until a copy has it.
+
+        Raises the kernel's KernelError, or `PeerDied`: its caller has the image still, so nothing is lost by that.
+        """
+        checkpoints, keeping = self._checkpoints, self.serving.keeping
+        pristine = checkpoints.pristine
+        try:
+            answer = await self._requests.ask(self.serving, request, (os.dup(file),))
+        except PeerDied:
+            checkpoints.pristine = pristine
+            raise
+        checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
+        if keeping is not None:
+            checkpoints.images.append(GivenImage.keep(keeping, request, file, checkpoints.cells))
+        await self._equipment.learn_shadowed(self.serving)
+        return answer
+
+    async def _has_images(self) -> bool:
+        """Give a process that took over the images that follow what it has; False if it died of that."""
+        checkpoints = self._checkpoints
+        try:
+            for image in checkpoints.images:
+                if image.cells == checkpoints.cells + 1:
+                    await self._requests.ask(self.serving, image.kept.request, (image.file(),))
+                    checkpoints.cells += 1
+            if checkpoints.images:
+                await self._equipment.learn_shadowed(self.serving)
+        except KernelError:  # it has none of this one, and there is none after it
+            return True
+        except PeerDied:
+            return False
+        return True
+
     # -- the gate
 
     def use_gate(self, gate: ForkBroker | None) -> None:
@@ -296,6 +349,7 @@ class KernelProcesses:
             peer.drop()
         self.live, self._replaced = None, []
         self._checkpoints.copies = []
+        self._checkpoints.keep_images(up_to=0)
         self.use_gate(None)
 
     def close(self) -> None:

@@ -205,6 +205,8 @@ class RequestRunner:
                 await self.copying.now()
             elif runs_code and self.copying.mode == "lazy":
                 await self.copying.look()
+            elif is_cell:  # without copies a crash loses what cells have done
+                self.checkpoints.keep_images(up_to=0)
             request.uncopied = self.checkpoints.uncopied
             self.note()
             self.relay.succeed(request, done, limits)

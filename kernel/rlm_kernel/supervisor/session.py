@@ -7,7 +7,6 @@ them on a process of `kernel_processes`, and `recovery` goes on after a death.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -273,6 +272,7 @@ class SupervisedSession:
             memory_bytes=self.memory_bytes,
             checkpoint=newest is not None and newest.peer.pid is not None,
             uncopied=self.checkpoints.uncopied,
+            untouched=self.checkpoints.untouched,
             undoable=tuple(undoable),
             latest=tuple(self.history.latest(max(undoable, default=0))),
             last_used=self.queue.last_used,
@@ -339,16 +339,15 @@ class SupervisedSession:
     async def ask(
         self, request: worker_requests.Request[Any], wait_seconds: float | None, file: int | None = None
     ) -> RawAnswer:
-        """Send a request to the kernel in order with cells; `KernelBusy` after ``wait_seconds``. Keeps ``file``."""
+        """Send a request in order with cells; `KernelBusy` after ``wait_seconds``. ``file`` stays the caller's."""
         began = asyncio.Event()
 
         async def work() -> RawAnswer:
             began.set()
-            files = () if file is None else (os.dup(file),)
-            answer = await self.requests.ask(self.processes.serving, request, files)
-            if isinstance(request, worker_requests.Restore):
-                self.checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
-                await self.equipment.learn_shadowed(self.processes.serving)
+            if isinstance(request, worker_requests.Restore) and file is not None:
+                answer = await self.processes.restore(request, file)
+            else:
+                answer = await self.requests.ask(self.processes.serving, request)
             if runs_code(request):  # what it has changed is in no copy yet
                 await self.copying.secure()
             return answer

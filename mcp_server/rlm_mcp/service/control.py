@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rlm_ipc.daemon_rows import OpenSession, RestingSession
 from rlm_ipc.errors import CallerError, KernelError
 from rlm_ipc.kernel_reports import KernelInfo
@@ -24,12 +26,22 @@ __all__ = ["SessionControl"]
 class SessionControl:
     """The life of sessions, as the tools see it."""
 
-    def __init__(self, store: Store, sessions: Sessions, runs: Runs, gateway: KernelGateway, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        runs: Runs,
+        gateway: KernelGateway,
+        clock: Clock,
+        forget_saved: Callable[[int], None],
+    ) -> None:
+        """``forget_saved`` removes the variables that a session would come back with."""
         self._store = store
         self._clock = clock
         self._sessions = sessions
         self._runs = runs
         self._gateway = gateway
+        self._forget_saved = forget_saved
 
     async def status(self, session: Session) -> ToolAnswer:
         """Describe the session: policy, kernel, walls, memory, content, runs, pending queries."""
@@ -113,6 +125,7 @@ class SessionControl:
         interrupted = await self._runs.interrupt(session)
         session.kernel.deliveries.frames_ended += 1  # `frames` goes with the variables, and is none of code's own
         await session.kernel.restart()
+        self._forget_saved(session.key)  # no later kernel is to be given them either
         kept = contexts.names(self._store, session.key)
         return ToolAnswer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from rlm_ipc.errors import KernelDied, ProcessError
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 
 __all__ = ["KernelDeliveries"]
+
+_TRIES = 3
+"""So many processes may die of what they are given, or meanwhile, before the caller is told."""
+
+
+class NotGiven(ProcessError):
+    """A kernel has not been given what was saved for it. The next call tries again."""
+
+    code = "kernel_died"
+    hint = "call again; restart_session begins without the saved variables"
 
 
 class KernelDeliveries:
@@ -18,24 +27,36 @@ class KernelDeliveries:
         self.fill: Fresh | None = events.fill
         """Fills a kernel that has just started, after its contexts and before its first cell."""
         self.fresh = False
-        """Whether the kernel has just started."""
+        """Whether the kernel has no variables yet: it has just started."""
+        self._again = False
+        """Whether it has not been given what earlier kernels have got from frames below."""
         self.frames_ended, self._told = 1, 0
         """How often frames below have ended, and of how many of these ends the kernel knows."""
 
     @property
     def due(self) -> bool:
         """Whether there may be anything to give."""
-        return self.fresh or self._told != self.frames_ended
+        return self.fresh or self._again or self._told != self.frames_ended
 
     async def give(self, client: SupervisorClient, kernel_id: str) -> None:
-        """Give the kernel what it lacks."""
-        fresh, self.fresh = self.fresh, False
-        try:
-            filled = fresh and self.fill is not None and await self.fill(client, kernel_id)
-            ended = self.frames_ended
+        """Give the kernel what it lacks. A process that dies meanwhile is replaced, and that one lacks it, too.
+
+        Raises:
+            NotGiven: One after the other has died.
+        """
+        for _ in range(_TRIES):
+            try:
+                return await self._give(client, kernel_id)
+            except KernelDied as error:
+                died = error
+        said = f"{_TRIES} kernels in a row ended while they were given the saved variables, which stay saved"
+        raise NotGiven(f"{said}: {died.reason}")
+
+    async def _give(self, client: SupervisorClient, kernel_id: str) -> None:
+        if self.fresh:
             # Saved variables are later than what was handed over before they were saved.
-            await self._events.deliver(client, kernel_id, again=fresh and not filled)
-            self._told = ended  # another one may have ended meanwhile
-        except asyncio.CancelledError:  # not an error, of which the kernel would die again
-            self.fresh = self.fresh or fresh
-            raise
+            self._again = self.fill is None or not await self.fill(client, kernel_id)
+            self.fresh = False
+        ended = self.frames_ended
+        await self._events.deliver(client, kernel_id, again=self._again)
+        self._again, self._told = False, ended  # another one may have ended meanwhile

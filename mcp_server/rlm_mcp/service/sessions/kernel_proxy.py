@@ -121,6 +121,7 @@ class KernelProxy:
         """Take over a live kernel: a new one, one that an earlier daemon started, or a fork of another session's."""
         self.forget()
         self.info = info
+        self.deliveries.fresh = info.untouched
         self.queries.waiting = frozenset(info.waiting)
         self.attachments = list(info.attachments)
         self.bound.revisions.update(info.contexts)
@@ -187,9 +188,10 @@ class KernelProxy:
             if isinstance(error, SupervisorGone):
                 self._gateway.lost()
             self.forget()
-            self.notice = LOST  # whoever asked may be no cell: the next cell must hear of it too
-            if isinstance(error, UnknownKernel):
-                raise KernelDied("the kernel has ended", Loss(Lost.EVERYTHING)) from error
+            empty = self.deliveries.fresh  # what it had not been given yet, the next one gets
+            self.notice = "" if empty else LOST  # whoever asked may be no cell: the next cell must hear of it too
+            if empty or isinstance(error, UnknownKernel):
+                raise KernelDied("the kernel has ended", Loss(Lost.NOTHING if empty else Lost.EVERYTHING)) from error
             raise
 
     async def ask(self, question: Callable[[SupervisorClient, str], Awaitable[T]]) -> T:
@@ -301,7 +303,6 @@ class KernelProxy:
             await self._gateway.discard(info)
             raise SessionEnded
         self.adopt(info)
-        self.deliveries.fresh = True
         self.queries.start()
         return info.kernel_id
 
@@ -372,7 +373,7 @@ class KernelProxy:
     def _ended(self, expelled: str) -> None:
         """The kernel is gone; its session ends with it if it was ``expelled``."""
         self.queries.write_all()
-        if not self.busy:  # a running cell's own answer tells it
+        if not self.busy and not self.deliveries.fresh:  # a running cell's own answer tells it
             self.notice = LOST
         self.forget()
         if expelled:

@@ -17,7 +17,7 @@ from rlm_contexts.errors import ContextError
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.daemon_rows import NotKept
-from rlm_ipc.errors import KernelError
+from rlm_ipc.errors import KernelError, ProcessError, UnknownKernel, machine_full
 from rlm_ipc.left_kernels import LeftFile
 from rlm_ipc.session_requests import RestoreSession, SessionRestored, SessionSaved
 from rlm_ipc.worker_requests import HandedOut, PutBack
@@ -283,7 +283,9 @@ class Snapshots:
                 done = await put_back(session, client, kernel, archive, shadow)
                 gone = [NotKept(item.name, item.reason) for item in archive.manifest.missing]
                 session.kernel.notice = as_saved(moment(archive.manifest.created_at), (*gone, *done.failed))
-        except (ClientFault, OSError) as error:
+        except (ClientFault, KernelError, OSError) as error:
+            if isinstance(error, ProcessError | UnknownKernel) or machine_full(error) is not None:
+                raise  # this kernel, or for now: the next call tries again
             session.kernel.notice = f"the saved variables could not be restored: {error}"
             return False
         return True
