@@ -36,7 +36,7 @@ from rlm_mcp.cli import (
 )
 from rlm_mcp.cli.help import NAMES, complete_help
 from rlm_mcp.cli.open import open_session
-from rlm_mcp.cli.output import failing
+from rlm_mcp.cli.output import failing, interruptible
 
 app = typer.Typer(
     name="rlm-kernel",
@@ -67,7 +67,8 @@ def demo(
     """Show rlm-kernel at work: four MCP clients work on one large text in parallel."""
     from rlm_mcp.demo.run import main as run_demo
 
-    raise typer.Exit(run_demo(file))
+    with interruptible("the demonstration was stopped, and its session has ended"):
+        raise typer.Exit(run_demo(file))
 
 
 @failing
@@ -75,7 +76,8 @@ def tour() -> None:
     """Follow agents through one story: plan, share a text, kill the daemon, go on, report."""
     from rlm_mcp.demo.tour import main as run_tour
 
-    raise typer.Exit(run_tour())
+    with interruptible("the tour was stopped; its folders and processes, which were its own, are gone"):
+        raise typer.Exit(run_tour())
 
 
 _PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {

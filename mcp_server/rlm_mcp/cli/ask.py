@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.cli.completion import policy_choices
-from rlm_mcp.cli.output import FAILED, JsonFlag, counted, errors, failing, first_line, interruptible, say, show
+from rlm_mcp.cli.completion import policy_choices, session_choices
+from rlm_mcp.cli.output import FAILED, JsonFlag, counted, errors, failing, first_line, interruptible, say, show, standard_input
 from rlm_mcp.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -37,7 +37,13 @@ def ask(
     sub_model: Annotated[str | None, typer.Option(help="The model that answers the code's queries.")] = None,
     policy: Annotated[str, typer.Option(help="Policy of the session.", autocompletion=policy_choices)] = "recursive",
     session: Annotated[
-        str | None, typer.Option("--session", "-s", help="Work in this session and keep it; default: a new one.")
+        str | None,
+        typer.Option(
+            "--session",
+            "-s",
+            help="Work in this session and keep it; default: a new one.",
+            autocompletion=session_choices,
+        ),
     ] = None,
     turns: Annotated[int, typer.Option(min=1, help="At most this many turns of the model.")] = 30,
     calls: Annotated[
@@ -84,7 +90,7 @@ def _given(files: list[str]) -> tuple[str | None, list[str]]:
         return None, [os.path.expanduser(file) for file in files]
     if len(files) > 1:
         raise WrongUsage("give `-` alone: standard input cannot be combined with files")
-    return sys.stdin.buffer.read().decode("utf-8", "replace"), []
+    return standard_input().buffer.read().decode("utf-8", "replace"), []
 
 
 def _row(solution: Solution) -> JsonObject:

@@ -30,7 +30,7 @@ EXAMPLES: Mapping[str, str] = {
     "top": "top --once",
     "web": "web",
     "open": "open work",
-    "fork": "fork work --name trial",
+    "fork": "fork work trial",
     "end": "end trial",
     "save": "save work work.rlmsnap",
     "restore": "restore work.rlmsnap --session later",

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.session_requests import ShowRecord
 from rlm_mcp.cli.completion import policy_choices, session_choices
-from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, failing, printable, show
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, failing, interruptible, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
@@ -148,13 +148,11 @@ def replay(
     notebook = read(file)
     rules = policy or os.environ.get("RLM_KERNEL_POLICY") or "default"
     again = _Replay(f"replay-{secrets.token_hex(4)}", rules)
-    try:
+    with interruptible("the replay was stopped, and its session has ended"), closing(again):
         # What a cell printed too much of to show is kept as a text: the cell makes it again.
         given = [context for context in notebook.contexts if context.origin != "output"]
         texts = [again.load(context) for context in given]
         cells = [again.run(number, cell) for number, cell in enumerate(notebook.code, 1)]
-    finally:
-        again.end()
     outcomes = [item.same for item in texts] + [item.same for item in cells]
     same = all(outcomes)
     data = {
@@ -199,6 +197,11 @@ class _Replay:
         # Opens the session before the daemon is asked for its record, and fails here when the policy is none.
         self._call("status")
 
+    def close(self) -> None:
+        """End the session; a daemon that has died needs no word of it."""
+        with suppress(KernelError):
+            self._call("end_session")
+
     def load(self, context: RecordedContext) -> ReplayedText:
         """Load a text from the paths that it came from; what is not the same text is not kept."""
         if not context.paths and self._held(context.name) == context.digest:
@@ -234,11 +237,6 @@ class _Replay:
         self._answer(entry.queries, cell.queries)
         now = CodeCell.read(code_cell(entry))
         return Compared(number, cell.source, (cell.status, now.status), (cell.text, now.text))
-
-    def end(self) -> None:
-        """End the session; a daemon that has died needs no word of it."""
-        with suppress(KernelError):
-            self._call("end_session")
 
     def _written(self) -> RecordedCell | None:
         """Return what the journal has of the cell that has just run; None if it never came to run."""

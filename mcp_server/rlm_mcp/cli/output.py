@@ -45,6 +45,7 @@ __all__ = [
     "show",
     "show_known",
     "size",
+    "standard_input",
     "table",
     "until_interrupted",
 ]
@@ -202,7 +203,7 @@ def size(count: int) -> str:
 
 
 def failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Turn the errors of a command into one line on standard error (or JSON) and an exit code."""
+    """Turn the errors of a command, and Ctrl-C, into one line on standard error (or JSON) and an exit code."""
 
     @functools.wraps(command)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -211,6 +212,8 @@ def failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
         except (RlmMcpError, KernelError, DiscoveryError, SandboxError) as error:
             detail = error.answer if isinstance(error, ToolFailed) else None
             fail(str(error), _exit_code(error), as_json=bool(kwargs.get("as_json")), detail=detail)
+        except KeyboardInterrupt:
+            _interrupted("this command has ended; what it had done by then is kept")
 
     return wrapped
 
@@ -221,8 +224,19 @@ def interruptible(kept: Callable[[], str] | str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        errors.print(printable(f"interrupted: {kept if isinstance(kept, str) else kept()}"), markup=False)
-        raise typer.Exit(INTERRUPTED) from None
+        _interrupted(kept if isinstance(kept, str) else kept())
+
+
+def _interrupted(said: str) -> NoReturn:
+    errors.print(printable(f"interrupted: {said}"), markup=False)
+    raise typer.Exit(INTERRUPTED) from None
+
+
+def standard_input() -> TextIO:
+    """Return standard input, and tell a person whose terminal that is that the command reads it."""
+    if sys.stdin.isatty():
+        errors.print("reading from the terminal; Ctrl-D on a line of its own ends the text")
+    return sys.stdin
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from rlm_mcp.cli.output import (
     say,
     show,
     size,
+    standard_input,
     table,
 )
 from rlm_sandbox.policy.urls import is_url
@@ -117,7 +118,10 @@ def _print_cells(cells: Sequence[JournalCell]) -> None:
 @failing
 def fork(
     session: Annotated[str, typer.Argument(help="The session to fork.", autocompletion=session_choices)],
-    name: Annotated[str | None, typer.Option(help="Name of the new session; default: a generated one.")] = None,
+    new: Annotated[
+        str | None, typer.Argument(help="Name of the new session, as with --name; default: a generated one.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the new session.")] = None,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -127,8 +131,10 @@ def fork(
     as_json: JsonFlag = False,
 ) -> None:
     """Fork a session: the new one begins with every variable, and changes in one do not reach the other."""
+    if new and name:
+        fail(f"give the new session one name: {new} or {name}", USAGE, as_json=as_json)
     _refuse_unknown(session, ask(ListSessions(), start=True).sessions, as_json)
-    show(call_tool("fork_session", {"name": name, "policy": policy}, session=session), as_json)
+    show(call_tool("fork_session", {"name": new or name, "policy": policy}, session=session), as_json)
 
 
 @failing
@@ -177,7 +183,7 @@ def load(
         return
     if paths and len(paths) > 1:
         fail("give `-` alone: standard input cannot be combined with files", USAGE, as_json=as_json)
-    with tempfile.NamedTemporaryFile(prefix="rlm-load-") as spool:
+    with interruptible(_NOT_LOADED), tempfile.NamedTemporaryFile(prefix="rlm-load-") as spool:
         metadata = _spooled(spool.file, command)
         if failed := metadata.get("exit_code"):
             said = f"the command ended with exit code {failed}"
@@ -188,18 +194,20 @@ def load(
         show(_loaded(arguments, session, policy), as_json)
 
 
+_NOT_LOADED = "nothing was loaded, and the session is as it was"
+
+
 def _loaded(
     arguments: JsonObject, session: str | None, policy: str | None = None, tool: str = "load_context"
 ) -> JsonObject:
-    stopped = "nothing was loaded, and the session is as it was"
-    with interruptible(stopped), bar(f"loading {arguments['name']}") as on_progress:
+    with interruptible(_NOT_LOADED), bar(f"loading {arguments['name']}") as on_progress:
         return call_tool(tool, arguments, session=session, policy=policy, on_progress=on_progress)
 
 
 def _spooled(spool: IO[bytes], command: str | None) -> JsonObject:
     """Write standard input, or the output of a command, to a file; return the metadata of the text."""
     if command is None:
-        shutil.copyfileobj(sys.stdin.buffer, spool)
+        shutil.copyfileobj(standard_input().buffer, spool)
         spool.flush()
         return {"path": "-"}
     shell = os.environ.get("SHELL") or "/bin/sh"
@@ -248,11 +256,12 @@ def run(
 ) -> None:
     """Run Python in a session, under its policy. Exit code 1: the code raised an error or was refused."""
     try:
-        source = sys.stdin.read() if code is None or code == "-" else code
+        source = standard_input().read() if code is None or code == "-" else code
         source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
-    with interruptible("the code was stopped; the session keeps its variables"):
+    printed = f"`rlm-kernel journal {session} --last 1` shows" if session else "its journal has"
+    with interruptible(f"the code was stopped; the session keeps its variables, and {printed} what it printed"):
         answer = call_tool("eval_code", {"code": source}, session=session, policy=policy)
     _show_run(answer, session, as_json)
 
@@ -265,7 +274,7 @@ def answer(
     as_json: JsonFlag = False,
 ) -> None:
     """Answer a query of a session's code. If code was waiting, its output follows. Exit code 1: not accepted."""
-    said = sys.stdin.read() if text == "-" else text
+    said = standard_input().read() if text == "-" else text
     came = call_tool("answer_queries", {"answers": [{"id": query, "answer": said}]}, session=session)
     if came["failed"]:
         refused = came["failed"][0]

@@ -5,13 +5,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from rlm_client.client import call_tool
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.discovery import DiscoveryError
+from rlm_ipc.errors import KernelError
 from rlm_ipc.messages import JsonObject
+from rlm_ipc.session_requests import ListSessions
 from rlm_mcp.demo.agent import Agent, DemoError, connected
 from rlm_mcp.demo.answerer import DemoAnswers, answer_all
 from rlm_mcp.demo.corpus import Corpus, standard_library, users_file
@@ -57,10 +63,22 @@ def main(file: Path | None = None, *, console: Console | None = None) -> int:
     def demonstrate() -> None:
         with tempfile.TemporaryDirectory(prefix="rlm-demo-") as folder:
             corpus = users_file(file) if file else _gather(Path(folder), console)
-            outcome = anyio.run(_demonstrate, corpus, console)
+            outcome = anyio.run(_demonstrate, session, corpus, console)
         show_outcome(console, outcome)
 
-    return failing(demonstrate, "demo")
+    session = f"demo-{secrets.token_hex(4)}"
+    try:
+        return failing(demonstrate, "demo")
+    except KeyboardInterrupt:
+        _end(session)
+        raise
+
+
+def _end(session: str) -> None:
+    """End the session if there is one: nobody will look at what is half done."""
+    with suppress(KernelError, DiscoveryError):
+        if any(row.session == session for row in ask(ListSessions()).sessions):
+            call_tool("end_session", {}, session=session)
 
 
 def failing(tell: Callable[[], None], name: str) -> int:
@@ -88,8 +106,7 @@ def _failed(error: BaseException, name: str) -> int:
     return 1
 
 
-async def _demonstrate(corpus: Corpus, console: Console) -> DemoTotals:
-    session = f"demo-{secrets.token_hex(4)}"
+async def _demonstrate(session: str, corpus: Corpus, console: Console) -> DemoTotals:
     tasks = PYTHON_TASKS if corpus.is_python else TEXT_TASKS
     started = time.perf_counter()
     board = Board(console)
