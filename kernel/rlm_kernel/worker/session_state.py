@@ -61,7 +61,9 @@ _UNSAFE = ("numpy", "pyarrow")
 """Libraries that are not memory-safe: through them code may read and write its kernel's own memory."""
 WALL_CHANGERS = "rlm_kernel.worker"
 """The package whose code may change a language wall that is closed."""
-HOMES = ("HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR")
+HOMES = ("HOME", "TMPDIR", "IPYTHONDIR")
+FONTS = ".matplotlib"
+"""Where matplotlib keeps its list of fonts, below the scratch folder: not among the files of the session."""
 
 
 class WorkerSession:
@@ -158,7 +160,7 @@ class WorkerSession:
     def _move_in(self) -> None:
         """Make the scratch folder the home, and work in a folder that may be read."""
         home = str(self.scratch)
-        os.environ.update(dict.fromkeys(HOMES, home))
+        os.environ.update(dict.fromkeys(HOMES, home), MPLCONFIGDIR=str(self.scratch / FONTS))
         os.chdir(self.workspace if self.workspace and self._may_read(self.workspace) else self.scratch)
         tempfile.tempdir = home
 

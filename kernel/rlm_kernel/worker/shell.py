@@ -33,6 +33,7 @@ from traitlets import Type
 from rlm_ipc import processes
 from rlm_ipc.messages import JsonObject
 from rlm_kernel.worker.displayhook import QuickDisplayHook, QuickFormatter
+from rlm_kernel.worker.file_advice import advice
 from rlm_kernel.worker.introspection.surroundings import SessionSurroundings
 from rlm_kernel.worker.magics.actions import Actions
 from rlm_kernel.worker.magics.rewriting import MARKS, OFFERED, MagicRefused, rewritten
@@ -276,7 +277,8 @@ class GuardedShell(ZMQInteractiveShell):
         if self.leaves(error):
             return
         shown = showable(error)
-        self._showtraceback(type(shown), shown, render(error, for_people=self.by_person))
+        advised = advice(error, self.wall.policy.files.read, self.wall.policy.files.write)
+        self._showtraceback(type(shown), shown, render(error, for_people=self.by_person, advice=advised))
 
     def leaves(self, error: BaseException | None) -> bool:
         """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""

@@ -36,6 +36,7 @@ def _machinery() -> tuple[str, ...]:
 _HIDDEN = _machinery()
 # The descriptor of `type` itself: ``cls.__name__`` would ask the metaclass, which may be the user's.
 _name: Callable[[type], str] = type.__dict__["__name__"].__get__
+
 UNSAID = "(its message cannot be shown)"
 MOST_LINKS = 100
 """How far back a chain of errors is shown."""
@@ -52,6 +53,11 @@ def text_of(error: BaseException) -> str:
         return str.__str__(str(error))
     except BaseException:
         return UNSAID
+
+
+def is_of_library(file: str) -> bool:
+    """Whether a frame of this file is a library's: no cell's, and not the machinery's."""
+    return not file.startswith((CELL_PREFIX, *_HIDDEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +215,15 @@ def _message(error: BaseException) -> list[str]:
     return lines
 
 
-def render(error: BaseException, *, for_people: bool = False) -> list[str]:
+def render(error: BaseException, *, for_people: bool = False, advice: str = "") -> list[str]:
     """The traceback of ``error`` as lines, in the shape of Jupyter's ``traceback`` field.
 
-    It is short and has no colour, unless it is ``for_people``. An error that cannot even be rendered (a hostile
+    It is short and has no colour, unless it is ``for_people``. ``advice`` follows the message. An error that cannot even be rendered (a hostile
     ``__str__``) is named by its type.
     """
     try:
-        return _rendered(error, _ForPeople() if for_people else _Look())
+        lines = _rendered(error, _ForPeople() if for_people else _Look())
+        return [*lines[:-1], f"{lines[-1]}. {advice}"] if advice else lines
     except BaseException:
         return [f"{name_of(type(error))}: {UNSAID}"]
 

@@ -1,0 +1,59 @@
+"""What to write instead, for a library that opens files in code of its own and fails.
+
+The wall's own refusals say so themselves. But the code of pyarrow or polars asks the operating system, which only says
+no, and does not know that a relative path that is written to means one below the scratch folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final
+
+from rlm_kernel.worker.traceback import is_of_library, text_of
+
+__all__ = ["advice"]
+
+_PATH: Final = re.compile(r"'([^'\n]+)'|\(os error \d+\): (.+)|^([^\s:]+)$")
+"""How these libraries name the file: in quotes, behind the system's words, or by its name alone."""
+
+
+def advice(error: BaseException, readable: Sequence[str], writable: Sequence[str]) -> str:
+    """Return what to write instead; empty if the error is another one, or no library's."""
+    if type(error) not in (PermissionError, FileNotFoundError) or not is_of_library(_last(error.__traceback__)):
+        return ""
+    if (found := _PATH.search(text_of(error))) is None:
+        return ""
+    path = found[1] or found[2] or found[3]
+    if type(error) is PermissionError:
+        places = f"The session may write below {_said(writable)}, and read below {_said(readable)}"
+        return f"{places}: pass {_below(writable[0], path)}" if writable and not os.path.isabs(path) else places
+    for folder in writable:
+        if not os.path.isabs(path) and os.path.exists(os.path.join(folder, path)):
+            return f"This library looks for relative paths in the workspace only: pass {_below(folder, path)}"
+    return ""
+
+
+def _last(tb: TracebackType | None) -> str:
+    """The file of the code that raised it."""
+    file = ""
+    while tb is not None:
+        file, tb = tb.tb_frame.f_code.co_filename, tb.tb_next
+    return file
+
+
+def _said(folders: Sequence[str]) -> str:
+    return " and ".join(map(_named, folders)) or "no folder"
+
+
+def _named(folder: str) -> str:
+    """A folder; the scratch folder by the expression that gives it in every session."""
+    return "tempfile.gettempdir()" if folder == tempfile.tempdir else folder
+
+
+def _below(folder: str, path: str) -> str:
+    named = _named(folder)
+    return repr(os.path.join(folder, path)) if named == folder else f"os.path.join({named}, {path!r})"
