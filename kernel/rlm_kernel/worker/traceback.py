@@ -218,8 +218,8 @@ def _message(error: BaseException) -> list[str]:
 def render(error: BaseException, *, for_people: bool = False, advice: str = "") -> list[str]:
     """The traceback of ``error`` as lines, in the shape of Jupyter's ``traceback`` field.
 
-    It is short and has no colour, unless it is ``for_people``. ``advice`` follows the message. An error that cannot even be rendered (a hostile
-    ``__str__``) is named by its type.
+    It is short and has no colour, unless it is ``for_people``. ``advice`` follows the message. An error that cannot
+    even be rendered (a hostile ``__str__``) is named by its type.
     """
     try:
         lines = _rendered(error, _ForPeople() if for_people else _Look())

@@ -15,7 +15,18 @@ import typer
 
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.completion import policy_choices, session_choices
-from rlm_mcp.cli.output import FAILED, JsonFlag, counted, errors, failing, first_line, interruptible, say, show, standard_input
+from rlm_mcp.cli.output import (
+    FAILED,
+    JsonFlag,
+    counted,
+    errors,
+    failing,
+    first_line,
+    interruptible,
+    say,
+    show,
+    standard_input,
+)
 from rlm_mcp.errors import WrongUsage
 
 if TYPE_CHECKING:

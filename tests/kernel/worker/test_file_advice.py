@@ -55,7 +55,7 @@ async def test_other_errors_are_as_they_were(run, code: str, end: str) -> None:
 
 
 async def test_no_list_of_fonts_is_among_the_files(run) -> None:
-    """matplotlib keeps one in the folder where the session has its files."""
+    """Matplotlib keeps one in the folder where the session has its files."""
     pytest.importorskip("matplotlib")
     async with asyncio.timeout(60):
         outcome = await run("import matplotlib.pyplot, glob, tempfile; print(glob.glob(tempfile.gettempdir() + '/*'))")

@@ -51,9 +51,11 @@ def test_code_stops_and_the_journal_has_what_it_printed(daemon: Path) -> None:
 
 def test_a_replay_ends_its_session(daemon: Path, tmp_path: Path) -> None:
     """The session was there for the replay alone."""
-    cell = {"cell_type": "code", "id": "a", "source": "while True: pass", "metadata": {}, "outputs": [], "execution_count": 1}
+    cell = {"cell_type": "code", "id": "a", "source": "while True: pass", "metadata": {}, "outputs": []}
     file = tmp_path / "endless.ipynb"
-    file.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}))
+    file.write_text(
+        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{**cell, "execution_count": 1}]})
+    )
     said = interrupted("replay", str(file), when=lambda: "busy" in replays())
     assert "interrupted: the replay was stopped, and its session has ended" in said
     assert not replays()
