@@ -211,7 +211,8 @@ class Policies(RuleBasedStateMachine):
         model = self.taken(other, place, candidates, self.again("status", other))
         assert loosened(model.policy, parent.policy) == {}
         assert loosened(model.policy, parent.bound) == {}
-        child = replace(parent.under(model), family=parent.bound)
+        inherited = {query: parent.asker_of(query) for query in answer.get("inherited_llm_queries", [])}
+        child = replace(parent.under(model), family=parent.bound, inherited=inherited)
         self.begins(other, child)
 
     def restart(self, name: str) -> None:
@@ -309,9 +310,12 @@ class Policies(RuleBasedStateMachine):
         self.again("eval_code", name, code=f"later = llm_query('{self.mark(name)}')")
 
     def answer(self, name: str) -> None:
-        """An agent answers; code finds the answer."""
+        """An agent answers; code finds the answer, and so does that of forks which hold the query, too."""
         for query in self.again("status", name).get("pending_llm_queries", [])[:1]:
-            mark = self.mark(name)
+            mark, asker = self.mark(name), self.sessions[name].asker_of(query)
+            for holder in self.sessions.values():
+                if holder.inherited.get(query) == asker:
+                    holder.marks.add(mark)
             if self.sessions[name].policy.llm.cache:
                 self.cached.add(mark)
             self.again("answer_queries", name, answers=[{"id": query, "answer": mark}])

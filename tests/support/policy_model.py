@@ -43,15 +43,22 @@ class Model:
     """Names of variables and texts."""
     marks: set[str] = field(default_factory=set)
     """Words that are in its texts, variables, queries and answers."""
+    inherited: dict[str, int] = field(default_factory=dict)
+    """By its id, each query that a fork has from its parent: the life of the session that first asked it."""
 
     @property
     def bound(self) -> Policy:
         """What it must never be looser than, whatever its own row says."""
         return self.family or self.policy
 
+    def asker_of(self, query: str) -> int:
+        """The life of the session that asked a query which this one has."""
+        return self.inherited.get(query, self.life)
+
     def under(self, other: "Model") -> "Model":
         """What it knows, under the policy of another."""
-        return replace(other, life=self.life, known=set(self.known), marks=set(self.marks), family=self.family)
+        known, marks, inherited = set(self.known), set(self.marks), dict(self.inherited)
+        return replace(other, life=self.life, known=known, marks=marks, inherited=inherited, family=self.family)
 
 
 def without_scratch(policy: Policy) -> Policy:
