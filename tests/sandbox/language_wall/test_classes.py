@@ -194,7 +194,7 @@ def test_our_own_functions_make_no_class_that_nobody_checks(session, call):
             def __init_subclass__(cls): made.append(cls)
         names = {"__match_args__": ("_parts",), "__reduce_ex__": lambda *_: (print, ())}
         class Mapping:
-            keys = functools.partial(raw, "X", (Early,), names)
+            keys = staticmethod(functools.partial(raw, "X", (Early,), names))
             def __getitem__(self, key): return 1
     """)
     assert session.namespace["raw"] is type
