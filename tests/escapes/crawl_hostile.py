@@ -846,6 +846,12 @@ STATEMENTS: Final[dict[str, str]] = {
     ),
     "entries_give": "class R(Entries(object), metaclass=lambda *a, **k: A):\n    pass",
     "new_gives": "class M(type):\n    def __new__(m, *a, **k):\n        return A\nclass R(metaclass=M):\n    pass",
+    "metaclass_sees": (
+        "class M(type):\n    def __new__(m, name, bases, members):\n        note('members', *members.values())\n"
+        "        return super().__new__(m, name, bases, members)\n"
+        "class R(A, metaclass=M):\n    def method(self): return __class__"
+    ),
+    "alias_of_body": "class R(A):\n    type X = __classdict__\nR = R.X.__value__",
     "holds": "class R:\n    x = A\n    def method(self): pass",
     "property": "class R:\n    x = property(A)\n    y = A\nR = R().x",
     "item_of": "class R:\n    __getattr__ = A\nR = R().x",

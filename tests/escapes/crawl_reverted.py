@@ -19,7 +19,7 @@ import crawl_adapter as adapter
 
 from rlm_sandbox.language_wall import _core, compiler, frozen_functions, sealing, wall
 from rlm_sandbox.language_wall.guards import attributes as guards
-from rlm_sandbox.language_wall.guards import classes, dynamic
+from rlm_sandbox.language_wall.guards import class_cells, classes, dynamic
 from rlm_sandbox.language_wall.guards import reads as guards_read
 from rlm_sandbox.language_wall.modules import (
     buffered_files as shims_buffered,
@@ -173,6 +173,10 @@ def _library_class(_metaclass: Any, _bases: Any, namespace: Any) -> Any:
     return namespace
 
 
+def _call_metaclass(meta: Any, name: str, bases: Any, namespace: Any, keywords: Any) -> Any:
+    return meta(name, bases, namespace, **keywords)
+
+
 def _by_module(raw: Any) -> bool:
     return type(raw) is io.FileIO or type(raw).__module__.split(".")[0] in shims_buffered._READ_THEMSELVES
 
@@ -256,6 +260,7 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
     "namespace_by_name": _namespace_by_name,
     "store_on_functions": _store_on_functions,
     "claim": _setting(classes, "claim", _claim),
+    "class_cells": _setting(class_cells, "call_sealed", _call_metaclass),
     "library_class": lambda: _core.give_class_check(_library_class, classes.own_class),
     "hidden": lambda: setattr(modules.ModuleSet, "_hide", _nothing),
     "freeze": _setting(wall, "freeze", _nothing),
@@ -287,7 +292,7 @@ FOUND_BY: Final[dict[str, tuple[str, str]]] = {
     ),
     "attrgetter": ("strict", "routes"),
     "library_class": ("strict", "lend"),
-    "claim": ("strict", "bases"),
+    **dict.fromkeys(("claim", "class_cells"), ("strict", "bases")),
     "catch_warnings": ("default", "bases"),
     "forwards": ("tables", "bases"),
     **dict.fromkeys(("hidden", "proxies_read"), ("tables", "routes")),

@@ -218,3 +218,35 @@ def test_bars_in_windows_are_left_out(make_session) -> None:
         session.run("import tqdm\ntqdm.tqdm_gui")
     with pytest.raises(ImportError):
         session.run("import tqdm.gui")
+
+
+def test_a_signature_shows_as_text_what_no_module_gives(make_session) -> None:
+    """The default of ``yaml.parse`` is a loader that finds any object by its name."""
+    session = make_session(imports=("functools", "inspect", "yaml"))
+    shown = session.value(
+        """
+        import functools, inspect, yaml
+        class Own(inspect.Signature): pass
+        @functools.wraps(yaml.parse)
+        def wrapped(*args): pass
+        found = [inspect.signature(yaml.parse), inspect.signature(wrapped), Own.from_callable(yaml.scan)]
+        defaults = [each.parameters["Loader"].default for each in found]
+        def own(x=dict, *, key=len) -> type: pass
+        kept = inspect.signature(own)
+        result = (*defaults, *inspect.getfullargspec(yaml.compose).defaults, type(found[2]) is Own,
+                  kept.parameters["x"].default is dict, kept.parameters["key"].default is len)
+        """
+    )
+    assert shown == (*["<class 'yaml.loader.Loader'>"] * 4, True, True, True)
+
+
+def test_a_loader_of_yaml_finds_no_object_by_its_name(make_session) -> None:
+    """However a session has come by its class; the kernel's own code may use it as it is."""
+    yaml = pytest.importorskip("yaml")
+    session = make_session(imports=("yaml",), helpers={"lent": yaml.UnsafeLoader})
+    for call in ("find_python_name('builtins.dict', None)", "find_python_module('json', None)"):
+        with pytest.raises(TypeError, match="yaml makes no objects that a text names in this session: use"):
+            session.run(f"lent('a').{call}")
+    with pytest.raises(TypeError, match=r"use yaml\.safe_load"):
+        session.run("lent('!!python/object/apply:dict []').get_data()")
+    assert yaml.unsafe_load("!!python/object/apply:dict []") == {}
