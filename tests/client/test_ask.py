@@ -80,7 +80,7 @@ def test_limits_end_it_with_exit_code_1(daemon: Path, endpoint: ModelEndpoint) -
     endpoint.reply = lambda _: Reply("```repl\nprint(1)\n```")
     assert "'calls'" in ask("?", "--calls", "1", code=1).stderr
     last = ask("?", "--turns", "1", code=1)
-    assert ("used all its turns" in last.stderr, "print(1)" in last.stdout) == (True, True)
+    assert ("used its one turn" in last.stderr, "print(1)" in last.stdout) == (True, True)
 
 
 def test_what_came_of_each_turn_is_shown(daemon: Path, endpoint: ModelEndpoint) -> None:
@@ -93,6 +93,14 @@ def test_what_came_of_each_turn_is_shown(daemon: Path, endpoint: ModelEndpoint) 
     assert "→ failed: " in shown[refused + 1]
     assert "'subprocess' is not on the allow-list" in shown[refused + 1]
     assert shown[refused + 2 : refused + 4] == ["turn 2 print('seen')", "  → seen"]
+
+
+def test_a_turn_without_code_is_shown(daemon: Path, endpoint: ModelEndpoint) -> None:
+    """A model that only talks is seen to do so, not only at its end."""
+    endpoint.reply = lambda _: Reply("I think so.")
+    shown = ask("?", "--turns", "2", code=1).stderr
+    assert shown.startswith("turn 1 wrote no code\nturn 2 wrote no code\nthe model used all its 2 turns")
+    assert shown.endswith(" s\n"), "a session that has ended is of no use to anybody"
 
 
 def test_ctrl_c_says_how_far_it_got_and_what_is_kept(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from json import JSONDecodeError
 from typing import Any, ClassVar
 
 import anthropic
@@ -64,6 +65,7 @@ class AnthropicMessages(Speaker):
         anthropic.ConflictError,
     )
     late: ClassVar[type[Exception]] = anthropic.APITimeoutError
+    spoken: ClassVar[str] = "Anthropic's messages"
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
@@ -129,6 +131,8 @@ class AnthropicMessages(Speaker):
             if getattr(error, "status_code", None) == HTTPStatus.OK:  # a fault that is told in the stream
                 raise BrokenOff(_said(error)) from error
             raise self._fault(error, _said(error)) from error
+        except (JSONDecodeError, UnicodeDecodeError) as error:  # nor does it mind what is no JSON
+            raise (BrokenOff("it is not JSON") if model is not None else self._not_ours()) from error
         if reason is None:
             raise BrokenOff("it has no end") if model is not None else self._not_ours()
         return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), (given, made))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from json import JSONDecodeError
 from typing import Any, ClassVar
 
 import openai
@@ -58,6 +59,7 @@ class OpenAIChat(Speaker):
         openai.ConflictError,
     )
     late: ClassVar[type[Exception]] = openai.APITimeoutError
+    spoken: ClassVar[str] = "OpenAI's chat completions, whose URL often ends in /v1"
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
@@ -122,6 +124,8 @@ class OpenAIChat(Speaker):
             if begun:
                 raise BrokenOff(_said(error)) from error
             raise self._fault(error, _said(error)) from error
+        except (JSONDecodeError, UnicodeDecodeError) as error:  # this library passes on what is no JSON as it is
+            raise (BrokenOff("it is not JSON") if begun else self._not_ours()) from error
         if reason is None:
             raise BrokenOff("it has no end") if begun else self._not_ours()
         return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), _count(usage))

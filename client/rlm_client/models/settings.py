@@ -66,15 +66,28 @@ class Endpoint(_Section):
     @field_validator("base_url")
     @classmethod
     def _is_url(cls, url: str | None) -> str | None:
-        if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        if url is not None and not _is_server(url):
             raise ValueError("is not the URL of a server; write it like https://api.example.com/v1")
         if url is not None and (urlsplit(url).username or urlsplit(url).password):
             raise ValueError("holds a password; put it into a file and name that as api_key_file")
         return url
 
     def url(self) -> str | None:
-        """Return the base URL; None is the provider's own."""
-        return self.base_url or os.environ.get(_URL_VARIABLES.get(self.provider, "")) or None
+        """Return the base URL; None is the provider's own.
+
+        Raises:
+            ModelMisconfigured: the variable holds something else.
+        """
+        given = os.environ.get(_URL_VARIABLES.get(self.provider, "")) or None
+        if self.base_url is None and given is not None and not _is_server(given):
+            wrong = f"{self.url_setting()} is {given[:80]!r}, which is not the URL of a server"
+            raise ModelMisconfigured(f"{wrong}; write it like http://127.0.0.1:8000/v1")
+        return self.base_url or given
+
+    def url_setting(self) -> str:
+        """Name the setting that says where the endpoint is."""
+        variable = _URL_VARIABLES.get(self.provider, "")
+        return variable if self.base_url is None and os.environ.get(variable) else "base_url"
 
     def where(self) -> str:
         """Name the model and its endpoint for messages."""
@@ -110,6 +123,8 @@ class Endpoint(_Section):
             return "none"
         else:
             key = os.environ.get(self.api_key_env or _KEY_VARIABLES[self.provider], "").strip()
+        if not key and self.api_key_env is None and self.api_key_file is None and self.url() is not None:
+            return "none"
         if not key:
             place = self.api_key_file or f"the variable {self.api_key_env or _KEY_VARIABLES[self.provider]}"
             raise ModelMisconfigured(f"there is no key for {self.where()}: {place} is empty; see docs/queries.md")
@@ -142,6 +157,11 @@ class ModelSettings(_Section):
         if found is None:
             raise ModelMisconfigured(f"no model {name[:80]!r} is configured; configured are {', '.join(self.models)}")
         return name, found
+
+
+def _is_server(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def settings_file() -> Path:

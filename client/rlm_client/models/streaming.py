@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import socket
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -31,12 +32,14 @@ class Speaker(ABC):
     Under the library is its own transport over aiohttp, which takes half the processor time of its default one.
 
     A protocol says what its requests and answers look like, and which errors of its library mean that the key or the
-    name is ``wrong``, which that the fault may be ``passing``, and which of these that the answer is ``late``.
+    name is ``wrong``, which that the fault may be ``passing``, and which of these that the answer is ``late``. For a
+    newcomer it is called as ``spoken`` says.
     """
 
     wrong: ClassVar[tuple[type[Exception], ...]]
     passing: ClassVar[tuple[type[Exception], ...]]
     late: ClassVar[type[Exception]]
+    spoken: ClassVar[str]
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -73,13 +76,15 @@ class Speaker(ABC):
     ) -> Completion: ...
 
     def _not_ours(self) -> ModelError:
-        return ModelMisconfigured(f"{self._endpoint.where()} answers, but not as this protocol does; correct base_url")
+        where, setting = self._endpoint.where(), self._endpoint.url_setting()
+        return ModelMisconfigured(f"{where} answers, but not with {self.spoken}; correct {setting}")
 
     def _fault(self, error: Exception, said: str) -> ModelError:
         """Whose fault an error of the library is; ``said`` is what the endpoint says, not the request it may repeat."""
         where = self._endpoint.where()
         if isinstance(error, self.wrong):
-            return ModelMisconfigured(f"{where} refuses the request: {said}; correct model, base_url or key")
+            settings = f"the model, {self._endpoint.url_setting()} or the key"
+            return ModelMisconfigured(f"{where} refuses the request: {said}; correct {settings}")
         if isinstance(error, self.passing):
             if unreached := self._unreached(error):
                 return ModelUnavailable(unreached)
@@ -92,10 +97,19 @@ class Speaker(ABC):
         The libraries tell each of these as a time-out or as a connection error.
         """
         address, causes = self._endpoint.address() or self._endpoint.provider, list(_causes(error))
+        setting = self._endpoint.url_setting()
         if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-            return f"nothing listens at {address}: start the server, or correct base_url"
+            return f"nothing listens at {address}: start the server, or correct {setting}"
         if any(isinstance(cause, socket.gaierror) for cause in causes):
-            return f"the host {address} is not known: correct base_url, or check the network"
+            return f"the host {address} is not known: correct {setting}, or check the network"
+        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+            return f"nobody vouches for the certificate of {address}: correct {setting}, or set SSL_CERT_FILE"
+        if any(isinstance(cause, ssl.SSLError) for cause in causes):
+            return f"{address} makes no encrypted connection: correct {setting} (a server of your own may want http://)"
+        from aiohttp import ServerDisconnectedError  # here alone: the daemon uses this module without a library
+
+        if any(isinstance(cause, ServerDisconnectedError) for cause in causes):
+            return f"{address} closes the connection without an answer: look at its log, or correct {setting}"
         if isinstance(error, self.late):
             seconds = self._endpoint.timeout_seconds
             return f"{self._endpoint.where()} did not answer within {seconds:g} s: ask again, or raise timeout_seconds"

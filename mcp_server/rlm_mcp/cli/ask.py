@@ -90,7 +90,7 @@ def ask(
             trajectory=trajectory,
         )  # fmt: skip
         solution = rlm.completion(question, text, paths=paths)
-    show(_row(solution), as_json, lambda: _print(solution))
+    show(_row(solution), as_json, lambda: _print(solution, session, turns))
     if solution.status != "answered":
         raise typer.Exit(FAILED)
 
@@ -120,14 +120,16 @@ def _row(solution: Solution) -> JsonObject:
     }
 
 
-def _print(solution: Solution) -> None:
+def _print(solution: Solution, session: str | None, turns: int) -> None:
     say(f"{solution.answer}\n", sys.stdout)
     row = _row(solution)
     if solution.status != "answered":
-        errors.print("[yellow]the model used all its turns without submitting an answer; this is its last text[/]")
+        used = "its one turn" if turns == 1 else f"all its {turns} turns"
+        errors.print(f"[yellow]the model used {used} without submitting an answer; this is what it said when asked[/]")
+    kept = f", session {session}" if session else ""
     errors.print(
-        f"[dim]{row['turns']} turns, {row['calls']} calls, {row['input_tokens'] + row['output_tokens']:,} tokens, "
-        f"${row['cost']:g}, {row['seconds']} s, session {row['session']}[/]"
+        f"[dim]{counted(row['turns'], 'turn')}, {counted(row['calls'], 'call')}, "
+        f"{row['input_tokens'] + row['output_tokens']:,} tokens, ${row['cost']:g}, {row['seconds']} s{kept}[/]"
     )
 
 
@@ -137,13 +139,20 @@ class _Seen:
 
     turn: int = 0
     calls: int = 0
+    ran: bool = True
+    """Whether the turn has run code."""
 
     def note(self, event: Event) -> None:
+        if event.turn != self.turn and not event.depth:
+            if not self.ran:  # nothing else would show that turn
+                errors.print(f"turn {self.turn} [dim]wrote no code[/]")
+            self.ran = False
+        self.ran |= event.kind == "code"
         self.turn = self.turn if event.depth else event.turn
         self.calls += event.count if event.kind == "answered" else event.kind == "turn"
 
     def told(self, session: str | None, trajectory: Path | None) -> str:
-        spent = f"the run ended in turn {self.turn} after {self.calls} calls of models"
+        spent = f"the run ended in turn {self.turn} after {counted(self.calls, 'call')} of models"
         kept = f"session {session} is kept" if session else "its session is gone"
         return f"{spent}; {kept}" + (f"; its turns are in {trajectory}" if trajectory else "")
 
@@ -157,7 +166,7 @@ def _progress(seen: _Seen) -> Iterator[Watch]:
             seen.note(event)
             _print_step(event)
             if status is not None:
-                status.update(f"{_where(event)} {_doing(event)} · {seen.calls} calls")
+                status.update(f"{_where(event)} {_doing(event)} · {counted(seen.calls, 'call')}")
 
         yield show_step
 

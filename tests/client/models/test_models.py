@@ -101,7 +101,7 @@ async def test_what_does_not_pass_is_told_with_what_the_endpoint_said(configured
 @pytest.mark.parametrize(
     ("reply", "error", "said"),
     [
-        (Reply("bad key", status=401), ModelMisconfigured, "correct model, base_url or key"),
+        (Reply("bad key", status=401), ModelMisconfigured, "correct the model, base_url or the key"),
         (Reply("no such model", status=404), ModelMisconfigured, "no such model"),
         (Reply("too long", status=400), ModelRefused, "too long"),
         (Reply("I must not", finish="refused"), ModelRefused, "declined to answer: I must not"),
@@ -198,6 +198,34 @@ async def test_another_server_is_a_mistake_of_the_configuration(configured, endp
         for on_text in (None, [].append):
             with pytest.raises(ModelMisconfigured, match="correct base_url"):
                 await models.complete(ASKED, on_text=on_text)
+
+
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "scheme", "kind", "said"),
+    [
+        (b"", "http", ModelUnavailable, "closes the connection without an answer"),
+        (b"", "https", ModelUnavailable, "makes no encrypted connection: correct base_url"),
+        (STREAM + b"event: message_start\ndata: hello\n\n", "http", ModelMisconfigured, "answers, but not with"),
+        (STREAM + b"event: message_start\ndata: \xff\n\n", "http", ModelMisconfigured, "answers, but not with"),
+    ],
+)
+async def test_a_server_of_another_kind_is_told_as_such(configured, bytes_, scheme, kind, said) -> None:
+    """K-22: it hangs up, speaks no TLS, or streams what is no JSON: none of these is a slow answer, or our defect."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(bytes_ if scheme == "http" else b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        url = f"{scheme}://{address}/v1"
+        async with configured(retries=0, base_url=url) as models:
+            with pytest.raises(kind, match=said):
+                await models.complete(ASKED, on_text=[].append)
 
 
 async def test_no_more_requests_than_permitted_are_under_way(configured, endpoint) -> None:

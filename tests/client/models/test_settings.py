@@ -92,6 +92,21 @@ def test_a_missing_key_is_told_with_its_place(tmp_path) -> None:
         Endpoint(provider="openai", model="m", api_key_file=str(tmp_path / "none")).key()
 
 
+def test_a_server_of_the_environment_needs_no_key_but_an_address(monkeypatch) -> None:
+    """A newcomer's own server: the variable stands for `base_url`, and messages name it as what to correct."""
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    found = Endpoint(provider="openai", model="m")
+    assert (found.key(), found.url_setting()) == ("none", "OPENAI_BASE_URL")
+    assert Endpoint(provider="openai", model="m", base_url="http://127.0.0.1:2/v1").url_setting() == "base_url"
+    with pytest.raises(ModelMisconfigured, match="variable OWN is empty"):
+        Endpoint(provider="openai", model="m", api_key_env="OWN").key()
+    monkeypatch.setenv("OPENAI_BASE_URL", "127.0.0.1:1/v1")
+    with pytest.raises(
+        ModelMisconfigured, match=r"OPENAI_BASE_URL is '127\.0\.0\.1:1/v1', which is not the URL of a server"
+    ):
+        found.key()
+
+
 def test_the_page_shows_a_configuration_that_is_one(write) -> None:
     """And it names every field with its default and meaning."""
     page = (Path(__file__).parents[3] / "docs/queries.md").read_text()
