@@ -139,11 +139,13 @@ class ForkBroker:
 
     def _is_permitted(self, pid: int) -> bool:
         # The parent as well: a process with threads forks twice, and the supervisor knows only the first of the two.
-        for asked in (pid, parent_of(pid)):
-            if asked is not None and self._permits.get(asked, 0) > 0:
-                self._permits[asked] -= 1
-                return True
-        return False
+        return self._use_permit(pid) or self._use_permit(parent_of(pid))
+
+    def _use_permit(self, pid: int | None) -> bool:
+        if pid is None or not (left := self._permits.get(pid, 0)):
+            return False
+        self._permits[pid] = left - 1
+        return True
 
     def _close(self) -> None:
         if self._rest is not None:

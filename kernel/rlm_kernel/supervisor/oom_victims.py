@@ -7,6 +7,7 @@ session's variables goes last.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,11 @@ _MOST = 1000
 def prefer(pid: int | None, score: int) -> None:
     """Let the system prefer that process by ``score`` thousandths of the memory; at least as much as this one."""
     with suppress(OSError, ValueError):  # it has ended, or the system does not let us
-        Path(f"/proc/{pid}/oom_score_adj").write_text(str(min(_MOST, _own_score() + score)))
+        told = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(told, b"%d" % min(_MOST, _own_score() + score))
+        finally:
+            os.close(told)
 
 
 @cache
