@@ -8,9 +8,10 @@ from typing import Any
 
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, RefusedAttempts, RunCell
+from rlm_kernel.worker._bindings import noted
 from rlm_kernel.worker.ipykernel_adapter import may_wait
 from rlm_kernel.worker.session_state import user_code
-from rlm_kernel.worker.variables import changed, identities, prune
+from rlm_kernel.worker.variables import changed, prune
 from rlm_kernel.worker.worker_process import WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import refusals
 
@@ -37,7 +38,7 @@ class CellRunner:
         Nobody hears the report of one that is only ``rehearsed``: so it takes nothing from the next report.
         """
         process = self._process
-        before, reply = identities(process.namespace), None
+        before, reply = noted(process.namespace), None
         # Busy, reply, idle and the report leave in one write: each write wakes the supervisor.
         process.link.hold(True)
         try:
@@ -55,7 +56,7 @@ class CellRunner:
                 state.rebind(process.namespace)
             prune(process.namespace, process.kernel.shell.history_manager, process.kernel.execution_count)
 
-    def _report(self, reply: JsonObject | None, before: Mapping[str, int], rehearsed: bool) -> CellDone:
+    def _report(self, reply: JsonObject | None, before: bytes, rehearsed: bool) -> CellDone:
         process, state = self._process, self._process.session
         told, counts = self._refused, (refusals(), process.kernel.shell.refused_cells)
         defined, shadowed, returned = changed(before, process.namespace, process.hidden), [], set()

@@ -16,6 +16,7 @@ from typing import Any
 
 from rlm_ipc.errors import UnknownVariable
 from rlm_ipc.worker_requests import VariableRow
+from rlm_kernel.worker._bindings import bound
 from rlm_kernel.worker.kinds import one_of
 from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.namespaces import Namespace
@@ -187,20 +188,9 @@ def _item(value: Any) -> str:
     return str(value) if isinstance(value, str) else repr(value)
 
 
-def identities(namespace: Mapping[str, Any]) -> dict[str, int]:
-    """The identity of every global, to see later which of them were bound anew.
-
-    ``object.__hash__`` is derived from the address, as ``id`` is. But ``id`` raises an audit event, for each of some
-    hundred names.
-    """
-    return dict(zip(namespace, map(object.__hash__, namespace.values()), strict=True))
-
-
-def changed(before: Mapping[str, int], namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
-    """Names that a cell has made or bound anew, compared with `identities` from before it."""
-    known, identity = before.get, object.__hash__
-    bound = {name: value for name, value in list(namespace.items()) if known(name) != identity(value)}
-    return [name for name, _ in visible(bound, hidden)]
+def changed(before: bytes, namespace: Namespace, hidden: Mapping[str, Any]) -> list[str]:
+    """Names that a cell has made or bound anew since their objects were `noted` before it."""
+    return [name for name, _ in visible(bound(before, namespace), hidden)]
 
 
 def prune(namespace: Namespace, history: Any, count: int) -> None:
