@@ -28,7 +28,9 @@ def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "library"))
     default = load_policy("default")
     imports = (*default.language.imports, "hole")
-    return default.model_copy(update={"language": default.language.model_copy(update={"imports": imports})})
+    language = default.language.model_copy(update={"imports": imports})
+    # Without copies: the kernel that gets ready for its next cell after one would find the change before the fork does.
+    return default.model_copy(update={"language": language, "checkpoint": "off"})
 
 
 async def test_no_fork_begins_behind_a_changed_wall(
