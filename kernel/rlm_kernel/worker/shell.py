@@ -263,7 +263,13 @@ class GuardedShell(ZMQInteractiveShell):
     @cached_property
     def magics(self) -> Actions:
         """What magics do when their cell runs."""
-        return Actions(self.user_ns, self.user_ns_hidden, lambda: self.surroundings.scope)
+        return Actions(self.user_ns, self.user_ns_hidden, lambda: self.surroundings.scope, self._show_figures_as)
+
+    def _show_figures_as(self, form: str) -> None:
+        """Show figures in this form from now on. matplotlib is loaded when a figure is made, and not for this."""
+        self.config.InlineBackend.figure_formats = {form}
+        if (inline := sys.modules.get("matplotlib_inline.config")) is not None:
+            inline.InlineBackend.instance(parent=self).figure_formats = {form}
 
     # -- errors
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import re
+from typing import Any
 
 import pytest
 
@@ -71,6 +74,28 @@ async def test_inline_figures_are_accepted_and_other_backends_explained(run) -> 
     assert "%matplotlib inline" in (await run("%matplotlib widget")).error.evalue
 
 
+async def test_figures_are_shown_as_code_sets(supervisor, spawn, policy) -> None:
+    """The first line of many notebooks: figures for fine screens, set before matplotlib is loaded, and after."""
+    pytest.importorskip("matplotlib")
+    info = await spawn(policy("data"))
+
+    async def shown(code: str) -> dict[str, Any]:
+        async with asyncio.timeout(60):
+            outcome = await supervisor.execute(info.kernel_id, code).result()
+        assert outcome.error is None, outcome.error
+        return next(form for form in outcome.data if len(form) > 1)
+
+    def width(form: dict[str, Any]) -> int:
+        return int.from_bytes(base64.b64decode(form["image/png"])[16:20])
+
+    figure = "import matplotlib.pyplot as plt; plt.figure(figsize=(2, 1)); plt.plot([1]);"
+    fine = width(await shown(f"%config InlineBackend.figure_format = 'retina'\n{figure}"))
+    plain = width(await shown(f"%config InlineBackend.figure_formats = {{'png'}}\n{figure}"))
+    assert fine in range(2 * plain - 2, 2 * plain + 3)
+    assert "image/jpeg" in await shown(f"%config InlineBackend.figure_format = 'jpeg'\n{figure}")
+    await supervisor.shutdown(info.kernel_id)
+
+
 @pytest.mark.parametrize(
     ("code", "instead"),
     [
@@ -84,6 +109,9 @@ async def test_inline_figures_are_accepted_and_other_backends_explained(run) -> 
         ("%%writefile a.txt\nx", "open(path, 'w')"),
         ("%load_ext autoreload", "import a module"),
         ("%debug", "%time"),
+        ("%config InlineBackend.figure_format = 'svg'", "name one of 'png', 'retina'"),
+        ("%config InlineBackend.rc = {}", "plt.rcParams"),
+        ("x = %config", "figure_format"),
         ("%nothing", "only %time"),
         ("if True:\n    %run x", "open(path).read()"),
         ("def f():\n    !ls", "os, pathlib, shutil"),

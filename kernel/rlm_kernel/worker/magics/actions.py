@@ -29,8 +29,15 @@ Inner = Callable[[Iterator[None], Callable[[], float]], float]
 class Actions:
     """The functions behind a session's magics."""
 
-    def __init__(self, namespace: Mapping[str, Any], hidden: Mapping[str, Any], scope: Callable[[], Scope]) -> None:
+    def __init__(
+        self,
+        namespace: Mapping[str, Any],
+        hidden: Mapping[str, Any],
+        scope: Callable[[], Scope],
+        show_figures_as: Callable[[str], None],
+    ) -> None:
         self._namespace, self._hidden, self._scope = namespace, hidden, scope
+        self._show_figures_as = show_figures_as
         self._begun: list[tuple[float, float]] = []
 
     def table(self) -> dict[str, Callable[..., Any]]:
@@ -45,6 +52,7 @@ class Actions:
             "%pinfo": self._details,
             "%pwd": os.getcwd,
             "%show": _show,
+            "%figures": self._show_figures_as,
             "%lsmagic": lambda: print(" ".join(OFFERED)),  # noqa: T201
         }
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-HERE: Final = "%time, %timeit, %who, %whos, %pwd, %matplotlib inline, %%html, %%markdown, and ? after a name work"
+HERE: Final = (
+    "%time, %timeit, %who, %whos, %pwd, %matplotlib inline, %config InlineBackend.figure_format, %%html, %%markdown, "
+    "and ? after a name work"
+)
 _PROGRAMS: Final = "it runs a program, and sessions run none: use Python (os, pathlib, shutil), or run it in a terminal"
 _PACKAGES: Final = (
     "packages are installed where rlm-kernel is installed, by whoever runs it; `import` tells what is there"
@@ -35,14 +39,13 @@ _WHY: Final[dict[str, str]] = {
     **dict.fromkeys(
         "history hist recall rerun rep notebook logstart logon logoff logstate logstop store".split(), _HISTORY
     ),
-    **dict.fromkeys(
-        "config colors xmode precision autosave pprint autocall automagic alias unalias".split(), _SETTINGS
-    ),
+    **dict.fromkeys("colors xmode precision autosave pprint autocall automagic alias unalias".split(), _SETTINGS),
     **dict.fromkeys("doctest_mode page pastebin gui pylab".split(), _SETTINGS),
     **dict.fromkeys("load_ext reload_ext unload_ext autoreload aimport sql cython".split(), _EXTENSIONS),
     **dict.fromkeys("debug pdb prun lprun memit mprun tb subshell".split(), _DEBUGGER),
     **dict.fromkeys("javascript js svg latex SVG".split(), _ACTIVE),
     "capture": _CAPTURE,
+    "config": "only InlineBackend.figure_format can be set; what else figures look like, plt.rcParams says",
     "env": "use os.environ",
     "set_env": "use os.environ",
     "matplotlib": "figures are shown in the notebook and in the answer: write `%matplotlib inline`, or nothing",
@@ -62,6 +65,12 @@ def sentence(name: str, *, cell: bool = False) -> str:
 def within(name: str) -> str:
     """Say that a magic stands where none can."""
     return sentence(name) if name == "!" else f"`%{name}` can only be a statement, or the value that a name gets"
+
+
+def of_forms(written: str, forms: Iterable[str]) -> str:
+    """Say what figures can be shown as."""
+    known = ", ".join(map(repr, forms))
+    return f"figures cannot be shown as {written} in this session, as SVG and PDF may hold scripts: name one of {known}"
 
 
 def of_figures(backend: str) -> str:

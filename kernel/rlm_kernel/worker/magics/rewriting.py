@@ -18,6 +18,9 @@ from rlm_kernel.worker.magics.syntax import translated
 
 _CALLS: Final = ("run_line_magic", "run_cell_magic", "system", "getoutput")
 _SHOWN: Final = {"html": "HTML", "HTML": "HTML", "markdown": "Markdown"}
+_FIGURES: Final = ("InlineBackend.figure_format", "InlineBackend.figure_formats")
+FORMS: Final = {"png": "png", "retina": "retina", "png2x": "retina", "jpeg": "jpeg", "jpg": "jpeg"}
+"""What ``%config`` may show figures as, by the names that code writes."""
 _LEAVING: Final = ("exit", "quit")
 """Names that are commands if they stand alone."""
 MARKS: Final = ("get_ipython", *_LEAVING)
@@ -222,6 +225,19 @@ def _matplotlib(magic: Magic, targets: list[ast.expr] | None) -> list[ast.stmt]:
     return [ast.Pass()]
 
 
+def _config(magic: Magic, targets: list[ast.expr] | None) -> list[ast.stmt]:
+    setting, _, text = magic.rest.partition("=")
+    if targets is not None or setting.strip() not in _FIGURES:
+        raise magic.refused()
+    try:
+        value = ast.literal_eval(text.strip())
+        [form] = [value] if isinstance(value, str) else value
+        shown = FORMS[form]
+    except (ValueError, TypeError, SyntaxError, KeyError):
+        raise magic.refused(refusals.of_forms(text.strip(), FORMS)) from None
+    return [ast.Expr(_call("%figures", ast.Constant(shown)))]
+
+
 def _listing(magic: Magic, targets: list[ast.expr] | None) -> list[ast.stmt]:
     return [_bound(targets, _call(f"%{magic.name}", *map(ast.Constant, _words(magic))))]
 
@@ -252,6 +268,7 @@ _MAKERS: Final[dict[str, Callable[[Magic, list[ast.expr] | None], list[ast.stmt]
     "time": _time,
     "timeit": _timeit,
     "matplotlib": _matplotlib,
+    "config": _config,
     "who": _listing,
     "whos": _listing,
     "who_ls": _listing,
