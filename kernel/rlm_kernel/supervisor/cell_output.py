@@ -22,7 +22,7 @@ class CellOutput:
     over some milliseconds: a loop that prints would else send a message for every line.
     """
 
-    def __init__(self, cap: int, spool: Path | None, spool_cap: int, publish: Callable[[str, str], None]) -> None:
+    def __init__(self, cap: int, spool: str | None, spool_cap: int, publish: Callable[[str, str], None]) -> None:
         self.cap, self.spool, self.spool_cap = cap, spool, spool_cap
         self.publish = publish
         self.published = True
@@ -58,8 +58,9 @@ class CellOutput:
         self._show(stream, f"\n[output cut: the limit of {self.cap:,} bytes for one cell is reached]\n".encode())
         if self.spool is not None:
             try:
-                self.spool.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self.spool.open("wb")
+                path = Path(self.spool)  # made here and not for each cell
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("wb")
             except OSError as error:  # a full disk costs the rest of the output, not the cell
                 log.warning("the full output of a cell cannot be kept: %s", error)
             for piece in (*self._order, data):
@@ -114,7 +115,7 @@ class CellOutput:
             log.warning("the output of a cell cannot be kept: %s", error)
             self._spooled = 0
         self._file = None
-        return self.spool
+        return None if self.spool is None else Path(self.spool)
 
     def miss(self, count: int) -> None:
         """So many bytes were written that nobody knows any more."""

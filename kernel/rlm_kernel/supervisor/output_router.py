@@ -117,7 +117,7 @@ class OutputRouter:
         if taken_over is not None:
             self.busy_since, before, self._shown_before = taken_over.began, taken_over.seconds, taken_over.shown
             request.started -= before
-        spool = self.spool / f"{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
+        spool = f"{self.spool}/{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
         allowed = self.policy_limits
         request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, self._publish_text)
         self._held, self._held_bytes = [] if hold else None, 0
