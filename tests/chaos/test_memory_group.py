@@ -102,13 +102,7 @@ def crowded(real_starts: None, everything_ended: None, group: Path, monkeypatch:
     return group
 
 
-@pytest.fixture
-def more_is_kept_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session of 100 MB that comes back and is changed needs more room for a moment than the usual 256 MB."""
-    monkeypatch.setenv("RLM_KERNEL_KEEP_FREE_MB", "420")
-
-
-def test_no_session_loses_everything_when_its_group_is_too_small(more_is_kept_free: None, crowded: Path) -> None:
+def test_no_session_loses_everything_when_its_group_is_too_small(crowded: Path) -> None:
     """Eight strict sessions of 100 MB in 700 MB, each changed twice: those that idle rest until they are used."""
     served = _served_by(discovery.runtime_dir() / "supervisor.sock").pid
     free = available_memory(str(served))

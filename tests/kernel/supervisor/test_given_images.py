@@ -14,6 +14,7 @@ from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_ipc.variable_images import of_json
 from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.service.sessions.saved_variables import hand_in
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +25,11 @@ IMAGE = "given-image"
 async def give(client: SupervisorClient, kernel_id: str, **variables: object) -> None:
     """Give a kernel saved variables, as the daemon does."""
     image = of_json(variables)
-    with os.fdopen(os.memfd_create(IMAGE), "wb") as file:
+    with os.fdopen(os.memfd_create(IMAGE, os.MFD_ALLOW_SEALING), "wb") as file:
         file.write(image)
         file.flush()
-        await client.restore_variables(kernel_id, [len(image)], file.fileno())
+        told = await hand_in(client, kernel_id, file.fileno(), [len(image)])
+    assert not told.failed, told.failed
 
 
 async def replaced(client: SupervisorClient, kernel: KernelInfo) -> KernelInfo:
@@ -119,3 +121,11 @@ async def test_the_next_supervisor_gives_it_again(own_supervisor, policy, tmp_pa
     os.kill(own_supervisor.pid, signal.SIGKILL)
     assert (await own_supervisor.execute("k1", "kept").result()).result == "[1, 2]"
     await until(lambda: not holds_image(keeper))
+
+
+async def test_what_comes_back_is_copied_out_of_its_image_once(supervisor, spawn, policy) -> None:
+    """A text is read and decoded: two times its size have to fit, and not a third time for the image."""
+    kernel = await spawn(policy(memory_bytes=250 << 20))
+    await give(supervisor, kernel.kernel_id, kept="x" * (100 << 20))
+    assert (await supervisor.execute(kernel.kernel_id, "len(kept) >> 20").result()).result == "100"
+    await supervisor.shutdown(kernel.kernel_id)
