@@ -1,8 +1,8 @@
 """What a supervisor must not lose of one session, and a kernel must not be asked: a file in memory, kept by the keeper.
 
 The memory of such a file outlives a SIGKILL, so nothing is ever flushed. Numbers that change with every cell are plain
-stores of eight bytes, in an order that is right at any instant. Everything else is JSON in one of two places: the
-number that says which one counts is stored last.
+stores of eight bytes, in an order that is right at any instant. What must not be parted is in one of two places: the
+number that says which one counts is stored last. So is everything else, as JSON.
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ log = logging.getLogger(__name__)
 
 _NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct("<4Q")
 (
-    _CELLS,
-    _ONLY_CELLS,
-    _PRISTINE,
-    _COUNTED,
     _RUNNING,
     _ANSWERED,
     _PUBLISHED,
@@ -39,7 +35,9 @@ _NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct(
     _SINCE,
     _TAKING,
     _FAILURES,
-) = range(0, 12 * 8, 8)
+) = range(0, 8 * 8, 8)
+_CELLS, _CELLS_PLACES = 128, (136, 136 + _FOUR.size)
+"""The number of the place that counts, and the places: four numbers that a kill must not part."""
 _NUMBERS_BYTES = 4096
 # The file is sparse: only what is written takes memory.
 _REQUEST = 1 << 20
@@ -101,12 +99,14 @@ class SessionFile:
 
     def note_cells(self, cells: int, counted: int, *, only_cells: bool, pristine: bool) -> None:
         """What `checkpoints.Checkpoints` says of the live process; the request ``counted`` is the latest in it."""
-        _FOUR.pack_into(self._numbers, _CELLS, cells, only_cells, pristine, counted)
+        place = 1 - self._get(_CELLS)
+        _FOUR.pack_into(self._numbers, _CELLS_PLACES[place], cells, only_cells, pristine, counted)
+        self._set(_CELLS, place)
 
     @property
     def cells(self) -> tuple[int, bool, bool, int]:
         """What was noted last: cells, whether there were only cells, whether it was fresh, the request counted last."""
-        cells, only_cells, pristine, counted = _FOUR.unpack_from(self._numbers, _CELLS)
+        cells, only_cells, pristine, counted = _FOUR.unpack_from(self._numbers, _CELLS_PLACES[self._get(_CELLS)])
         return cells, bool(only_cells), bool(pristine), counted
 
     # -- whose death it may be

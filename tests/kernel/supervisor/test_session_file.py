@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import signal
 from contextlib import closing
 from itertools import count
 
@@ -44,3 +45,29 @@ def test_a_supervisor_that_dies_while_it_notes_a_request_leaves_it_whole_or_not_
             serial, _ = file.running
             if serial:
                 assert set(file.request()[0].split()) == {b"%d" % serial}
+
+
+def _note_cells_without_end(fd: int) -> None:
+    file = SessionFile(fd)
+    for cells in count(1):
+        file.note_cells(cells, cells, only_cells=cells % 2 == 1, pristine=cells % 2 == 1)
+
+
+def test_what_is_noted_of_cells_is_all_of_one_moment() -> None:
+    """Half of it would have the next supervisor count a cell twice, or take an older copy for the whole session."""
+    with closing(SessionFile.new()) as file:
+        process = multiprocessing.get_context("fork").Process(target=_note_cells_without_end, args=(file.fd,))
+        process.start()
+        assert process.pid is not None
+        cells = 0
+        try:
+            for _ in range(200):  # a process stops where it might have been killed
+                wait_until(lambda seen=cells: file.cells[0] > seen)
+                os.kill(process.pid, signal.SIGSTOP)
+                os.waitpid(process.pid, os.WUNTRACED)
+                cells, only_cells, pristine, counted = file.cells
+                assert (counted, only_cells, pristine) == (cells, cells % 2 == 1, cells % 2 == 1)
+                os.kill(process.pid, signal.SIGCONT)
+        finally:
+            process.kill()
+            process.join()
