@@ -14,11 +14,11 @@ from typing import Annotated
 
 import typer
 
-from rlm_client.client import call_tool
 from rlm_mcp.cli.attachments import TrustedFlag, YesFlag, make
 from rlm_mcp.cli.completion import session_choices
 from rlm_mcp.cli.notebooks import as_text, default_file, is_export, record_of, write
 from rlm_mcp.cli.output import JsonFlag, PolicyOption, console, failing, show
+from rlm_mcp.cli.sessions import open_under
 from rlm_mcp.errors import SetupFault
 
 __all__ = ["Editor", "open_session"]
@@ -51,8 +51,7 @@ def open_session(
     With `--policy` a session that does not exist yet is opened under it. A notebook file that has cells of your own is
     opened as it is. One that has none is written anew. Arguments after `--` go to the program.
     """
-    if policy is not None:
-        call_tool("status", {}, session=session, policy=policy)
+    open_under(session, policy, as_json)
     attachment = make(session, watch=watch, trusted=trusted, yes=yes)
     path = file or default_file(session)
     record = replace(record_of(session), kernelspec=attachment.kernelspec)

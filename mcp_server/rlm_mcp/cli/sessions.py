@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import IO, Annotated, Literal
 
 import typer
@@ -43,7 +44,7 @@ from rlm_mcp.cli.output import (
 )
 from rlm_sandbox.policy.urls import is_url
 
-__all__ = ["answer", "end", "fork", "journal", "load", "query", "refresh", "run", "sessions"]
+__all__ = ["answer", "end", "fork", "journal", "load", "open_under", "query", "refresh", "run", "sessions"]
 
 
 @failing
@@ -155,6 +156,18 @@ def end(
     show({"ended": ended}, as_json, lambda: print("\n".join(f"ended {name}" for name in ended)))
 
 
+def open_under(session: str | None, policy: str | None, as_json: bool) -> None:
+    """Open the session under the policy if one is given; exit if it is open under another one, which it keeps."""
+    if policy is None:
+        return
+    there = call_tool("status", {}, session=session, policy=policy)
+    if there["policy"] not in (policy, os.path.abspath(policy), Path(policy).stem):
+        has = there["session"]
+        kept = f"session {has} keeps its policy, {there['policy']}"
+        apply = f"without its variables: {shlex.join(['rlm-kernel', 'policy', 'apply', has, policy, '--looser'])}"
+        fail(f"{kept}; for {policy} name another session with --session, or, {apply}", USAGE, as_json=as_json)
+
+
 @failing
 def load(
     name: Annotated[str, typer.Argument(help="Name for the text, by which agents use it.")],
@@ -178,11 +191,13 @@ def load(
         if missing:
             fail(f"no such file or directory: {', '.join(map(repr, missing))}", USAGE, as_json=as_json)
         absolute = [path if is_url(path) else os.path.abspath(os.path.expanduser(path)) for path in paths]
+        open_under(session, policy, as_json)
         source = absolute[0] if len(absolute) == 1 else absolute
         show(_loaded({"name": name, "path": source, "content_type": kind}, session, policy), as_json)
         return
     if paths and len(paths) > 1:
         fail("give `-` alone: standard input cannot be combined with files", USAGE, as_json=as_json)
+    open_under(session, policy, as_json)
     with interruptible(_NOT_LOADED), tempfile.NamedTemporaryFile(prefix="rlm-load-") as spool:
         metadata = _spooled(spool.file, command)
         if failed := metadata.get("exit_code"):
@@ -260,6 +275,7 @@ def run(
         source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
+    open_under(session, policy, as_json)
     printed = f"`rlm-kernel journal {session} --last 1` shows" if session else "its journal has"
     with interruptible(f"the code was stopped; the session keeps its variables, and {printed} what it printed"):
         answer = call_tool("eval_code", {"code": source}, session=session, policy=policy)

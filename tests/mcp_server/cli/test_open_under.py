@@ -1,0 +1,32 @@
+"""A policy that is named for a session on the command line."""
+
+from pathlib import Path
+
+import pytest
+from command_line import answer, cli
+
+
+@pytest.mark.parametrize("given", [(), ("--session", "mine")])
+def test_a_session_that_keeps_another_policy_is_told(daemon: Path, tmp_path: Path, given: tuple[str, ...]) -> None:
+    """Else the code is refused, and the refusal advises to give the policy that was given."""
+    cli("run", "x = 1", *given)
+    for command in (["run", "import numpy"], ["load", "log", str(Path(__file__))]):
+        refused = cli(*command, *given, "--policy", "data", code=2).stderr
+        assert "keeps its policy, default; for data name another session with --session" in refused
+    assert cli("run", "x", *given, "--policy", "default").stdout == "1\n"
+
+
+def test_a_new_session_has_it(daemon: Path, tmp_path: Path) -> None:
+    """By name, and by the path of a file; a second call with the same one goes on."""
+    (tmp_path / "own.yaml").write_text("description: Mine.\nextends: default\n")
+    for policy in ("teaching", str(tmp_path / "own.yaml")):
+        session = Path(policy).stem
+        for _ in range(2):
+            assert cli("run", "1", "--session", session, "--policy", policy).stdout == "1\n"
+        assert Path(answer("sessions", session)["policy"]).stem == session
+
+
+def test_a_file_that_is_not_there_opens_no_session(daemon: Path) -> None:
+    """A mistyped path leaves nothing behind."""
+    cli("load", "log", "missing.log", "--session", "unopened", "--policy", "data", code=2)
+    assert "unopened" not in {row["session"] for row in answer("sessions")["sessions"]}
