@@ -64,7 +64,11 @@ def invalid_name(name: str, reason: str, better: str = "") -> ToolFault:
 
 
 def run_not_found(run: str, active: list[str]) -> ToolFault:
-    """No run of that id in this session."""
+    """No run of that id in this session, or none at all."""
+    if not run:
+        return ToolFault(
+            "run_not_found", "this session has no run to wait for", "call eval_code to start one", active=[]
+        )
     return ToolFault(
         "run_not_found",
         f"no run {run[:40]!r} in this session; its result may have been collected already",

@@ -234,6 +234,8 @@ async def test_a_run_belongs_to_its_session(agent, attach) -> None:
     answer = await agent("eval_code", code=agent.HELD)
     async with attach("elsewhere") as other:
         assert (await other("wait", run=answer["run"]))["error"] == "run_not_found"
+        told = await other("wait")
+        assert (told["error"], told["hint"]) == ("run_not_found", "call eval_code to start one")
     missing = await agent("wait", run="r0")
     assert (missing["error"], missing["active"]) == ("run_not_found", [answer["run"]])
     await agent.let_go()
