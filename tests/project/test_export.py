@@ -237,6 +237,20 @@ def test_a_replay_runs_under_the_policy_that_is_asked_for(command: Command, tmp_
     command("replay", "loose.ipynb", "--policy", "trusted")
 
 
+def test_a_failed_cell_stops_nobody_who_runs_the_notebook(command: Command, tmp_path: Path) -> None:
+    """The session went on after it, and so does a front end that runs all cells."""
+    evaluate("stumbled", "x = 1", "1 / 0", "x + 1")
+    notebook = exported(command, "stumbled", tmp_path)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.metadata.tags for cell in code] == [
+        ["agent", "ok"],
+        ["agent", "error", "raises-exception"],
+        ["agent", "ok"],
+    ]
+    NotebookClient(notebook, kernel_name="rlm", timeout=60).execute()
+    assert code[-1].outputs[0].data["text/plain"] == "2"
+
+
 def test_a_notebook_that_a_front_end_has_run_is_replayed(command: Command, tmp_path: Path) -> None:
     """Streams, values and errors as Jupyter writes them are compared like our own."""
     sources = ["print('a')\n41 + 1", "import sys\nprint('b', file=sys.stderr)", "", "missing"]

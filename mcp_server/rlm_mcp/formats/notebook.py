@@ -108,7 +108,10 @@ def code_cell(cell: RecordedCell) -> NotebookNode:
     told = {name: value for name, value in plain(cell).items() if name not in _SHOWN}
     told["status"] = _status(cell)
     times = {"iopub.execute_input": _moment(cell.started_at), "shell.execute_reply": _moment(cell.ended_at)}
-    about = {"execution": times, "rlm": told, "tags": [cell.author, _status(cell)]}
+    tags = [cell.author, _status(cell)]
+    if tags[1] == "error":
+        tags.append("raises-exception")  # a front end that runs all cells goes on after it, as the session did
+    about = {"execution": times, "rlm": told, "tags": tags}
     facts = {"id": f"cell-{cell.number}", "execution_count": cell.count, "metadata": about, "outputs": _outputs(cell)}
     return new_code_cell(cell.code, **facts)
 
