@@ -277,12 +277,12 @@ def _supervisor(order: dict[str, Any], descriptors: list[int], folder: str, owne
     zygotes = _template(descriptors)
     _become(order, descriptors)
     main = importlib.import_module("rlm_kernel.supervisor.__main__").main
-    supervisor: Any = importlib.import_module("rlm_kernel.supervisor.supervisor")
+    made: Any = importlib.import_module("rlm_kernel.supervisor.zygotes")
 
     def launch(argv: list[str], log: int, line: int, env: Mapping[str, str]) -> None:
         _send(zygotes, argv, dict(env), {line: line, 1: log, 2: log})
 
-    supervisor._launch = launch
+    made._launch = launch
     discovery.detach = lambda: None  # it is
     run(main)
 

@@ -17,7 +17,7 @@ from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy, PolicyLooser
 from rlm_ipc.kernel_reports import ForkInfo, KernelInfo, QueryOutcome
 from rlm_ipc.supervisor_protocol import SpawnRequest
-from rlm_kernel.supervisor.supervisor import LARGE_COPIES
+from rlm_kernel.supervisor.zygotes import LARGE_COPIES
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import MIB, load_policy
 
