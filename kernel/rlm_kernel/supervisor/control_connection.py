@@ -81,6 +81,9 @@ class Connection:
         self.tasks: set[asyncio.Task[None]] = set()
         self._cells: dict[int, tuple[SupervisedSession, str]] = {}
         """The cells that are waited for here, by the numbers of the calls: their sessions and names."""
+        self._beginning = False
+        """Whether the task of a call has yet to take its first step."""
+        self._gone = False
         self.stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
 
     @property
@@ -94,6 +97,12 @@ class Connection:
         self.supervisor.owners.enter(kernel_id, self._pid)
 
     def _message(self, message: framing.Message) -> None:
+        if self._gone:
+            message.close()
+            return
+        if self._beginning:  # calls begin in their order, and a cell begins without a task
+            asyncio.get_running_loop().call_soon(self._message, message)
+            return
         if self.attachment is not None:
             self.attachment.receive(message)
             return
@@ -115,9 +124,15 @@ class Connection:
         if work is None:
             message.close()
             return
-        task = asyncio.get_running_loop().create_task(self._answer(number, work))
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._answer(number, work))
+        self._beginning = True
+        loop.call_soon(self._has_begun)
         self.tasks.add(task)
         task.add_done_callback(lambda done: self._answered(done, work, message))
+
+    def _has_begun(self) -> None:
+        self._beginning = False
 
     def _answered(self, task: asyncio.Task[None], work: Coroutine[Any, Any, Any], message: framing.Message) -> None:
         # Here and not in the task: one that is cancelled before its first step runs no line of its own, not even a
@@ -127,6 +142,7 @@ class Connection:
         message.close()
 
     def _closed(self) -> None:
+        self._gone = True
         self.control.connections.discard(self)
         if self.attachment is not None:
             self.attachment.close()

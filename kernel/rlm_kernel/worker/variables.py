@@ -188,7 +188,7 @@ def _item(value: Any) -> str:
     return str(value) if isinstance(value, str) else repr(value)
 
 
-def changed(before: bytes, namespace: Namespace, hidden: Mapping[str, Any]) -> list[str]:
+def changed(before: bytes, namespace: dict[Any, Any], hidden: Mapping[str, Any]) -> list[str]:
     """Names that a cell has made or bound anew since their objects were `noted` before it."""
     return [name for name, _ in visible(bound(before, namespace), hidden)]
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
+from anyio.lowlevel import checkpoint
 from waiting import until
 
 from rlm_ipc import supervisor_protocol as protocol
@@ -252,3 +254,18 @@ async def test_a_finaliser_that_is_stopped_at_the_limit_is_no_success(supervisor
     assert "was stopped at its limit of 1 s" in result.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
     await supervisor.shutdown(kernel.kernel_id)
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three", "four", "five", "six"])
+async def test_calls_of_one_client_begin_in_their_order(supervisor, kernel, name) -> None:
+    """Though they arrive at once, which they do in one try of three, and a cell begins without a task of its own."""
+    with held(psutil.Process(kernel.pid).ppid()):
+        before = supervisor.start_call(protocol.ASK, protocol.AskWorker(kernel.kernel_id, {"op": "variables"}))
+        execution = supervisor.execute(kernel.kernel_id, f"{name} = True")
+        behind = supervisor.start_call(protocol.ASK, protocol.AskWorker(kernel.kernel_id, {"op": "variables"}))
+        for _ in range(3):  # turns of the event loop, in which the calls are written
+            await checkpoint()
+    async with asyncio.timeout(25):
+        first, _, second = await before, await execution.result(), await behind
+    assert name not in str(first)
+    assert name in str(second)

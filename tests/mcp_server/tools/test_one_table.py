@@ -40,8 +40,9 @@ OWN = {"session", "as_json"}
 """What every command has."""
 OPENED = {("load", "policy"), ("run", "policy")}
 """The policy of a session that a command opens, which an agent's client names in its environment."""
-INSTEAD = {("load", "command"), ("answer", "query"), ("answer", "text")}
-"""A command's own way to say an argument: what a command line prints; an answer by its query's id."""
+INSTEAD = {("load", "command"), ("answer", "query"), ("answer", "text"), ("fork", "new")}
+"""A command's own way to say an argument: what a command line prints; an answer by its query's id; a name without its
+option."""
 READ = {("run", "code"), ("load", "paths")}
 """What a command reads from standard input when it is not given."""
 PAGE = {"interrupt": "interrupt", "rollback": "rollback", "fork": "fork_session"}

@@ -220,6 +220,7 @@ def test_classes_that_libraries_write_name_their_fields(session):
 
 
 def test_a_metaclass_may_pass_on_a_changed_copy_of_the_namespace(same):
+    """What it adds is a member, and methods find their class."""
     same("""
         seen = []
         class Meta(type):
@@ -235,6 +236,7 @@ def test_a_metaclass_may_pass_on_a_changed_copy_of_the_namespace(same):
 
 
 def test_a_metaclass_that_drops_the_cell_is_told_of(session):
+    """As CPython tells it, with what to do."""
     with pytest.raises(RuntimeError, match="__class__ is not set in class 'A': pass the namespace"):
         session.run("""
             class Meta(type):
@@ -246,6 +248,7 @@ def test_a_metaclass_that_drops_the_cell_is_told_of(session):
 
 
 def test_what_is_called_as_a_metaclass_is_given_the_namespace(same):
+    """An object as a base, a function by name, and a class for which a base stands in."""
     same("""
         class Maker:
             def __init__(self, *given): self.given = given

@@ -10,14 +10,14 @@ from __future__ import annotations
 import types
 from typing import Any, Final
 
-from rlm_sandbox.namespaces import Namespace
-
 _CELLS: Final = ("__classcell__", "__classdictcell__")
 _sealed: Final[dict[int, tuple[object, str, types.CellType]]] = {}
 """What stands for a cell, under which name it does, and the cell; by the id of the first."""
 
 
-def call_sealed(meta: Any, name: str, bases: tuple[Any, ...], namespace: Namespace, keywords: dict[str, object]) -> Any:
+def call_sealed(
+    meta: Any, name: str, bases: tuple[Any, ...], namespace: dict[Any, Any], keywords: dict[str, object]
+) -> Any:
     """Call a metaclass of the session's, or what stands as one, with a namespace in which no cell is.
 
     Raises:
@@ -38,7 +38,7 @@ def call_sealed(meta: Any, name: str, bases: tuple[Any, ...], namespace: Namespa
     return made
 
 
-def unseal(namespace: Namespace) -> None:
+def unseal(namespace: dict[Any, Any]) -> None:
     """Put the cells back into the namespace that ``type`` makes a class from."""
     for key in _CELLS:
         found = _sealed.get(id(namespace.get(key)))

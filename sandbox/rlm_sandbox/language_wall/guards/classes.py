@@ -43,7 +43,6 @@ from rlm_sandbox.language_wall.registry import (
     mro_of,
     own_methods,
 )
-from rlm_sandbox.namespaces import Namespace
 
 _real_build_class: Final[Callable[..., Any]] = builtins.__build_class__
 _type_or: Final[Callable[[Any, Any], Any]] = type.__or__
@@ -299,7 +298,7 @@ def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str,
     return _make(meta, name, resolved, namespace, keywords)
 
 
-def _run_body(function: Any, namespace: Namespace) -> None:
+def _run_body(function: Any, namespace: Any) -> None:
     if not is_user_function(function) or function.__globals__.get("__builtins__") is not function.__builtins__:
         raise TypeError("a class body runs only with the builtins of this session")
     exec(function.__code__, function.__globals__, namespace, closure=function.__closure__)
