@@ -177,6 +177,11 @@ def _call_metaclass(meta: Any, name: str, bases: Any, namespace: Any, keywords: 
     return meta(name, bases, namespace, **keywords)
 
 
+def _claim_of_callables(meta: Any, name: str, bases: Any, namespace: Any, keywords: Any) -> Any:
+    """What is called as a metaclass is treated as a library's metaclass is."""
+    return classes.claim(classes.put_token(namespace), meta(name, bases, namespace, **keywords))
+
+
 def _by_module(raw: Any) -> bool:
     return type(raw) is io.FileIO or type(raw).__module__.split(".")[0] in shims_buffered._READ_THEMSELVES
 
@@ -260,6 +265,7 @@ REVERTED: Final[dict[str, Callable[[], None]]] = {
     "namespace_by_name": _namespace_by_name,
     "store_on_functions": _store_on_functions,
     "claim": _setting(classes, "claim", _claim),
+    "claim_of_callables": _setting(class_cells, "call_sealed", _claim_of_callables),
     "class_cells": _setting(class_cells, "call_sealed", _call_metaclass),
     "library_class": lambda: _core.give_class_check(_library_class, classes.own_class),
     "hidden": lambda: setattr(modules.ModuleSet, "_hide", _nothing),
@@ -292,7 +298,7 @@ FOUND_BY: Final[dict[str, tuple[str, str]]] = {
     ),
     "attrgetter": ("strict", "routes"),
     "library_class": ("strict", "lend"),
-    **dict.fromkeys(("claim", "class_cells"), ("strict", "bases")),
+    "class_cells": ("strict", "bases"),
     "catch_warnings": ("default", "bases"),
     "forwards": ("tables", "bases"),
     **dict.fromkeys(("hidden", "proxies_read"), ("tables", "routes")),
@@ -304,6 +310,8 @@ FOUND_BY: Final[dict[str, tuple[str, str]]] = {
 """The policy and the batches by which each is found."""
 
 HELD_TWICE: Final[dict[str, str]] = {
+    "claim": "what a callable of the session returns is never claimed, and no metaclass of a library returns others",
+    "claim_of_callables": "a class without the token of its own making is not the session's",
     "marks": "a library's function refuses the mark itself",
     "store_on_functions": "a library's function refuses the store itself",
     "compiling": "no stream and no filter of the session is called while a cell is compiled",
