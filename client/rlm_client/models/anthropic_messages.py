@@ -132,9 +132,9 @@ class AnthropicMessages(Speaker):
                 raise BrokenOff(_said(error)) from error
             raise self._fault(error, _said(error)) from error
         except (JSONDecodeError, UnicodeDecodeError) as error:  # nor does it mind what is no JSON
-            raise (BrokenOff("it is not JSON") if model is not None else self._not_ours()) from error
+            raise self._useless("it is not JSON", begun=model is not None) from error
         if reason is None:
-            raise BrokenOff("it has no end") if model is not None else self._not_ours()
+            raise self._useless("it has no end", begun=model is not None)
         return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), (given, made))
 
 

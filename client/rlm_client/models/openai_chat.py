@@ -125,9 +125,9 @@ class OpenAIChat(Speaker):
                 raise BrokenOff(_said(error)) from error
             raise self._fault(error, _said(error)) from error
         except (JSONDecodeError, UnicodeDecodeError) as error:  # this library passes on what is no JSON as it is
-            raise (BrokenOff("it is not JSON") if begun else self._not_ours()) from error
+            raise self._useless("it is not JSON", begun=begun) from error
         if reason is None:
-            raise BrokenOff("it has no end") if begun else self._not_ours()
+            raise self._useless("it has no end", begun=begun)
         return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), _count(usage))
 
 

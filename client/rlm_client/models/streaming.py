@@ -79,6 +79,10 @@ class Speaker(ABC):
         where, setting = self._endpoint.where(), self._endpoint.url_setting()
         return ModelMisconfigured(f"{where} answers, but not with {self.spoken}; correct {setting}")
 
+    def _useless(self, why: str, *, begun: bool) -> Exception:
+        """Say what a stream is that the protocol cannot read: an answer that ends, or none of its answers at all."""
+        return BrokenOff(why) if begun else self._not_ours()
+
     def _fault(self, error: Exception, said: str) -> ModelError:
         """Whose fault an error of the library is; ``said`` is what the endpoint says, not the request it may repeat."""
         where = self._endpoint.where()

@@ -83,7 +83,6 @@ class Connection:
         """The cells that are waited for here, by the numbers of the calls: their sessions and names."""
         self._beginning = False
         """Whether the task of a call has yet to take its first step."""
-        self._gone = False
         self.stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
 
     @property
@@ -97,7 +96,7 @@ class Connection:
         self.supervisor.owners.enter(kernel_id, self._pid)
 
     def _message(self, message: framing.Message) -> None:
-        if self._gone:
+        if self.stream.closed:
             message.close()
             return
         if self._beginning:  # calls begin in their order, and a cell begins without a task
@@ -142,7 +141,6 @@ class Connection:
         message.close()
 
     def _closed(self) -> None:
-        self._gone = True
         self.control.connections.discard(self)
         if self.attachment is not None:
             self.attachment.close()

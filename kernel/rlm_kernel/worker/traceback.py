@@ -36,7 +36,6 @@ def _machinery() -> tuple[str, ...]:
 _HIDDEN = _machinery()
 # The descriptor of `type` itself: ``cls.__name__`` would ask the metaclass, which may be the user's.
 _name: Callable[[type], str] = type.__dict__["__name__"].__get__
-
 UNSAID = "(its message cannot be shown)"
 MOST_LINKS = 100
 """How far back a chain of errors is shown."""

@@ -76,23 +76,25 @@ def _use(session: str) -> dict[str, Any]:
         return error.answer
 
 
+def _use_while_killed(session: str, times: int) -> dict[str, Any]:
+    """Use a session of which so many kernels are killed meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        used = pool.submit(_use, session)
+        _kill_filled_kernels(used, times)
+        return used.result()
+
+
 @pytest.mark.parametrize("saved", ["off", "lazy", "strict"], indirect=True)
 def test_a_kernel_that_dies_while_it_comes_back_is_replaced_by_one_that_comes_back(saved: str) -> None:
     """Nobody who uses the session notices."""
-    with ThreadPoolExecutor(1) as pool:
-        used = pool.submit(_use, saved)
-        _kill_filled_kernels(used, 1)
-        answer = used.result()
+    answer = _use_while_killed(saved, 1)
     assert answer["result"] == "4000000", answer
     assert answer["notice"].startswith("variables are as they were saved at "), answer
 
 
 def test_what_no_kernel_has_lived_to_get_stays_saved_over_a_new_daemon(saved: str) -> None:
     """The call says so, and the next one tries again, even if it comes to another daemon that finds an empty kernel."""
-    with ThreadPoolExecutor(1) as pool:
-        used = pool.submit(_use, saved)
-        _kill_filled_kernels(used, 3)
-        answer = used.result()
+    answer = _use_while_killed(saved, 3)
     assert answer["error"] == "kernel_died", answer
     assert "which stay saved" in answer["message"], answer
     end_process(_served_by(the_socket()))
