@@ -86,7 +86,7 @@ test-pythons:  ## Run all tests on every supported Python that is installed here
 	@.ci/each-python $(MAKE) test
 
 escapes: $(STAMP)  ## Try every known escape on both walls and without them (ARGS="files types" for some families)
-	@$(BIN)/python tests/escapes/run.py $(ARGS)
+	@$(BIN)/python tests/escapes/run_escapes.py $(ARGS)
 
 escapes-all: $(STAMP)  ## Run the tests of the corpus and of reopened holes with all of them, of which make test takes a third
 	@RLM_ESCAPES_SHARE=1 $(PYTEST) -q -n 2 tests/escapes/test_corpus.py tests/escapes/test_reverted.py $(ARGS)
@@ -108,15 +108,8 @@ format: $(STAMP)  ## Rewrite the sources in the project's format
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-TYPED_TESTS := $(CURDIR):$(CURDIR)/tests/support:$(CURDIR)/tests/seeds
-
 type: $(STAMP)  ## Check the types, strictly
 	@$(BIN)/mypy
-	@MYPYPATH=$(TYPED_TESTS) $(BIN)/mypy --explicit-package-bases tests
-	@$(BIN)/mypy bench/*.py
-	@$(BIN)/mypy hatch_build.py
-	@$(BIN)/mypy bench/compat/*.py
-	@$(BIN)/mypy bench/lock_quality/*.py
 
 verify-types: $(VENV)/types/.installed  ## Ask a second type checker, 310 MB, whether the types of rlm_client are complete
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/support/verify_types.py $(VENV)/types/bin/basedpyright rlm_client
@@ -221,10 +214,10 @@ bench-lock: $(STAMP)  ## Measure what a map of a project costs, at 1,000 and 75,
 
 lock-quality: $(STAMP)  ## See how well maps name the files that are wanted (PROJECTS=folder of git repositories with histories)
 	@test -d "$(PROJECTS)" || { echo "name a folder of git repositories: make lock-quality PROJECTS=folder" >&2; exit 1; }
-	@$(BIN)/python bench/lock_quality/run.py --projects $(PROJECTS) $(ARGS)
+	@$(BIN)/python bench/lock_quality/run_tasks.py --projects $(PROJECTS) $(ARGS)
 
 bench-compat: $(VENV)/.compat  ## Run public corpora with and without the language wall (ARGS="HumanEval" for one)
-	@$(BIN)/python bench/compat/run.py $(ARGS)
+	@$(BIN)/python bench/compat/run_corpora.py $(ARGS)
 
 bench-guards: $(VENV)/.compat  ## Measure code behind the language wall against plain CPython, and compare with the target
 	@$(BIN)/python bench/language.py $(ARGS)

@@ -20,7 +20,7 @@ from jupyter_client.manager import start_new_kernel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-import tab_situations  # type: ignore[import-not-found]
+import tab_situations
 
 ENGINES = {
     "rlm": ("rlm", ""),

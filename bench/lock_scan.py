@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from lock_scanner import RunningScanner  # type: ignore[import-not-found]
+from lock_scanner import RunningScanner
 
 from rlm_lock.protocol import ReadSection, Refresh, Section
 from rlm_lock.scanner.project import Project

@@ -1,4 +1,4 @@
-"""Aider's map of a tree, for run.py: runs by the Python that has aider, a JSON object a line in, a text a line out."""
+"""The map of a tree by Aider, for run_tasks.py. It takes a JSON object a line, and gives a text a line."""
 
 from __future__ import annotations
 

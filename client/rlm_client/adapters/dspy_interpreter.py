@@ -80,7 +80,7 @@ class SessionInterpreter:
             raise CodeExecutionError(str(error)) from error
         except KernelError as error:
             raise CodeInterpreterError(str(error)) from error
-        return self._final if self._final is not None else _printed(cell)
+        return self._outcome(cell)
 
     def shutdown(self) -> None:
         """End the session."""
@@ -100,6 +100,9 @@ class SessionInterpreter:
         positional = dict(zip(names, args, strict=False)) if names else {"output": args[0]} if args else {}
         self._final = FinalOutput(positional | kwargs)
         raise _Submitted("the answer was submitted, the code ends here")
+
+    def _outcome(self, cell: Cell) -> Any:
+        return self._final if self._final is not None else _printed(cell)
 
     def _ask(self, queries: Sequence[Query]) -> Sequence[str | Exception]:
         """Have the tools of dspy answer what code asks of a language model."""

@@ -75,11 +75,11 @@ class DeferredAnswer(str):
         """True if ``part`` stands in the text."""
         return isinstance(part, str) and str(part) in self._text
 
-    def __add__(self, other: str) -> str:
+    def __add__(self, other: object) -> str:
         """The text and ``other``."""
         return self._text + str(other) if isinstance(other, str) else NotImplemented
 
-    def __radd__(self, other: str) -> str:
+    def __radd__(self, other: object) -> str:
         """``other`` and the text."""
         return str(other) + self._text if isinstance(other, str) else NotImplemented
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import types
-from typing import Protocol
+from typing import Any, Protocol
 
 from rlm_ipc import framing
 from rlm_ipc.kernel_reports import WallState
@@ -87,7 +87,7 @@ def _become(worker: ForkedWorker, start: StartFork) -> tuple[WallReport, tuple[i
     return report, descriptors, dropped
 
 
-def _drop_modules(namespace: Namespace, policy: Policy) -> list[str]:
+def _drop_modules(namespace: dict[Any, Any], policy: Policy) -> list[str]:
     """Unbind the modules that the fork inherited and that its own policy does not admit; returns their names."""
     if policy.language.wall == "off":
         return []

@@ -206,10 +206,9 @@ class WorkerSession:
         if self.wall is not None:
             self.wall.close(WALL_CHANGERS)
 
-    def _cite(self, name: str, lines: str | int) -> dict[str, str]:
+    def _cite(self, name: object, lines: str | int) -> dict[str, str]:
         """Return some lines of a loaded context, as 12 or "12-15" from 0, with the hash of its text."""
-        variable = self.contexts.get(name) if isinstance(name, str) else None
-        if variable is None:
+        if not isinstance(name, str) or (variable := self.contexts.get(name)) is None:
             loaded = ", ".join(sorted(self.contexts)) or "none"
             raise NameError(f"cite() takes the name of a loaded context as its first argument; loaded are: {loaded}")
         span = cite(variable.text, lines)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from rlm_contexts.view.variable import ContextVariable
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import CallerError
 from rlm_ipc.framing import Message
@@ -119,7 +118,7 @@ def _chosen(worker: SavedWorker, state: WorkerSession, names: tuple[str, ...] | 
     return found
 
 
-def _modules(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _modules(namespace: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in list(namespace.items()):
         if isinstance(name, str) and not name.startswith("_") and issubclass(type(value), types.ModuleType):
             yield name, value
@@ -128,7 +127,7 @@ def _modules(namespace: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _row(state: WorkerSession, name: str, value: Any) -> SavedRow:
     content_of = None
     for context, variable in state.contexts.items():
-        if type(value) is str and isinstance(variable, ContextVariable) and variable["content"] is value:
+        if type(value) is str and variable["content"] is value:
             content_of = context
     return SavedRow(name, name_of(type(value))[:200], issubclass(type(value), _CODE), content_of)
 

@@ -30,7 +30,7 @@ SAMPLE = 200
 """How many items of a container are measured to estimate the size of all."""
 
 
-def visible(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def visible(namespace: Mapping[Any, Any], hidden: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The globals that a user made: no underscore names, modules, or names that the session came with."""
     for name, value in list(namespace.items()):
         if not isinstance(name, str) or name.startswith("_") or name in ("In", "Out"):

@@ -1,6 +1,6 @@
 """How well maps name the files that are wanted. See README.md in this folder.
 
-python bench/lock_quality/run.py --projects FOLDER [--tasks FILE] [--half held-out] [--systems "map,git grep"]
+python bench/lock_quality/run_tasks.py --projects FOLDER [--tasks FILE] [--half held-out] [--systems "map,git grep"]
 """
 
 from __future__ import annotations

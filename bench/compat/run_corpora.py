@@ -5,7 +5,7 @@ under a time limit. What it printed, and the types of the exceptions that it rai
 differs runs on plain CPython once more: one that differs from itself there (times, identities, the order of sets)
 shows nothing. With ``--sessions`` each case runs in a real session of its own, in place of a process behind the wall.
 
-    python bench/compat/run.py [NAME ...] [--every N] [--sessions | --unblock] [--report FILE]
+    python bench/compat/run_corpora.py [NAME ...] [--every N] [--sessions | --unblock] [--report FILE]
 """
 
 from __future__ import annotations
