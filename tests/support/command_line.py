@@ -1,7 +1,7 @@
 """Run ``rlm-kernel`` in processes that are forked from one which has imported it, as that takes longest.
 
 Each command is a process of its own, with real streams, its own environment and the exit code of the interpreter. The
-tests of the wheel, of the clients' configurations and of what an import costs start the program itself.
+tests of the wheel, of how clients find the command and of what an import costs start the program itself.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import cli
 
 from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT
 from rlm_mcp.cli.clients import CLIENTS, CODEX_VARIABLES
@@ -45,8 +46,7 @@ def test_a_configuration_starts_the_front(name: str) -> None:
 @pytest.mark.parametrize("name", CLIENTS)
 def test_only_the_configuration_is_on_standard_output(name: str) -> None:
     """`rlm-kernel config CLIENT > file` makes a usable file; where it belongs is said beside it."""
-    command = [sys.executable, "-P", "-m", "rlm_mcp", "config", name, "--command", "rlm-kernel"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = cli("config", name, "--command", "rlm-kernel")
     assert done.stdout == CLIENTS[name].render(["rlm-kernel"])
     assert CLIENTS[name].file in done.stderr
 
@@ -54,8 +54,7 @@ def test_only_the_configuration_is_on_standard_output(name: str) -> None:
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_command_with_arguments_is_parted(name: str) -> None:
     """`--command "uvx rlm"` is a program and its argument, not a program with a space in its name."""
-    run = [sys.executable, "-P", "-m", "rlm_mcp", "config", name, "--command", "uvx 'my rlm'"]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    done = cli("config", name, "--command", "uvx 'my rlm'")
     assert done.stdout == CLIENTS[name].render(["uvx", "my rlm"])
     server = _server(name, done.stdout)
     command = server["command"] if isinstance(server["command"], list) else [server["command"], *server["args"]]
@@ -82,17 +81,13 @@ def test_codex_is_told_every_variable_that_we_read() -> None:
 
 def test_an_unknown_client_is_answered_with_the_known_ones() -> None:
     """Wrong usage: exit code 2, and the names."""
-    command = [sys.executable, "-P", "-m", "rlm_mcp", "config", "emacs"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=None)
-    assert done.returncode == 2
-    assert "claude-code" in done.stderr
+    assert "claude-code" in cli("config", "emacs", code=2).stderr
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_the_hooks_of_every_client_are_printed_alone(name: str) -> None:
     """E-5: `rlm-kernel config CLIENT --hooks > file` makes a usable file, for this installation and this user."""
-    run = [sys.executable, "-P", "-m", "rlm_mcp", "config", name, "--hooks"]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    done = cli("config", name, "--hooks")
     folder = os.environ["RLM_KERNEL_STATE_DIR"] + "/hooks"
     assert BLOCKS[name].file in done.stderr
     if name == "opencode":
