@@ -181,12 +181,14 @@ def _shows(shown: Any, answer: Any) -> bool:
     return bool(shown == answer)
 
 
+@pytest.mark.timeout(400)  # the scanner of a project waits for whoever else wants a processor
 @_of("console")
 def test_console_examples_run_and_print_what_the_page_shows(block: Block, place: Path) -> None:
     """Those that end by themselves are run, in the order of the page, and end with the exit code that it states."""
     _run_block(block, place)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", ALONE)
 def test_a_page_of_goals_runs_from_its_first_line_to_its_last(page: str, tmp_path: Path) -> None:
     """F-1, E-9: as a new user does it, in a folder with the sample, on a machine without any frame."""

@@ -39,10 +39,10 @@ def run(line: str, folder: Path) -> str:
     """Run a command and return what it printed; it ends with the exit code that its comment states, or 0."""
     name, *arguments = shlex.split(line, comments=True)
     if name == "rlm-kernel":
-        result = command_line.run(arguments, cwd=folder, timeout=50)
+        result = command_line.run(arguments, cwd=folder, timeout=command_line.SECONDS)
     else:
         command = [program(name), *arguments]
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=command_line.SECONDS, check=False)
     printed = result.stdout + result.stderr
     stated = EXIT_CODE.search(line)
     assert result.returncode == (int(stated.group(1)) if stated else 0), f"{line}\nended otherwise\n{printed}"
