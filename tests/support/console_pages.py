@@ -42,7 +42,9 @@ def run(line: str, folder: Path) -> str:
         result = command_line.run(arguments, cwd=folder, timeout=command_line.SECONDS)
     else:
         command = [program(name), *arguments]
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=command_line.SECONDS, check=False)
+        result = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=command_line.SECONDS, check=False
+        )
     printed = result.stdout + result.stderr
     stated = EXIT_CODE.search(line)
     assert result.returncode == (int(stated.group(1)) if stated else 0), f"{line}\nended otherwise\n{printed}"
