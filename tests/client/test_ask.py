@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,24 @@ def test_without_a_model_it_says_how_to_configure_one(daemon: Path, monkeypatch:
     """Exit code 4: the machine is not set up for it."""
     monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", "/nonexistent")
     assert "RLM_KERNEL_MODEL=openai:MODEL" in ask("?", code=4).stderr
+
+
+def test_a_model_that_is_not_there_is_told_at_once(daemon: Path, endpoint: ModelEndpoint, tmp_path: Path) -> None:
+    """One line with what to do; an endpoint that fails for a while is asked again, and that is seen."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        endpoint.configure(tmp_path, base_url=f"http://{address}/v1", retries=20)
+        said = ask("?", code=1).stderr.strip()
+    assert said.splitlines() == [
+        f"rlm-kernel: nothing listens at {address}; start the server, or correct base_url in {tmp_path / 'models.yaml'}"
+    ]
+    endpoint.configure(tmp_path)
+    endpoint.script(Reply("busy [now]", status=503, headers={"retry-after-ms": "5"}), Reply("FINAL(done)"))
+    done = ask("?")
+    assert done.stdout == "done\n"
+    assert "gave no answer: " in done.stderr.splitlines()[0]
+    assert done.stderr.splitlines()[0].endswith("busy [now]; attempt 2 of 5 in 0 s")
 
 
 def test_what_cannot_be_read_is_said(daemon: Path, tmp_path: Path) -> None:

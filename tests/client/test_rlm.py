@@ -1,7 +1,10 @@
 """`rlm_client.RLM`: the whole loop, with real kernels and a model behind a real endpoint that says what is scripted."""
 
+import asyncio
 import itertools
 import json
+import socket
+import traceback
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from rlm_client import RLM, Client, RunLimits
 from rlm_client.client import call_tool
-from rlm_client.models.errors import ModelMisconfigured
+from rlm_client.models.errors import ModelMisconfigured, ModelUnavailable
 from rlm_client.models.interface import ChatMessage, Completion, Usage
 from rlm_client.rlm.budget import RunBudgetExceeded
 from rlm_client.rlm.loop import Event
@@ -65,6 +68,30 @@ def test_a_question_is_answered_in_turns(model: ModelEndpoint) -> None:
     assert [message["role"] for message in third.messages] == ["system", *["user", "assistant"] * 2, "user"]
     assert solution.budget.calls == 4
     assert solution.budget.cost > 0
+
+
+def test_an_error_is_short_and_keeps_its_cause(model: ModelEndpoint, tmp_path: Path) -> None:
+    """A program that fails ends with one sentence, not with the frames of the libraries, which stay reachable."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        model.configure(tmp_path, base_url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
+        for ask in (RLM().completion, lambda question: asyncio.run(RLM().acompletion(question))):
+            with pytest.raises(ModelUnavailable, match=r"nothing listens at .*; start the server") as caught:
+                ask("?")
+            shown = "".join(traceback.format_exception(caught.value))
+            assert shown.count("Traceback") == 1
+            assert "/site-packages/" not in shown
+            cause: BaseException | None = caught.value
+            while cause is not None and not isinstance(cause, ConnectionRefusedError):
+                cause = getattr(cause, "os_error", None) or cause.__cause__ or cause.__context__
+            assert cause is not None
+
+
+@pytest.mark.anyio
+async def test_a_notebook_may_ask_without_await(model: ModelEndpoint) -> None:
+    """Its own loop runs already, where `asyncio.run` cannot."""
+    model.script(code(SUBMIT.format("1")))
+    assert RLM().completion("?", "text").answer == "1"
 
 
 def test_its_session_is_gone_afterwards_unless_it_was_named(model: ModelEndpoint) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from rlm_client.models.interface import ChatMessage, Completion, Finish
 from rlm_client.models.settings import Endpoint
-from rlm_client.models.streaming import BrokenOff, Speaker, completed, is_whole, told_whole
+from rlm_client.models.streaming import BrokenOff, Speaker, completed, connecting, is_whole, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["AnthropicMessages"]
@@ -64,7 +64,6 @@ class AnthropicMessages(Speaker):
         anthropic.InternalServerError,
         anthropic.ConflictError,
     )
-    late: ClassVar[type[Exception]] = anthropic.APITimeoutError
     spoken: ClassVar[str] = "Anthropic's messages"
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
@@ -72,8 +71,8 @@ class AnthropicMessages(Speaker):
         self._client = AsyncAnthropic(
             api_key=key,
             base_url=endpoint.url(),
-            timeout=endpoint.timeout_seconds,
-            max_retries=endpoint.retries,
+            timeout=anthropic.Timeout(endpoint.timeout_seconds, connect=connecting(endpoint)),
+            max_retries=0,
             http_client=anthropic.DefaultAioHttpClient(),
         )
 

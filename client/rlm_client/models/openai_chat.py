@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from rlm_client.models.interface import ChatMessage, Completion, Finish
 from rlm_client.models.settings import Endpoint
-from rlm_client.models.streaming import BrokenOff, Speaker, completed, is_whole, told_whole
+from rlm_client.models.streaming import BrokenOff, Speaker, completed, connecting, is_whole, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["OpenAIChat"]
@@ -58,7 +58,6 @@ class OpenAIChat(Speaker):
         openai.InternalServerError,
         openai.ConflictError,
     )
-    late: ClassVar[type[Exception]] = openai.APITimeoutError
     spoken: ClassVar[str] = "OpenAI's chat completions, whose URL often ends in /v1"
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
@@ -66,8 +65,8 @@ class OpenAIChat(Speaker):
         self._client = AsyncOpenAI(
             api_key=key,
             base_url=endpoint.url(),
-            timeout=endpoint.timeout_seconds,
-            max_retries=endpoint.retries,
+            timeout=openai.Timeout(endpoint.timeout_seconds, connect=connecting(endpoint)),
+            max_retries=0,
             http_client=openai.DefaultAioHttpClient(),
         )
 

@@ -40,6 +40,7 @@ class Replay:
         max_tokens: int,
         schema: Mapping[str, Any] | None,
         on_text: Callable[[str], None] | None,
+        on_retry: Callable[[str], None] | None,
     ) -> Completion:
         """Return the recorded answer; raises ModelRefused when there is none."""
         known = self._answers.get(_key(messages, schema))

@@ -28,8 +28,9 @@ class Provider(Protocol):
         max_tokens: int,
         schema: Mapping[str, Any] | None,
         on_text: Callable[[str], None] | None,
+        on_retry: Callable[[str], None] | None,
     ) -> Completion:
-        """Return the answer, or raise a ModelError."""
+        """Return the answer, or raise a ModelError. ``on_retry`` is told why it is asked again, and when."""
         ...
 
     async def aclose(self) -> None:
@@ -38,10 +39,14 @@ class Provider(Protocol):
 
 
 class Models:
-    """A `Model` over all endpoints of the settings; use it in ``async with``, or call `aclose`."""
+    """A `Model` over all endpoints of the settings; use it in ``async with``, or call `aclose`.
 
-    def __init__(self, settings: ModelSettings) -> None:
+    ``on_retry`` is called with a sentence when an endpoint is about to be asked again.
+    """
+
+    def __init__(self, settings: ModelSettings, on_retry: Callable[[str], None] | None = None) -> None:
         self.settings = settings
+        self._on_retry = on_retry
         wanted = os.environ.get(RECORD_VARIABLE)
         self._record = Path(wanted).expanduser() if wanted else None
         self._providers: dict[str, Provider] = {}
@@ -67,7 +72,8 @@ class Models:
         async with self._turns[name]:
             if on_turn is not None:
                 on_turn()
-            answer = await provider.complete(messages, max_tokens or endpoint.max_tokens, schema, on_text)
+            most = max_tokens or endpoint.max_tokens
+            answer = await provider.complete(messages, most, schema, on_text, self._on_retry)
         if self._record is not None:
             await asyncio.to_thread(record, self._record, messages, schema, answer)
         return answer
@@ -92,8 +98,8 @@ class Models:
             return self._providers[name]
 
 
-def open_models() -> Models:
-    """Return the configured models.
+def open_models(on_retry: Callable[[str], None] | None = None) -> Models:
+    """Return the configured models; see `Models`.
 
     Raises:
         ModelMisconfigured: there is no configuration, or it is not as it must be.
@@ -104,7 +110,7 @@ def open_models() -> Models:
             f"no language model is configured; set RLM_KERNEL_MODEL=openai:MODEL and OPENAI_API_KEY, or write "
             f"{settings_file()} (docs/queries.md says how)"
         )
-    return Models(settings)
+    return Models(settings, on_retry)
 
 
 def _open(endpoint: Endpoint) -> Provider:

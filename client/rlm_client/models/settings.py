@@ -85,9 +85,9 @@ class Endpoint(_Section):
         return self.base_url or given
 
     def url_setting(self) -> str:
-        """Name the setting that says where the endpoint is."""
+        """Name the setting that says where the endpoint is, or that could say it."""
         variable = _URL_VARIABLES.get(self.provider, "")
-        return variable if self.base_url is None and os.environ.get(variable) else "base_url"
+        return variable if self.base_url is None else f"base_url in {settings_file()}"
 
     def where(self) -> str:
         """Name the model and its endpoint for messages."""

@@ -1,48 +1,63 @@
-"""What both protocols need alike: attempts at a stream that breaks off, prices, and the schema told in words."""
+"""What both protocols need alike: attempts, what to do when there is no answer, prices, and the schema in words."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import socket
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 from rlm_client.models.errors import ModelError, ModelMisconfigured, ModelRefused, ModelUnavailable
 from rlm_client.models.interface import ChatMessage, Completion, Finish, Usage
-from rlm_client.models.settings import Endpoint
+from rlm_client.models.settings import Endpoint, settings_file
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["BrokenOff", "Speaker", "completed", "is_whole", "told_whole"]
+__all__ = ["BrokenOff", "Speaker", "completed", "connecting", "is_whole", "told_whole"]
 
 _CHARS_PER_TOKEN = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+_LONGEST_WISH = 120.0
+"""Seconds: an endpoint that wants to be left alone for longer is not waited for."""
+_CONNECTING = 10.0
+
+
+class Passing(Exception):
+    """An attempt has failed, and the next one may succeed: ``after`` so many seconds, if the endpoint says so."""
+
+    def __init__(self, said: str, advice: str = "ask again later", after: float | None = None) -> None:
+        super().__init__(said)
+        self.advice = advice
+        self.after = after
 
 
 class BrokenOff(Exception):
-    """An answer ended in its middle, after the client library has done its own attempts."""
+    """An answer ended in its middle."""
 
 
 class Speaker(ABC):
-    """Speaks one protocol to one endpoint. The client library does the retries of what fails before an answer begins.
+    """Speaks one protocol to one endpoint, and makes the attempts: it knows which are in vain, and tells of each other.
 
-    Under the library is its own transport over aiohttp, which takes half the processor time of its default one.
+    Under the client library is its own transport over aiohttp, which takes half the processor time of its default one.
 
     A protocol says what its requests and answers look like, and which errors of its library mean that the key or the
-    name is ``wrong``, which that the fault may be ``passing``, and which of these that the answer is ``late``. For a
-    newcomer it is called as ``spoken`` says.
+    name is ``wrong``, and which that the fault may be ``passing``. For a newcomer it is called as ``spoken`` says.
     """
 
     wrong: ClassVar[tuple[type[Exception], ...]]
     passing: ClassVar[tuple[type[Exception], ...]]
-    late: ClassVar[type[Exception]]
     spoken: ClassVar[str]
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._heard = False
+        """Whether the endpoint has ever answered. One that has not is rather wrong or not started than busy."""
 
     async def complete(
         self,
@@ -50,13 +65,30 @@ class Speaker(ABC):
         max_tokens: int,
         schema: Mapping[str, Any] | None,
         on_text: Callable[[str], None] | None,
+        on_retry: Callable[[str], None] | None,
     ) -> Completion:
         """Return the answer, or raise a ModelError."""
         sent = told(messages, schema)
         request = self._request(sent, max_tokens, schema)
-        if on_text is None:
-            return await repeated(self._endpoint, lambda: self._whole(sent, request))
-        return await repeated(self._endpoint, lambda: self._streamed(sent, request, on_text))
+        attempts = self._endpoint.retries + 1
+        for number in itertools.count(1):
+            try:
+                answer = await (self._streamed(sent, request, on_text) if on_text else self._whole(sent, request))
+                self._heard = True
+                return answer
+            except BrokenOff as error:
+                failed = Passing(f"the answer of {self._endpoint.where()} broke off: {error}", "ask again")
+                failed.__cause__ = error
+            except Passing as error:
+                failed = error
+            if number == attempts:
+                raise ModelUnavailable(f"{failed}; {failed.advice}") from failed
+            longest = min(_FIRST_PAUSE * 2 ** (number - 1), _LONGEST_PAUSE)
+            pause = longest * random.uniform(0.5, 1.0) if failed.after is None else failed.after
+            if on_retry is not None:
+                on_retry(f"{failed}; attempt {number + 1} of {attempts} in {pause:.0f} s")
+            await asyncio.sleep(pause)
+        raise AssertionError("there is always another attempt or an error")
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -83,41 +115,75 @@ class Speaker(ABC):
         """Say what a stream is that the protocol cannot read: an answer that ends, or none of its answers at all."""
         return BrokenOff(why) if begun else self._not_ours()
 
-    def _fault(self, error: Exception, said: str) -> ModelError:
+    def _fault(self, error: Exception, said: str) -> Exception:
         """Whose fault an error of the library is; ``said`` is what the endpoint says, not the request it may repeat."""
         where = self._endpoint.where()
+        response: Any = getattr(error, "response", None)
+        self._heard |= response is not None
         if isinstance(error, self.wrong):
-            settings = f"the model, {self._endpoint.url_setting()} or the key"
-            return ModelMisconfigured(f"{where} refuses the request: {said}; correct {settings}")
-        if isinstance(error, self.passing):
-            if unreached := self._unreached(error):
-                return ModelUnavailable(unreached)
-            return ModelUnavailable(f"{where} gave no answer: {said}; ask again later")
-        return ModelRefused(f"{where} refuses this request: {said}")
+            url = f", {self._endpoint.url_setting()}" if self._endpoint.url() else ""
+            return ModelMisconfigured(f"{where} refuses the request: {said}; correct the model{url} or the key")
+        if response is None and isinstance(error, self.passing):
+            why, advice = unreached(self._endpoint, error) or (f"{where} gave no answer: {said}", "ask again later")
+            return Passing(why, advice) if self._heard else ModelUnavailable(f"{why}; {advice}")
+        if not isinstance(error, self.passing) and getattr(response, "status_code", None) != HTTPStatus.REQUEST_TIMEOUT:
+            return ModelRefused(f"{where} refuses this request: {said}")
+        why, after = f"{where} gave no answer: {said}", _wish(response.headers)
+        if response.headers.get("x-should-retry") == "false":
+            return ModelUnavailable(f"{why}; it says that asking again is of no use")
+        if after is not None and after > _LONGEST_WISH:
+            return ModelUnavailable(f"{why}; it wants to be asked again in {after:.0f} s")
+        return Passing(why, after=after)
 
-    def _unreached(self, error: Exception) -> str:
-        """Say why there was no connection, or no answer in time; empty if the endpoint has answered.
 
-        The libraries tell each of these as a time-out or as a connection error.
-        """
-        address, causes = self._endpoint.address() or self._endpoint.provider, list(_causes(error))
-        setting = self._endpoint.url_setting()
-        if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-            return f"nothing listens at {address}: start the server, or correct {setting}"
-        if any(isinstance(cause, socket.gaierror) for cause in causes):
-            return f"the host {address} is not known: correct {setting}, or check the network"
-        if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-            return f"nobody vouches for the certificate of {address}: correct {setting}, or set SSL_CERT_FILE"
-        if any(isinstance(cause, ssl.SSLError) for cause in causes):
-            return f"{address} makes no encrypted connection: correct {setting} (a server of your own may want http://)"
-        from aiohttp import ServerDisconnectedError  # here alone: the daemon uses this module without a library
+def unreached(endpoint: Endpoint, error: Exception) -> tuple[str, str] | None:
+    """Say why there was no connection, or no answer in time, and what to do about it; None if that is not known.
 
-        if any(isinstance(cause, ServerDisconnectedError) for cause in causes):
-            return f"{address} closes the connection without an answer: look at its log, or correct {setting}"
-        if isinstance(error, self.late):
-            seconds = self._endpoint.timeout_seconds
-            return f"{self._endpoint.where()} did not answer within {seconds:g} s: ask again, or raise timeout_seconds"
-        return ""
+    The client libraries tell each of these as a time-out or as a connection error, and aiohttp tells them apart.
+    """
+    import aiohttp  # here alone: the daemon uses this module without a library
+
+    address = endpoint.address() or f"the server of {endpoint.provider}"
+    network = "check the network"
+    correct = f"correct {endpoint.url_setting()}" if endpoint.url() else network
+    causes = list(_causes(error))
+
+    def by(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    if by(ConnectionRefusedError):
+        return f"nothing listens at {address}", f"start the server, or {correct}"
+    if by(socket.gaierror):
+        return f"the host {address} is not known", ", or ".join(dict.fromkeys((correct, network)))
+    if by(ssl.SSLCertVerificationError):
+        return f"nobody vouches for the certificate of {address}", f"{correct}, or set SSL_CERT_FILE"
+    if by(ssl.SSLError):
+        return f"{address} makes no encrypted connection", f"{correct} (a server of your own may want http://)"
+    if by(aiohttp.ServerDisconnectedError):
+        return f"{address} closes the connection without an answer", f"look at its log, or {correct}"
+    if by(aiohttp.ConnectionTimeoutError):
+        seconds = connecting(endpoint)
+        return f"{address} accepts no connection within {seconds:g} s", ", or ".join(dict.fromkeys((correct, network)))
+    if by(aiohttp.ServerTimeoutError):
+        raised = f"raise timeout_seconds of the model in {settings_file()}"
+        return f"{endpoint.where()} did not answer within {endpoint.timeout_seconds:g} s", f"ask again, or {raised}"
+    if broken := next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None):
+        return f"the connection to {address} failed: {broken}", f"ask again, or {correct}"
+    return None
+
+
+def connecting(endpoint: Endpoint) -> float:
+    """Return the seconds in which the endpoint has to accept a connection: it need not think for that."""
+    return min(endpoint.timeout_seconds, _CONNECTING)
+
+
+def _wish(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds after which an endpoint wants to be asked again, if it says so."""
+    for name, parts in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError):
+            seconds = float(headers.get(name, "")) / parts
+            return seconds if seconds >= 0 else None
+    return None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -139,21 +205,6 @@ def told_whole(answer: Completion, on_text: Callable[[str], None]) -> Completion
     """Tell whoever watches a stream the answer that came as one piece."""
     on_text(answer.text)
     return answer
-
-
-async def repeated(endpoint: Endpoint, attempt: Callable[[], Awaitable[Completion]]) -> Completion:
-    """Make the attempt until it brings a whole answer, as often as the endpoint's settings say."""
-    pause = _FIRST_PAUSE
-    for _ in range(endpoint.retries):
-        try:
-            return await attempt()
-        except BrokenOff:
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, _LONGEST_PAUSE)
-    try:
-        return await attempt()
-    except BrokenOff as error:
-        raise ModelUnavailable(f"the answer of {endpoint.where()} broke off: {error}; ask again") from error
 
 
 def told(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> list[ChatMessage]:

@@ -24,7 +24,7 @@ from rlm_ipc.errors import KernelError
 __all__ = ["Event", "Loop", "Solution", "Watch"]
 
 Status = Literal["answered", "out_of_turns", "stopped"]
-Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child"]
+Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child", "retry"]
 _SHOWN = 60
 """Characters of an answer in its repr."""
 SCHEMA_ATTEMPTS = 3
@@ -37,7 +37,8 @@ SUB_PROMPT_CHARS = 200_000
 class Event:
     """Something that happens in a run, for whoever watches. ``depth`` is 0 for the run itself, 1 for its children.
 
-    ``error`` is the traceback if this is the ``output`` of code that has failed.
+    ``error`` is the traceback if this is the ``output`` of code that has failed. A ``retry`` says in ``text`` why a
+    model is asked again, and belongs to no turn.
     """
 
     kind: Happening

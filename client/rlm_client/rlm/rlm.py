@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+
+from anyio.from_thread import start_blocking_portal
 
 from rlm_client.client import Client
 from rlm_client.models.interface import Model
 from rlm_client.models.router import open_models
 from rlm_client.rlm.budget import Budget, RunLimits
 from rlm_client.rlm.inputs import StrPath, load
-from rlm_client.rlm.loop import Loop, Solution, Watch
+from rlm_client.rlm.loop import Event, Loop, Solution, Watch
 from rlm_client.rlm.trajectory import as_json_lines
 from rlm_client.rlm.workspace import ClientWorkspace
-from rlm_ipc.errors import CallerError
+from rlm_ipc.errors import CallerError, KernelError
 
 __all__ = ["RLM"]
 
@@ -61,15 +63,24 @@ class RLM:
             ToolFailed: the data cannot be loaded.
             CallerError: the trajectory cannot be written, or the context is a str that names a file.
         """
-        return asyncio.run(self.acompletion(question, context, paths=paths))
+        try:
+            return _finished(self._run(question, context, paths))
+        except KernelError as error:
+            raise _alone(error) from None
 
     async def acompletion(self, question: str, context: object = None, *, paths: Sequence[StrPath] = ()) -> Solution:
         """Do as `completion` in an event loop of the caller's."""
+        try:
+            return await self._run(question, context, paths)
+        except KernelError as error:
+            raise _alone(error) from None
+
+    async def _run(self, question: str, context: object, paths: Sequence[StrPath]) -> Solution:
         session = self._session or f"rlm-{secrets.token_hex(4)}"
         if self._trajectory is not None:
             _write(self._trajectory, "", "a")  # what cannot be written is told before anything is spent
         async with AsyncExitStack() as stack:
-            name, model = await self._opened(stack)
+            name, model = await self._opened(stack, session)
             client = stack.enter_context(Client(session, policy=self._policy))
             workspace = ClientWorkspace(client, session, own=self._session is None)
             if self._session is None:
@@ -91,11 +102,43 @@ class RLM:
         if self._trajectory is not None:
             _write(self._trajectory, as_json_lines(solution))
 
-    async def _opened(self, stack: AsyncExitStack) -> tuple[str | None, Model]:
+    async def _opened(self, stack: AsyncExitStack, session: str) -> tuple[str | None, Model]:
         """Return the model that is asked, and by which name."""
         if self._model is None or isinstance(self._model, str):
-            return self._model, await stack.enter_async_context(open_models())
+            watch = self._watch
+            on_retry = None if watch is None else lambda said: watch(Event("retry", session, 0, 0, said))
+            return self._model, await stack.enter_async_context(open_models(on_retry))
         return None, self._model
+
+
+def _alone(error: KernelError) -> KernelError:
+    """Return an error without the frames it came through: its message says all, ``__context__`` has the cause."""
+    return error.with_traceback(None)
+
+
+def _finished(run: Coroutine[object, object, Solution]) -> Solution:
+    """Wait for a run; in a notebook, whose own loop stands still meanwhile, on a loop beside it."""
+    if not _loop_runs():
+        return asyncio.run(run)
+    with start_blocking_portal() as portal:
+        running = portal.start_task_soon(_awaited, run)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()  # an interrupt ends the run as well, not only the wait for it
+            raise
+
+
+def _loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _awaited(run: Coroutine[object, object, Solution]) -> Solution:
+    return await run
 
 
 def _write(path: Path, text: str, mode: str = "w") -> None:

@@ -23,6 +23,7 @@ from rlm_mcp.cli.output import (
     failing,
     first_line,
     interruptible,
+    printable,
     say,
     show,
     standard_input,
@@ -143,6 +144,8 @@ class _Seen:
     """Whether the turn has run code."""
 
     def note(self, event: Event) -> None:
+        if event.kind == "retry":
+            return
         if event.turn != self.turn and not event.depth:
             if not self.ran:  # nothing else would show that turn
                 errors.print(f"turn {self.turn} [dim]wrote no code[/]")
@@ -165,7 +168,7 @@ def _progress(seen: _Seen) -> Iterator[Watch]:
         def show_step(event: Event) -> None:
             seen.note(event)
             _print_step(event)
-            if status is not None:
+            if status is not None and event.kind != "retry":
                 status.update(f"{_where(event)} {_doing(event)} · {counted(seen.calls, 'call')}")
 
         yield show_step
@@ -173,7 +176,9 @@ def _progress(seen: _Seen) -> Iterator[Watch]:
 
 def _print_step(event: Event) -> None:
     indent = "  " * event.depth
-    if event.kind == "code":
+    if event.kind == "retry":
+        errors.print(printable(event.text), style="yellow", markup=False)
+    elif event.kind == "code":
         errors.print(f"{indent}{_where(event)} [dim]{_first_line(event.text)}[/]")
     elif event.kind == "output":
         failed = _MODULE.sub("", (event.error or "").strip().rpartition("\n")[2])

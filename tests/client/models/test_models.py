@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -25,9 +26,9 @@ ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": 
 def configured(request, endpoint, isolation):
     """Write a configuration of the endpoint in either protocol: ``configured(retries=0)``."""
 
-    def write(**fields):
+    def write(on_retry=None, **fields):
         endpoint.configure(isolation.config, provider=request.param, **fields)
-        return Models(load_settings())
+        return Models(load_settings(), on_retry)
 
     return write
 
@@ -101,7 +102,7 @@ async def test_what_does_not_pass_is_told_with_what_the_endpoint_said(configured
 @pytest.mark.parametrize(
     ("reply", "error", "said"),
     [
-        (Reply("bad key", status=401), ModelMisconfigured, "correct the model, base_url or the key"),
+        (Reply("bad key", status=401), ModelMisconfigured, r"correct the model, base_url in \S+ or the key"),
         (Reply("no such model", status=404), ModelMisconfigured, "no such model"),
         (Reply("too long", status=400), ModelRefused, "too long"),
         (Reply("I must not", finish="refused"), ModelRefused, "declined to answer: I must not"),
@@ -137,26 +138,76 @@ async def test_an_answer_that_always_breaks_off_is_no_answer(configured, endpoin
                 await models.complete(ASKED, on_text=on_text)
 
 
-async def test_silence_ends_at_the_time_limit(configured, endpoint) -> None:
-    """K-22: an endpoint that says nothing is one that gave no answer."""
-    endpoint.reply = lambda _: Reply(delay=30)
-    async with configured(retries=0, timeout_seconds=0.2) as models:
-        with pytest.raises(ModelUnavailable, match=r"did not answer within 0\.2 s: .*raise timeout_seconds"):
-            await models.complete(ASKED)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_silence_ends_at_the_time_limit(configured, endpoint, streamed) -> None:
+    """K-22: who is slow at the first question is so at the next; the message says what to set, and where."""
+    endpoint.reply = lambda _: Reply(delay=60)
+    async with configured(timeout_seconds=0.2) as models:
+        said = r"did not answer within 0\.2 s; .*raise timeout_seconds of the model in /.*models\.yaml"
+        with pytest.raises(ModelUnavailable, match=said):
+            await models.complete(ASKED, on_text=[].append if streamed else None)
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_stream_that_falls_silent_has_broken_off(configured, streamed) -> None:
+    """K-22: after its head nothing comes; the limit ends that too."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(STREAM if streamed else STREAM.replace(b"text/event-stream", b"application/json"))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with configured(retries=0, base_url=url, timeout_seconds=0.2) as models:
+            with pytest.raises(ModelUnavailable, match=r"broke off|did not answer within"):
+                await models.complete(ASKED, on_text=[].append if streamed else None)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_server_that_is_not_there_is_no_slow_one(configured, streamed) -> None:
-    """K-22: nobody has started it, or its name is wrong; the message names host and port."""
+    """K-22: nobody has started it, or its name is wrong; that is told at the first attempt, with host and port."""
+    again = []
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        async with configured(retries=0, base_url=f"http://{address}/v1") as models:
-            with pytest.raises(ModelUnavailable, match=f"nothing listens at {address}: start the server"):
+        async with configured(again.append, base_url=f"http://{address}/v1") as models:
+            with pytest.raises(ModelUnavailable, match=f"nothing listens at {address}; start the server, or correct"):
                 await models.complete(ASKED, on_text=[].append if streamed else None)
-    async with configured(retries=0, base_url="http://model.invalid/v1") as models:
-        with pytest.raises(ModelUnavailable, match=r"the host model\.invalid is not known: correct base_url"):
+    async with configured(again.append, base_url="http://model.invalid/v1") as models:
+        with pytest.raises(ModelUnavailable, match=r"the host model\.invalid is not known; correct base_url in /"):
             await models.complete(ASKED, on_text=[].append if streamed else None)
+    assert again == []
+
+
+async def test_a_server_that_has_answered_is_waited_for(configured, endpoint) -> None:
+    """K-22: it is being started anew, maybe, and a long run is worth the wait; each attempt is told."""
+    again: list[str] = []
+    server = await endpoint.serve()
+    endpoint.script(Reply("here", headers={"connection": "close"}))
+    async with configured(again.append, retries=1) as models:
+        assert (await models.complete(ASKED)).text == "here"
+        server.close()
+        await server.wait_closed()
+        with pytest.raises(ModelUnavailable, match="nothing listens at"):
+            await models.complete(ASKED)
+    assert len(again) == 1
+    assert re.fullmatch(r"nothing listens at 127.0.0.1:\d+; attempt 2 of 2 in \d s", again[0])
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [({"x-should-retry": "false"}, "asking again is of no use"), ({"retry-after": "3600"}, "asked again in 3600 s")],
+)
+async def test_an_endpoint_may_say_that_it_is_not_to_be_asked_again(configured, endpoint, headers, said) -> None:
+    """K-22: a quota that is used up until tomorrow is told now."""
+    endpoint.script(Reply("no money left", status=429, headers=headers))
+    async with configured() as models:
+        with pytest.raises(ModelUnavailable, match=f"no money left; it .*{said}"):
+            await models.complete(ASKED)
+    assert len(endpoint.requests) == 1
 
 
 async def test_a_proxy_of_the_environment_is_asked(configured, endpoint, monkeypatch) -> None:
@@ -207,7 +258,7 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: clo
     ("bytes_", "scheme", "kind", "said"),
     [
         (b"", "http", ModelUnavailable, "closes the connection without an answer"),
-        (b"", "https", ModelUnavailable, "makes no encrypted connection: correct base_url"),
+        (b"", "https", ModelUnavailable, "makes no encrypted connection; correct base_url"),
         (STREAM + b"event: message_start\ndata: hello\n\n", "http", ModelMisconfigured, "answers, but not with"),
         (STREAM + b"event: message_start\ndata: \xff\n\n", "http", ModelMisconfigured, "answers, but not with"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from rlm_client.models.errors import ModelMisconfigured
 from rlm_client.models.router import open_models
-from rlm_client.models.settings import Endpoint, load_settings
+from rlm_client.models.settings import Endpoint, load_settings, settings_file
 
 
 @pytest.fixture
@@ -97,7 +97,8 @@ def test_a_server_of_the_environment_needs_no_key_but_an_address(monkeypatch) ->
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     found = Endpoint(provider="openai", model="m")
     assert (found.key(), found.url_setting()) == ("none", "OPENAI_BASE_URL")
-    assert Endpoint(provider="openai", model="m", base_url="http://127.0.0.1:2/v1").url_setting() == "base_url"
+    named = Endpoint(provider="openai", model="m", base_url="http://127.0.0.1:2/v1").url_setting()
+    assert named == f"base_url in {settings_file()}"
     with pytest.raises(ModelMisconfigured, match="variable OWN is empty"):
         Endpoint(provider="openai", model="m", api_key_env="OWN").key()
     monkeypatch.setenv("OPENAI_BASE_URL", "127.0.0.1:1/v1")
