@@ -206,11 +206,12 @@ class SandboxedKernel(IPythonKernel):
         except Exception:
             transformed, problem = code, sys.exc_info()
         options = {"transformed_cell": transformed, "preprocessing_exc_tuple": problem}
-        cell = shell.run_cell_async(code, store_history, silent, cell_id=cell_id, **options)
         result = None
         try:
-            # `should_run_async` parses the cell a second time.
-            if may_wait(code) and shell.should_run_async(code, **options):
+            # `should_run_async` compiles the cell a second time, and Python's compiler can fail.
+            waits = may_wait(code) and shell.should_run_async(code, **options)
+            cell = shell.run_cell_async(code, store_history, silent, cell_id=cell_id, **options)
+            if waits:
                 future = self.new_task(cell)
                 with self._cancel_on_sigint(future):
                     result = await future
