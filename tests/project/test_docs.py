@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,29 @@ def _leaves(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(_leaves(typer.main.get_command(app)))
 
 
-def _of(*languages: str) -> pytest.MarkDecorator:
-    outside = {(page, "python") for page in OUTSIDE}
-    shared = [block for block in BLOCKS if block.page not in ALONE]
-    chosen = [block for block in shared if block.language in languages and (block.page, block.language) not in outside]
-    return pytest.mark.parametrize("block", chosen, ids=str)
+def _of(language: str) -> pytest.MarkDecorator:
+    """One test a block, for what stands alone."""
+    return pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == language], ids=str)
+
+
+def _pages(language: str, outside: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """One test a page, whose examples follow from one another: no distribution of tests can part them."""
+    chosen = {block.page for block in BLOCKS if block.language == language and block.page not in (*ALONE, *outside)}
+    return pytest.mark.parametrize("page", sorted(chosen))
+
+
+def _of_page(page: str, *languages: str) -> list[Block]:
+    return [block for block in BLOCKS if block.page == page and block.language in languages]
+
+
+@contextmanager
+def _about(block: Block) -> Iterator[None]:
+    """Say which block a failure is about."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(str(block))
+        raise
 
 
 @pytest.fixture(scope="module")
@@ -181,11 +200,12 @@ def _shows(shown: Any, answer: Any) -> bool:
     return bool(shown == answer)
 
 
-@pytest.mark.timeout(400)  # the scanner of a project waits for whoever else wants a processor
-@_of("console")
-def test_console_examples_run_and_print_what_the_page_shows(block: Block, place: Path) -> None:
+@_pages("console")
+@pytest.mark.timeout(900)  # the scanner of a project waits for whoever else wants a processor
+def test_console_examples_run_and_print_what_the_page_shows(page: str, place: Path) -> None:
     """Those that end by themselves are run, in the order of the page, and end with the exit code that it states."""
-    _run_block(block, place)
+    for block in _of_page(page, "console"):
+        _run_block(block, place)
 
 
 @pytest.mark.timeout(400)
@@ -194,10 +214,10 @@ def test_a_page_of_goals_runs_from_its_first_line_to_its_last(page: str, tmp_pat
     """F-1, E-9: as a new user does it, in a folder with the sample, on a machine without any frame."""
     write_samples(tmp_path, LOG)
     try:
-        for block in [block for block in BLOCKS if block.page == page]:
+        for block in _of_page(page, "console", "python"):
             if block.language == "console":
                 _run_block(block, tmp_path)
-            elif block.language == "python":
+            else:
                 printed = run(f"python -c {shlex.quote(block.text)}", tmp_path)
                 assert printed.splitlines() == re.findall(r"# prints (.*)", block.text) != []
     finally:
@@ -205,7 +225,12 @@ def test_a_page_of_goals_runs_from_its_first_line_to_its_last(page: str, tmp_pat
 
 
 def _run_block(block: Block, place: Path) -> None:
-    for command, shown in commands(block.text):
+    with _about(block):
+        _run_commands(block.text, place)
+
+
+def _run_commands(text: str, place: Path) -> None:
+    for command, shown in commands(text):
         program, *arguments = shlex.split(command, comments=True)
         if program == "make":
             _check_make(arguments)
@@ -250,14 +275,17 @@ def test_the_program_of_a_page_for_python_runs(page: str, place: Path) -> None:
     assert len(expected) > 5
 
 
-@_of("python")
-def test_python_examples_run_in_a_session(block: Block, place: Path) -> None:
+@_pages("python", OUTSIDE)
+def test_python_examples_run_in_a_session(page: str, place: Path) -> None:
     """K-24: the Python that a page shows runs unmodified in a session that has the sample as `log`."""
-    run("rlm-kernel load log app.log --session docs", place)
-    result = json.loads(run(f"rlm-kernel run --json --session docs {shlex.quote(block.text)}", place))
-    assert result["success"], result
-    for expected in re.findall(r"# prints (.*)", block.text):
-        assert expected in result["stdout"]
+    session = f"python-{Path(page).stem}"
+    run(f"rlm-kernel load log app.log --session {session}", place)
+    for block in _of_page(page, "python"):
+        with _about(block):
+            result = json.loads(run(f"rlm-kernel run --json --session {session} {shlex.quote(block.text)}", place))
+            assert result["success"], result
+            for expected in re.findall(r"# prints (.*)", block.text):
+                assert expected in result["stdout"]
 
 
 @pytest.mark.parametrize("tool", TOOLS.tools("compat"), ids=lambda tool: tool.name)
