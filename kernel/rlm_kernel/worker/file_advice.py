@@ -1,7 +1,8 @@
-"""What to write instead, for a library that opens files in code of its own and fails.
+"""What to write instead, for a file that is not there, or that a library opens in code of its own and may not.
 
 The wall's own refusals say so themselves. But the code of pyarrow or polars asks the operating system, which only says
-no, and does not know that a relative path that is written to means one below the scratch folder.
+no, and does not know that a relative path that is written to means one below the scratch folder. And in a notebook a
+person takes a relative path for one beside the notebook.
 """
 
 from __future__ import annotations
@@ -23,18 +24,26 @@ _PATH: Final = re.compile(r"'([^'\n]+)'|\(os error \d+\): (.+)|^([^\s:]+)$")
 
 def advice(error: BaseException, readable: Sequence[str], writable: Sequence[str]) -> str:
     """Return what to write instead; empty if the error is another one, or no library's."""
-    if type(error) not in (PermissionError, FileNotFoundError) or not is_of_library(_last(error.__traceback__)):
+    if type(error) not in (PermissionError, FileNotFoundError) or (path := _path(error)) is None:
         return ""
-    if (found := _PATH.search(text_of(error))) is None:
-        return ""
-    path = found[1] or found[2] or found[3]
     if type(error) is PermissionError:
         places = f"The session may write below {_said(writable)}, and read below {_said(readable)}"
         return f"{places}: pass {_below(writable[0], path)}" if writable and not os.path.isabs(path) else places
+    if os.path.isabs(path):
+        return ""
     for folder in writable:
-        if not os.path.isabs(path) and os.path.exists(os.path.join(folder, path)):
+        if os.path.exists(os.path.join(folder, path)):
             return f"This library looks for relative paths in the workspace only: pass {_below(folder, path)}"
-    return ""
+    begin = f"Relative paths begin in {_said(readable)}" if readable else "The session reads no files"
+    return f"{begin}: load the text as a context with load_context, or in a terminal with `rlm-kernel load`"
+
+
+def _path(error: BaseException) -> str | None:
+    """The file that the system, asked by a library or by the cell, has refused; None if code has made up the error."""
+    if type(error) is FileNotFoundError and isinstance(named := error.filename, str):
+        return named
+    found = _PATH.search(text_of(error)) if is_of_library(_last(error.__traceback__)) else None
+    return found and (found[1] or found[2] or found[3])
 
 
 def _last(tb: TracebackType | None) -> str:

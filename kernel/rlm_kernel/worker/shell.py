@@ -153,7 +153,8 @@ class GuardedShell(ZMQInteractiveShell):
                 self.__dict__.pop(name, None)
             self.user_ns.update(__builtins__=builtins, get_ipython=self.get_ipython, open=builtins.open)
         if wall is not None:
-            warnings.filterwarnings("ignore", message="To exit: use")
+            for advice_for_others in ("To exit: use", "IProgress not found"):  # no prompts, no widgets
+                warnings.filterwarnings("ignore", message=advice_for_others)
             # A transformer would run on the tree after the check, or instead of it.
             self.ast_transformers.clear()
             for name in SIDE_CHANNELS:

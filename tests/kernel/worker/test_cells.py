@@ -141,9 +141,10 @@ async def test_one_agents_error_does_not_abort_the_next_agents_cell(supervisor, 
     assert (await second.result()).result == "'still here'"
 
 
-async def test_a_cell_nested_too_deeply_is_refused_in_one_line(run) -> None:
-    """Not even the parser's own limit shows the machinery."""
-    result = await run("x=" + "+".join(["1"] * 20000))
+@pytest.mark.parametrize("first", ["", "await x\n"])
+async def test_a_cell_nested_too_deeply_is_refused_in_one_line(run, first) -> None:
+    """Not even the parser's own limit shows the machinery, whichever of the compilers meets it first."""
+    result = await run(first + "x=" + "+".join(["1"] * 20000))
     assert result.error.ename == "CellRefused"
     assert "nested too deeply" in result.error.evalue
     assert result.stderr == ""
@@ -190,3 +191,14 @@ async def test_what_refers_to_itself_is_collected_while_code_goes_on(run) -> Non
     """The collector rests only while the processes start."""
     await run("import weakref\nclass A: pass\na = A()\na.me = a\nr = weakref.ref(a)\ndel a")
     assert (await run("kept = [[] for _ in range(20000)]\nr() is None")).result == "True"
+
+
+async def test_a_progress_bar_gives_no_advice_about_widgets(supervisor, spawn, policy) -> None:
+    """The first line of many notebooks imports the bar of notebooks; without widgets it is the one of terminals."""
+    pytest.importorskip("tqdm")
+    info = await spawn(policy("data"))
+    result = await supervisor.execute(info.kernel_id, "from tqdm.auto import tqdm\nlist(tqdm(range(3)))").result()
+    assert result.result == "[0, 1, 2]"
+    assert "3/3" in result.stderr
+    assert "IProgress" not in result.stderr
+    await supervisor.shutdown(info.kernel_id)

@@ -41,16 +41,24 @@ async def test_a_file_that_another_library_has_written_is_found(run) -> None:
     assert said.endswith(": pass os.path.join(tempfile.gettempdir(), 'own')")
 
 
+@pytest.mark.parametrize("code", ["pq.read_table('missing')", "open('missing')", "pandas.read_csv('missing')"])
+async def test_a_file_that_is_nowhere_is_told_where_it_was_looked_for(run, tmp_path: Path, code: str) -> None:
+    """A person takes the notebook's folder for the place; a file from elsewhere can be loaded."""
+    said = await last_line(run, code)
+    assert f"Relative paths begin in {tmp_path}" in said
+    assert said.endswith("load the text as a context with load_context, or in a terminal with `rlm-kernel load`")
+
+
 @pytest.mark.parametrize(
     ("code", "end"),
     [
         ("raise PermissionError(\"no 'x'\")", "no 'x'"),
-        ("pq.read_table('missing')", "missing"),
-        ("open('missing')", "'missing'"),
+        ("raise FileNotFoundError(\"no 'x'\")", "no 'x'"),
+        ("open('/missing/file')", "'/missing/file'"),
     ],
 )
 async def test_other_errors_are_as_they_were(run, code: str, end: str) -> None:
-    """What code raises itself, and a file that is nowhere."""
+    """What code raises itself, and a path that can mean one place only."""
     assert (await last_line(run, code)).endswith(end)
 
 

@@ -268,12 +268,23 @@ async def test_files_outside_the_policys_folders_are_not_offered(session: Asked,
     assert await session.tab("open('\0") == []
 
 
+async def test_columns_come_first_and_names_in_their_order(session: Asked) -> None:
+    """A front end shows matches as they come, and finds what is typed next among them only."""
+    await session.run("import numpy as np, pandas as pd\ndf = pd.DataFrame({'amount': [1.0], 'region': ['n']})")
+    offered = await session.tab("df.")
+    assert offered[0] == "amount"
+    assert {"agg", "where", "xs"} <= set(offered)
+    names = [name for name in await session.tab("np.") if not name.startswith("_")]
+    assert names == sorted(names)
+    assert {"array", "linspace", "where"} <= set(names)
+
+
 async def test_much_is_looked_at_in_parts(session: Asked) -> None:
     """A front end asks at each key press, also in a session with many names and long dictionaries."""
     await session.run("many = {f'key{n}': n for n in range(300_000)}")
     await session.run("class Names(dict): pass\nheld = Names(many)")
-    assert len(await session.tab("many['key")) == 200
-    assert len(await session.tab("held['key1")) == 200
+    assert len(await session.tab("many['key")) == 1000
+    assert len(await session.tab("held['key1")) == 1000
     assert "append" in await session.tab(f"x = {'[' * 90}1{']' * 90}\nx.")
     assert await session.tab("(" * 3000) != []
     assert await session.tab("x" + ".y" * 5000 + ".") == []

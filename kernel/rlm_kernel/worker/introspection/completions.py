@@ -28,7 +28,8 @@ from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import may_touch_private
 
-MOST: Final = 200
+MOST: Final = 1_000
+"""Matches in a reply. A front end looks for what is typed next among these, and does not ask again."""
 MOST_GLOBALS: Final = 2_000
 _MODULE_PATH: Final = re.compile(r"^\s*(?:import|from)\s+(?:.*,\s*)?([\w.]*)$")
 _FROM_NAMES: Final = re.compile(r"^\s*from\s+([\w.]+)\s+import\s+[(]?(?:[\w\s,]*,\s*|\s*)(\w*)$", re.DOTALL)
@@ -65,7 +66,10 @@ def complete(around: Surroundings, code: str, position: int) -> tuple[int, list[
         return position, []
     around.scope.written = expressions.written(code, position)
     start, found = _found(around, cursor)
-    unique = {match.text: match for match in reversed(found) if match.text}
+    unique: dict[str, Match] = {}
+    for match in found:
+        if match.text:
+            unique.setdefault(match.text, match)
     return start, sorted(unique.values(), key=lambda match: (match.text.startswith("_"), match.type != "param"))[:MOST]
 
 
