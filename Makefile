@@ -32,7 +32,7 @@ ARGS ?=
 AGENTS_DIR ?= $(abspath $(VENV))/agents
 AGENT_PACKAGES ?= @anthropic-ai/claude-code opencode-ai
 
-.PHONY: help demo tour compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-supervisor chaos-cells chaos-policies chaos-queue chaos-loop lock-hostile named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes escapes-all crawl syscalls everything
+.PHONY: help demo tour compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-supervisor chaos-memory chaos-cells chaos-policies chaos-queue chaos-loop lock-hostile named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes escapes-all crawl syscalls everything
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ chaos: $(STAMP)  ## Kill processes at random instants under a model of what must
 
 chaos-supervisor: $(STAMP)  ## Kill supervisors, keepers and kernels at random instants (OPS=500 SEED=1)
 	@RLM_SUPERVISOR_OPS=$(or $(OPS),500) RLM_SUPERVISOR_SEED=$(or $(SEED),1) RLM_SUPERVISOR_RECORD=$(RECORD) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_supervisor_killed.py $(ARGS)
+
+chaos-memory: $(STAMP)  ## Change sessions of 100 MB in a control group that is too small for them (SESSIONS=8 GROUP=700)
+	@RLM_MEMORY_SESSIONS=$(or $(SESSIONS),8) RLM_MEMORY_GROUP=$(or $(GROUP),700) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_memory_group.py $(ARGS)
 
 chaos-cells: $(STAMP)  ## Hold cells, looks, queries, rollbacks and kills of strict sessions against plain Python (EXAMPLES=300)
 	@RLM_ROLLBACK_EXAMPLES=$(or $(EXAMPLES),300) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/kernel/supervisor/test_rollback_model.py -k plain_python $(ARGS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from lab_notebook import Notebook
 from playwright.sync_api import Page, expect
+from waiting import SECONDS
 
 from rlm_client.client import call_tool
 
@@ -108,4 +109,4 @@ def test_open_starts_jupyterlab_on_the_notebook(daemon: Path, tmp_path: Path, ad
         assert (tmp_path / "one-command.ipynb").exists()
     finally:
         server.terminate()
-        server.wait(50)
+        server.wait(SECONDS)

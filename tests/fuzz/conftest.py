@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from waiting import SECONDS
 
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
@@ -36,7 +37,7 @@ async def supervisor(module_isolation: object, anyio_backend: str) -> AsyncItera
     yield client
     if client.alive and client.pid is not None:
         os.kill(client.pid, signal.SIGTERM)
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(SECONDS):
             await client.wait_gone()
     client.close()
 

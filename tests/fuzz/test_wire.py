@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import SECONDS
 
 from rlm_ipc import framing, supervisor_protocol, supervisor_wire, worker_protocol, worker_requests
 from rlm_ipc.errors import KernelError, ProtocolError
@@ -161,7 +162,7 @@ async def test_a_peer_that_talks_rubbish_costs_its_own_stream_only(data: bytes) 
     with contextlib.suppress(ConnectionError):  # it may hang up on the first of it
         await asyncio.to_thread(theirs.sendall, data)  # more than a socket holds waits for who reads it
     theirs.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await owner.ended.wait()
     peer.drop()
     assert complaints == []

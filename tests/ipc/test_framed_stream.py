@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from waiting import SECONDS
 
 from rlm_ipc import framing
 from rlm_ipc.framed_stream import Stream
@@ -55,7 +56,7 @@ async def test_a_message_that_may_wait_leaves_by_itself_when_its_time_is_over(pa
     stream = Stream(ours, lambda _: None, lambda: None)
     theirs.setblocking(False)
     stream.send(b"r", (b"1",), wait=0.001)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         data = await asyncio.get_running_loop().sock_recv(theirs, 1000)
     assert data == framing.pack(b"r", (b"1",))
     stream.close()

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from waiting import SECONDS
 
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.supervisor_protocol import SpawnRequest
@@ -38,7 +39,7 @@ async def end_supervisor(client: SupervisorClient) -> None:
     if client.alive and client.pid is not None:
         with contextlib.suppress(ProcessLookupError):  # it may be about to be gone
             os.kill(client.pid, signal.SIGTERM)
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(SECONDS):
             await client.wait_gone()
     client.close()
 
@@ -102,7 +103,7 @@ def run(supervisor: SupervisorClient, kernel: KernelInfo) -> Run:
     """Run a cell in `kernel`."""
 
     async def execute(code: str) -> CellResult:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             return await supervisor.execute(kernel.kernel_id, code).result()
 
     return execute

@@ -9,13 +9,16 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from waiting import SECONDS
 
 RUNNER = Path(__file__).parents[2] / "bench" / "run.py"
 
 
 def test_the_runner_prints_its_usage_and_runs_nothing() -> None:
     """`--help` is for people; a benchmark that it reached would take minutes."""
-    done = subprocess.run([sys.executable, RUNNER, "--help"], capture_output=True, text=True, check=True, timeout=20)
+    done = subprocess.run(
+        [sys.executable, RUNNER, "--help"], capture_output=True, text=True, check=True, timeout=SECONDS
+    )
     assert done.stdout.startswith("usage: python ")
     assert "[BENCHMARK ...]" in done.stdout
 

@@ -16,7 +16,7 @@ from click.testing import Result
 from jupyter_client import BlockingKernelClient
 from nbclient import NotebookClient
 from typer.testing import CliRunner
-from waiting import wait_until
+from waiting import SECONDS, wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
@@ -77,8 +77,8 @@ def test_a_session_becomes_an_executed_notebook(command: Command, tmp_path: Path
     person = BlockingKernelClient()
     person.load_connection_file(call_tool("status", {}, session="seen")["kernel"]["connection_file"])
     person.start_channels()
-    person.wait_for_ready(timeout=30)
-    person.execute_interactive("'mine'", timeout=30)
+    person.wait_for_ready(timeout=SECONDS)
+    person.execute_interactive("'mine'", timeout=SECONDS)
     person.stop_channels()
     until_noted("seen", 3)
 

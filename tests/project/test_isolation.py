@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import SECONDS
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 LEAVES_A_DAEMON = """
@@ -42,7 +43,9 @@ def _run_pytest(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_sample.py").write_text(source)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "."]
     environment = {**os.environ, "PYTHONPATH": str(CONFTEST.parent / "support")}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=50, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
 
 
 def test_a_detached_process_left_by_a_test_is_killed_and_fails_it(tmp_path: Path) -> None:

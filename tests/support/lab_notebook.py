@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from playwright.sync_api import Locator, Page, expect
+from waiting import SECONDS
 
 
 class Lab(Protocol):
@@ -27,7 +28,7 @@ class Notebook:
         self.panel = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
         file = lab.folder / f"{session}{''.join(options)}.ipynb"
         command = [str(daemon), "open", session, "--print", "--file", str(file), *options]
-        subprocess.run(command, check=True, capture_output=True, timeout=50)
+        subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
         page.goto(lab.url(f"lab/tree/{file.name}"))
         self.is_idle()
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
@@ -68,7 +68,7 @@ class SandboxedKernel(IPythonKernel):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.in_cell = self.deaf = self.interrupted = False
+        self.in_cell = self.deaf = self.interrupted = self._begins = False
         # ipykernel 7 asks for the thread of the shell channel when a cell uses ``await``, and fails on None. Here it is
         # the only thread there is.
         self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
@@ -106,16 +106,26 @@ class SandboxedKernel(IPythonKernel):
         kind = message["header"]["msg_type"]
         handler = self.shell_handlers.get(kind) or self.control_handlers.get(kind)
         if handler is not None:
-            with interruptible() if kind != "execute_request" else nullcontext():
-                await self._guarded(handler, stream, identities, message)
+            await self._guarded(
+                interruptible() if kind != "execute_request" else nullcontext(), handler, stream, message, identities
+            )
         self._publish_status("idle", "shell")
 
-    async def _guarded(self, handler: Callable[..., Any], stream: Any, identities: Any, message: Any) -> None:
+    async def _guarded(
+        self,
+        bracket: AbstractContextManager[None],
+        handler: Callable[..., Any],
+        stream: Any,
+        message: Any,
+        identities: Any,
+    ) -> None:
         try:
-            result = handler(stream, identities, message)
-            if result is not None:
-                await result
+            with bracket:
+                result = handler(stream, identities, message)
+                if result is not None:
+                    await result
         except KeyboardInterrupt:
+            ignore_interrupts()
             self.log.warning("interrupted outside a cell")
         except BaseException as error:
             self.log.error("a request failed", exc_info=showable(error))
@@ -166,26 +176,50 @@ class SandboxedKernel(IPythonKernel):
         self.hold(False)
         self.in_cell = True
         try:
-            with interruptible(listens=not self.deaf):
-                if self.interrupted:
-                    raise KeyboardInterrupt
+            with interruptible(IGNORE if self.deaf else self._note_interrupt):
+                self._begins = True
                 result = await self._run_cell(code, silent, store_history, cell_id)
+                self.begin_code()
                 reply = self._reply(result, user_expressions or {})
         except KeyboardInterrupt as error:
-            reply = self._failed(error)
+            reply = self._interrupted(error)
         except RecursionError:
             reply = self._failed(CellRefused("the cell is nested too deeply; split it into smaller expressions"))
         except BaseException as error:  # a cell can leave objects behind that raise in IPython's own code
             reply = self._failed(error)
         finally:
-            self.in_cell = False
+            self.in_cell = self._begins = False
             self.hold(True)
             self._restore_input()
         return reply
 
+    def _note_interrupt(self, *_signal: object) -> None:
+        """Keep an interrupt for the cell that begins: IPython's hooks and finalisers would swallow the exception.
+
+        They can also run code of the session, which the second interrupt ends.
+        """
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def begin_code(self) -> None:
+        """Let interrupts reach the code of the session, which runs from here on, and first one that came before it."""
+        if not self._begins:
+            return
+        if not self.deaf:
+            # CPython's own handler is written in C: unlike ours, it adds no frame to the user's traceback.
+            set_handler(signal.SIGINT, signal.default_int_handler)
+        self.check_interrupted()
+        self._begins = False
+
+    def check_interrupted(self) -> None:
+        """Raise KeyboardInterrupt if one was kept."""
+        if self._begins and self.interrupted:
+            raise KeyboardInterrupt
+
     def _interrupted(self, error: KeyboardInterrupt) -> JsonObject:
         """Build the reply for an interrupt that arrived just outside the user's code. A second one is ignored."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ignore_interrupts()
         self.hold(True)
         return self._failed(error)
 
@@ -210,6 +244,8 @@ class SandboxedKernel(IPythonKernel):
         try:
             # `should_run_async` compiles the cell a second time, and Python's compiler can fail.
             waits = may_wait(code) and shell.should_run_async(code, **options)
+            if waits:
+                self.begin_code()
             cell = shell.run_cell_async(code, store_history, silent, cell_id=cell_id, **options)
             if waits:
                 future = self.new_task(cell)
@@ -321,14 +357,18 @@ def may_wait(code: str) -> bool:
 
 
 @contextmanager
-def interruptible(*, listens: bool = True) -> Iterator[None]:
-    """The bracket in which SIGINT raises KeyboardInterrupt, if it ``listens``."""
-    # CPython's own handler is written in C: unlike one of ours, it adds no frame to the user's traceback.
-    set_handler(signal.SIGINT, signal.default_int_handler if listens else IGNORE)
+def interruptible(handler: object = signal.default_int_handler) -> Iterator[None]:
+    """The bracket in which ``handler`` handles SIGINT."""
+    set_handler(signal.SIGINT, handler)
     try:
         yield
     finally:
-        set_handler(signal.SIGINT, IGNORE)
+        ignore_interrupts()
+
+
+def ignore_interrupts() -> None:
+    """End the bracket, also one that an interrupt has left open, because it came while it opened or closed."""
+    set_handler(signal.SIGINT, IGNORE)
 
 
 Cell = tuple[int, int, str]

@@ -49,7 +49,7 @@ from rlm_ipc.worker_requests import (
     read_request,
 )
 from rlm_kernel.worker import snapshot, threads, variables
-from rlm_kernel.worker.ipykernel_adapter import interruptible
+from rlm_kernel.worker.ipykernel_adapter import ignore_interrupts, interruptible
 from rlm_kernel.worker.session_state import user_code
 from rlm_kernel.worker.traceback import name_of, text_of
 from rlm_sandbox.language_wall.audit_hook import trusted
@@ -75,6 +75,7 @@ def answer(worker: AskedWorker, message: Message) -> None:
             reply, blobs = HANDLERS[type(request)](worker, request, message)
         tag, part = encode(Answered(plain(reply)))
     except BaseException as error:  # the request may run a ``__repr__`` of the user's, which may raise anything
+        ignore_interrupts()
         (tag, part), blobs = encode(Answered(failure=_failure(error))), ()
     worker.link.send(tag, (part, *blobs))
 

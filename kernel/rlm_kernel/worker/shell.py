@@ -198,6 +198,7 @@ class GuardedShell(ZMQInteractiveShell):
         try:
             node = node if self._has_no_magics else rewritten(node)
             for statement, mode in _units(node):
+                self.kernel.check_interrupted()
                 wrapped = ast.Interactive([statement]) if mode == "single" else ast.Module([statement], [])
                 self.compile.prepared[id(statement)] = self.wall.compile(
                     wrapped, name, mode, self.compile.flags | AWAIT
@@ -215,6 +216,7 @@ class GuardedShell(ZMQInteractiveShell):
         """Run a code object, under a wall only one that the wall made."""
         if self.wall is None:
             self._rebind(self.user_ns)
+            self.kernel.begin_code()
             return bool(await super().run_code(code_obj, result, async_=async_))
         if not self.wall.made(code_obj):
             raise CellRefused("code that did not come from the policy's compiler is not run")
@@ -223,6 +225,7 @@ class GuardedShell(ZMQInteractiveShell):
         with self.wall.user():
             self._scrub()
             self._rebind(self.user_ns)
+            self.kernel.begin_code()
             failed = bool(await super().run_code(code_obj, result, async_=async_))
             if failed and result is not None:
                 result.error_in_exec = showable(result.error_in_exec)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from model_endpoint import Reply
 from preloaded import REAL_STARTS
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_client.models.errors import ModelMisconfigured, ModelRefused, ModelUnavailable
 from rlm_client.models.interface import Usage
@@ -376,5 +376,5 @@ async def host_environment(monkeypatch):
     entries = Path(f"/proc/{supervisor.pid}/environ").read_text(encoding="utf-8").split("\0")
     yield dict(entry.split("=", 1) for entry in entries if entry)
     os.kill(supervisor.pid, 15)
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(SECONDS):
         await supervisor.wait_gone()

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from line_loops import split_lines
+from waiting import SECONDS
 
 from rlm_contexts import errors
 from rlm_contexts.store import files
@@ -407,5 +408,5 @@ def test_a_publisher_waits_for_the_collector(store: ContextStore) -> None:
         loader.start()
         assert stored_files(store) == []
         assert not done.is_set()
-    assert done.wait(50)
+    assert done.wait(SECONDS)
     loader.join()

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import nbclient
@@ -18,7 +18,7 @@ import pytest
 from jupyter_client import AsyncKernelClient, BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager, start_new_kernel
-from waiting import wait_until
+from waiting import SECONDS, wait_until
 
 from rlm_ipc import discovery
 from rlm_kernel.jupyter import kernelspecs
@@ -51,18 +51,13 @@ def kernel_listed(isolation) -> Iterator[Path]:
 
 def stop_supervisor(runtime: Path) -> None:
     """Ask the supervisor of this runtime folder to end, if there is one."""
-    import os
-    import signal
-
-    from rlm_ipc import discovery
-
     sock = discovery.connect(runtime / "supervisor.sock")
     if sock is not None:
-        os.kill(discovery.peer(sock).pid, signal.SIGTERM)
-        sock.settimeout(50)
-        while sock.recv(4096):
-            pass
-        sock.close()
+        with sock, suppress(ConnectionResetError):  # it may end before it has read what a client says first
+            os.kill(discovery.peer(sock).pid, signal.SIGTERM)
+            sock.settimeout(SECONDS)
+            while sock.recv(4096):
+                pass
 
 
 def wait_for_port(ip: str, port: int) -> None:
@@ -83,7 +78,7 @@ def started(kernelspec: str) -> tuple[KernelManager, BlockingKernelClient]:
 def executed(client: BlockingKernelClient, code: str, **options) -> tuple[dict, list[dict]]:
     """Run a cell; its reply and everything published on iopub."""
     published: list[dict] = []
-    reply = client.execute_interactive(code, output_hook=published.append, timeout=30, **options)
+    reply = client.execute_interactive(code, output_hook=published.append, timeout=SECONDS, **options)
     return reply["content"], published
 
 
@@ -162,7 +157,7 @@ def test_a_front_end_can_restart_its_kernel(kernelspec) -> None:
     try:
         executed(client, "x = 1")
         manager.restart_kernel()
-        client.wait_for_ready(timeout=30)
+        client.wait_for_ready(timeout=SECONDS)
         assert executed(client, "x")[0]["ename"] == "NameError"
     finally:
         client.stop_channels()
@@ -174,10 +169,10 @@ def test_a_front_end_can_interrupt_a_cell(kernelspec) -> None:
     manager, client = started(kernelspec)
     try:
         asked = client.execute("print('going')\nwhile True: pass")
-        while client.get_iopub_msg(timeout=30)["msg_type"] != "stream":
+        while client.get_iopub_msg(timeout=SECONDS)["msg_type"] != "stream":
             pass
         manager.interrupt_kernel()
-        while (reply := client.get_shell_msg(timeout=30))["parent_header"]["msg_id"] != asked:
+        while (reply := client.get_shell_msg(timeout=SECONDS))["parent_header"]["msg_id"] != asked:
             pass  # a client that had to wait for its kernel has asked it several times who it is
         assert reply["content"]["ename"] == "KeyboardInterrupt"
         assert executed(client, "1 + 1")[0]["status"] == "ok"
@@ -293,7 +288,7 @@ def test_a_launcher_without_provisioners_gets_a_kernel_too(kernelspec, isolation
         client.wait_for_ready(timeout=60)
         assert executed(client, "2 + 2")[1][2]["content"]["data"]["text/plain"] == "4"
         client.shutdown()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=SECONDS) == 0
     finally:
         client.stop_channels()
         process.kill()
@@ -307,7 +302,7 @@ async def visitor(kernel) -> AsyncIterator[AsyncKernelClient]:
     client.load_connection_info(kernel.connection)
     client.start_channels()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             await client.wait_for_ready()
             yield client
     finally:

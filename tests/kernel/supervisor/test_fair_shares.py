@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from native_kernel import NATIVE, ON_THE_LINE
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Stream
@@ -33,7 +33,7 @@ async def test_a_message_waits_for_two_turns_of_a_flood_at_most() -> None:
     for _ in range(20):
         before = len(heard)
         quiet.sendall(ONE)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             await answered.wait()
         assert len(heard) - before <= 32
         answered.clear()
@@ -51,7 +51,7 @@ async def test_what_is_left_over_is_heard_before_the_end() -> None:
     Stream(ours, heard.append, closed.set)
     theirs.sendall(b"".join(framing.pack(worker_protocol.STDOUT, (b"%d" % number,)) for number in range(1_000)))
     theirs.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await closed.wait()
     assert [int(message.parts[0]) for message in heard] == list(range(1_000))
 
@@ -69,7 +69,7 @@ async def test_a_fault_in_one_message_does_not_silence_the_next() -> None:
     Stream(ours, hear, closed.set)
     theirs.sendall(ONE * 100)
     theirs.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await closed.wait()
     assert len(heard) == 100
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from jupyter_client import AsyncKernelClient
 from session_processes import members, session_of
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy, PolicyLooser
@@ -52,7 +52,7 @@ def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable
     """Run code in a kernel and give what its last expression showed; an error fails the test."""
 
     async def run(kernel: KernelInfo, code: str) -> str:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             result = await supervisor.execute(kernel.kernel_id, code).result()
         assert result.error is None, result.error
         return result.result
@@ -310,8 +310,8 @@ async def test_a_jupyter_client_connects_to_a_child(supervisor, kernel, fork, va
     client.load_connection_file(str(file))
     client.start_channels()
     try:
-        await client.wait_for_ready(timeout=30)
-        reply = await client.execute_interactive("n += 1", user_expressions={"n": "n"}, timeout=30)
+        await client.wait_for_ready(timeout=SECONDS)
+        reply = await client.execute_interactive("n += 1", user_expressions={"n": "n"}, timeout=SECONDS)
         assert reply["content"]["user_expressions"]["n"]["data"]["text/plain"] == "42"
     finally:
         client.stop_channels()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from native_kernel import NATIVE, ON_THE_LINE, OPEN_TETHERS, TETHERS
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_contexts.errors import ContextError
 from rlm_ipc import framing
@@ -56,7 +56,7 @@ def run(supervisor, hostile):
     """Run a cell of the hostile kernel."""
 
     async def execute(code: str):
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(SECONDS):
             return await supervisor.execute(hostile.kernel_id, code).result()
 
     return execute
@@ -208,7 +208,7 @@ async def test_no_kernel_answers_a_call_about_another(supervisor, run, hostile, 
     inner |= {"id": waits._run, "variables": []}  # the number is to be guessed: they count from one
     await run(f"answer_with({json.dumps(said).encode()!r})")
     with suppress(KernelError, ContextError):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             await supervisor.variables(hostile.kernel_id)
     await waits.interrupt()
     assert (await waits.result()).error.ename == "CellInterrupted"
@@ -227,7 +227,7 @@ async def test_an_answer_that_is_too_large_costs_one_call(supervisor, run, hosti
         "line.send = lie\nmine = 1"
     )
     with suppress(KernelError):
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(SECONDS):
             await supervisor.export_variable(hostile.kernel_id, "mine", 100)
     assert supervisor.alive
 
@@ -327,7 +327,7 @@ async def test_a_copy_that_lies_about_its_walls_is_no_session(supervisor, run, h
     )
     fork = SpawnRequest(hostile.kernel_id[:8] + "fork")
     with pytest.raises(KernelError):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             await supervisor.fork(hostile.kernel_id, fork, load_policy("default").model_copy(update=NATIVE))
     assert fork.kernel_id not in {kernel.kernel_id for kernel in await supervisor.kernels()}
 
@@ -358,7 +358,7 @@ async def test_what_a_dead_process_had_written_is_read_and_no_more() -> None:
             assert flood.stdout is not None
             assert await asyncio.to_thread(flood.stdout.readline) == b"ready\n"
         stream.finish()
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(SECONDS):
             await closed.wait()
         # What a line holds; before, all that they wrote. Zeros are messages without parts.
         assert len(heard) * framing.HEADER.size <= 4 * MIB

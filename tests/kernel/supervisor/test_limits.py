@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from anyio.lowlevel import checkpoint
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.outcomes import Ended, Loss, Lost
@@ -138,7 +138,7 @@ async def test_an_interrupt_ends_the_cell_only(supervisor, kernel) -> None:
     """A cancelled cell ends with an error of its own; what it had done stays."""
     await supervisor.execute(kernel.kernel_id, "import time; steps = []").result()
     execution = supervisor.execute(kernel.kernel_id, "for step in range(1000): steps.append(step); time.sleep(0.05)")
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(SECONDS):
         await until(lambda: supervisor.interrupt(kernel.kernel_id))
         result = await execution.result()
     assert result.error.ename == "CellInterrupted"
@@ -161,7 +161,7 @@ async def test_an_interrupt_before_the_first_line_ends_the_cell(supervisor, kern
         execution = supervisor.execute(kernel.kernel_id, "while True: pass")
         await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.state == "busy")
         await supervisor.call(protocol.INTERRUPT, protocol.Interrupt(kernel.kernel_id))
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(SECONDS):
         assert (await execution.result()).error.ename == "KeyboardInterrupt"
     assert (await supervisor.execute(kernel.kernel_id, "1 + 1").result()).result == "2"
 
@@ -173,7 +173,7 @@ async def test_an_interrupt_of_a_cell_that_waits_for_its_turn_is_kept_for_it(sup
         execution = supervisor.execute(kernel.kernel_id, "began = True")
         behind = supervisor.execute(kernel.kernel_id, "'began' in dir()")
         await supervisor.call(protocol.INTERRUPT, protocol.Interrupt(kernel.kernel_id))
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(SECONDS):
         await before
         assert (await execution.result()).error.ename == "KeyboardInterrupt"
         assert (await behind.result()).result == "False"
@@ -217,7 +217,7 @@ async def test_a_cell_that_is_stopped_at_once_ends_at_once(supervisor, spawn, po
     for _ in range(5):
         await supervisor.execute(kernel.kernel_id, "kept = 1").result()
         execution = supervisor.execute(kernel.kernel_id, "while True: pass")
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(SECONDS):
             await execution.interrupt()
             assert (await execution.result()).error.ename == "CellInterrupted"
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
@@ -265,7 +265,7 @@ async def test_calls_of_one_client_begin_in_their_order(supervisor, kernel, name
         behind = supervisor.start_call(protocol.ASK, protocol.AskWorker(kernel.kernel_id, {"op": "variables"}))
         for _ in range(3):  # turns of the event loop, in which the calls are written
             await checkpoint()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(SECONDS):
         first, _, second = await before, await execution.result(), await behind
     assert name not in str(first)
     assert name in str(second)

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from session_processes import kill_with_keeper, zygote_of
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelError, SupervisorGone, UnknownKernel
@@ -142,7 +142,7 @@ async def test_a_supervisor_that_dies_with_its_keeper_takes_its_kernels_along(
     kernel = await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), policy())
     execution = own_supervisor.execute("k1", "import time; time.sleep(60)")
     kill_with_keeper(own_supervisor.pid)
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(SECONDS):
         with pytest.raises(SupervisorGone, match="variables are lost"):
             await execution.result()
     await gone(kernel.pid)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from jupyter_client import AsyncKernelClient
 from session_processes import copies_of
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy
@@ -28,7 +28,7 @@ def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable
     """Run code in a kernel and give what its last expression showed; an error fails the test."""
 
     async def run(kernel: KernelInfo, code: str) -> str:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             result = await supervisor.execute(kernel.kernel_id, code).result()
         assert result.error is None, result.error
         return result.result
@@ -54,15 +54,15 @@ async def test_the_last_cells_are_undone_behind_the_same_sockets(
     client.load_connection_file(str(file))
     client.start_channels()
     try:
-        await client.wait_for_ready(timeout=30)
+        await client.wait_for_ready(timeout=SECONDS)
         await value(kernel, "rows = [1]; other = 'kept'")
         write = f"with open({kernel.scratch + '/out.txt'!r}, 'w') as f: f.write('x')"
         await value(kernel, f"rows.append(2); other = 'changed'\n{write}")
-        await client.execute_interactive("rows.append(3); mine = 1", timeout=30, output_hook=lambda _: None)
+        await client.execute_interactive("rows.append(3); mine = 1", timeout=SECONDS, output_hook=lambda _: None)
         done = await supervisor.rollback(kernel.kernel_id, 2)
         assert [code.split(";")[0] for code in done.undone] == ["rows.append(2)", "rows.append(3)"]
         assert (done.restored, done.gone) == (("other",), ("f", "mine"))
-        reply = await client.execute_interactive("1", user_expressions={"r": "rows, other"}, timeout=30)
+        reply = await client.execute_interactive("1", user_expressions={"r": "rows, other"}, timeout=SECONDS)
         assert reply["content"]["user_expressions"]["r"]["data"]["text/plain"] == "([1], 'kept')"
     finally:
         client.stop_channels()

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from jupyter_client import AsyncKernelClient
 from native_kernel import NATIVE
 from session_processes import copies_of
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError
@@ -134,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         if how == "peek" or self.walled:  # under the wall a completion runs no code
             self._do(self.supervisor.peek_variable(self.id, "noisy", 0, 10, 1000))
         else:
-            self._do(self.notebook.complete("noisy.", reply=True, timeout=30))
+            self._do(self.notebook.complete("noisy.", reply=True, timeout=SECONDS))
         if killed:
             self._do(_killed(self.supervisor, self.id))
         self._cell("'again'", dict(self.states[-1]))
@@ -266,7 +266,7 @@ def test_a_strict_session_is_what_plain_python_would_be(runner: asyncio.Runner, 
 async def _end(supervisor: SupervisorClient) -> None:
     assert supervisor.pid is not None
     os.kill(supervisor.pid, signal.SIGTERM)
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(SECONDS):
         await supervisor.wait_gone()
     supervisor.close()
 
@@ -279,7 +279,7 @@ async def _killed(supervisor: SupervisorClient, kernel_id: str) -> None:
 
 
 async def _value(supervisor: SupervisorClient, kernel_id: str, code: str) -> str:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         result = await supervisor.execute(kernel_id, code).result()
     assert result.error is None, result.error
     return str(result.result)
@@ -312,7 +312,7 @@ async def test_what_was_undone_does_not_come_back_by_a_crash(supervisor, spawn, 
     for number in (1, 2, 3):
         await _value(supervisor, kernel.kernel_id, f"n = {number}")
     await supervisor.rollback(kernel.kernel_id, 1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await _killed(supervisor, kernel.kernel_id)
     assert await _value(supervisor, kernel.kernel_id, "n, rows") == "(2, [0, 1, 2])"
     await supervisor.shutdown(kernel.kernel_id)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from native_kernel import NATIVE, ON_THE_LINE
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Overfull, Stream, Unfinished
@@ -130,7 +130,7 @@ async def test_half_messages_of_all_together_are_bounded() -> None:
         await asyncio.to_thread(
             theirs.sendall, framing.HEADER.pack(worker_protocol.STDOUT, 0, 1, 64 * MIB) + bytes(8 + size)
         )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await until(lambda: sum(stream.parser.waiting for stream in streams) >= sum(sizes))
         await asyncio.to_thread(pairs[2][1].sendall, bytes(MIB // 2))
         await until(lambda: failures)

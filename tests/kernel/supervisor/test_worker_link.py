@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from session_processes import copies_of
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_ipc import framing, worker_protocol
 from rlm_kernel.supervisor.patience import answered
@@ -52,7 +52,7 @@ async def test_a_kernel_cannot_name_the_process_of_another_as_its_own(child) -> 
     owner = Mourner()
     first.report_to(owner)
     first.kill()
-    await asyncio.wait_for(owner.ended.wait(), 30)
+    await asyncio.wait_for(owner.ended.wait(), SECONDS)
     assert first.status == -signal.SIGKILL
     second.drop()
     theirs.close()
@@ -80,7 +80,7 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None
     theirs.sendall(
         framing.pack(worker_protocol.Forked.TAG, (b"late",)) + framing.pack(worker_protocol.Forked.TAG, (b"its own",))
     )
-    assert list((await asyncio.wait_for(next_one, 30)).parts) == [b"its own"]
+    assert list((await asyncio.wait_for(next_one, SECONDS)).parts) == [b"its own"]
     peer.drop()
     theirs.close()
 

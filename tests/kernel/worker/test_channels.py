@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from waiting import SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +19,7 @@ async def client(kernel) -> AsyncIterator[AsyncKernelClient]:
     connected = AsyncKernelClient()
     connected.load_connection_info(kernel.connection)
     connected.start_channels()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await connected.wait_for_ready()
     yield connected
     connected.stop_channels()
@@ -30,7 +31,7 @@ async def reply_of(
     """Send any request and wait for its reply."""
     message = client.session.msg(kind, content)
     getattr(client, f"{channel}_channel").send(message)
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(SECONDS):
         while True:
             got = await getattr(client, f"{channel}_channel").get_msg()
             if got["parent_header"].get("msg_id") == message["header"]["msg_id"]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from session_processes import is_helper, keeper_of, standby_of
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc import stale_files
@@ -60,7 +60,7 @@ def value(supervisor):
     """Run a cell; return its value as text."""
 
     async def run(kernel: KernelInfo, code: str) -> str | None:
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(SECONDS):
             result = await supervisor.execute(kernel.kernel_id, code).result()
         assert result.error is None, result.error
         return result.result
@@ -73,7 +73,7 @@ def failure(supervisor):
     """Run a cell that fails; return its error."""
 
     async def run(kernel: KernelInfo, code: str) -> CellError:
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(SECONDS):
             result = await supervisor.execute(kernel.kernel_id, code).result()
         assert result.error is not None, result.result
         return result.error

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tab_situations
 from jupyter_client import AsyncKernelClient
+from waiting import SECONDS
 
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
@@ -36,7 +37,7 @@ class Asked:
         """Send a request, and wait for its reply."""
         message = self._client.session.msg(kind, {"code": code, "cursor_pos": cursor, **options})
         self._client.shell_channel.send(message)
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(SECONDS):
             while True:
                 got = await self._client.shell_channel.get_msg()
                 if got["parent_header"].get("msg_id") == message["header"]["msg_id"]:

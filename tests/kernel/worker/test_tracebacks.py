@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from waiting import SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +22,7 @@ async def front_end(kernel) -> AsyncIterator[AsyncKernelClient]:
     client = AsyncKernelClient()
     client.load_connection_info(kernel.connection)
     client.start_channels()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await client.wait_for_ready()
     yield client
     client.stop_channels()
@@ -29,7 +30,7 @@ async def front_end(kernel) -> AsyncIterator[AsyncKernelClient]:
 
 async def seen_by(client: AsyncKernelClient, code: str) -> str:
     """The traceback of a cell that a person runs."""
-    reply = await client.execute_interactive(code, timeout=30, output_hook=lambda _: None)
+    reply = await client.execute_interactive(code, timeout=SECONDS, output_hook=lambda _: None)
     return "\n".join(reply["content"].get("traceback", ()))
 
 
@@ -93,7 +94,7 @@ async def test_leaving_a_cell_is_no_error_for_a_person(front_end, run) -> None:
     """`exit` and `quit`, called or not, end the cell, tell a console to close, and leave the session as it is."""
     await run("kept = 1")
     for code in ("exit", "quit", "exit()", "after = 1\nquit()\nafter = 2"):
-        reply = await front_end.execute_interactive(code, timeout=30, output_hook=lambda _: None)
+        reply = await front_end.execute_interactive(code, timeout=SECONDS, output_hook=lambda _: None)
         assert reply["content"]["status"] == "ok"
         assert [item["source"] for item in reply["content"]["payload"]] == ["ask_exit"]
     assert (await run("kept, after")).result == "(1, 1)"

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from jupyter_client import AsyncKernelClient
-from waiting import until
+from waiting import SECONDS, until
 
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import worker_protocol
@@ -38,7 +38,7 @@ async def asked(supervisor, kernel, count=1):
 
 async def finish(execution):
     """The result of a cell."""
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(SECONDS):
         return await execution.result()
 
 
@@ -207,8 +207,10 @@ async def test_a_question_of_a_notebooks_cell_is_answered_like_any_other(supervi
     client = AsyncKernelClient()
     client.load_connection_info(info.connection)
     client.start_channels()
-    await client.wait_for_ready(timeout=30)
-    replied = asyncio.ensure_future(client.execute_interactive("print(llm_query('p'))", allow_stdin=False, timeout=30))
+    await client.wait_for_ready(timeout=SECONDS)
+    replied = asyncio.ensure_future(
+        client.execute_interactive("print(llm_query('p'))", allow_stdin=False, timeout=SECONDS)
+    )
     await asked(supervisor, info.kernel_id)
     client.input("unasked")
     await supervisor.answer(info.kernel_id, {"q_000": QueryOutcome("A")})

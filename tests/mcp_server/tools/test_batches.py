@@ -6,7 +6,7 @@ import secrets
 import signal
 
 import pytest
-from waiting import until
+from waiting import SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -105,7 +105,7 @@ async def test_who_hangs_up_stops_the_batch(agent, live) -> None:
     await agent.run("x = 0")
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
     call = asyncio.create_task(agent("eval_code", cells=["x = 1", "while True: pass", *["x += 1"] * 50]))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await until(lambda: [run for run in live.runs.active(session) if len(run.behind) == 50])
         call.cancel()
         await until(lambda: not session.kernel.busy)
@@ -151,7 +151,7 @@ async def test_a_kernel_that_dies_costs_its_cell_and_those_behind_it(agent, live
     await agent.run("x = 0")
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
     waits = asyncio.create_task(agent("eval_code", cells=["'first'", agent.HELD, "x = 1"]))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await until(lambda: [run for run in live.runs.active(session) if len(run.behind) == 1])
         client = await live.gateway.client()
         os.kill((await client.kernel_info(session.kernel.kernel_id)).pid, signal.SIGKILL)

@@ -6,7 +6,7 @@ import re
 import secrets
 
 import pytest
-from waiting import until
+from waiting import SECONDS, until
 
 pytestmark = pytest.mark.anyio
 
@@ -177,7 +177,7 @@ async def test_a_cancelled_call_interrupts_its_cell(agent, live) -> None:
     await agent.run("kept = 1")
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
     call = asyncio.create_task(agent("eval_code", code="while True: pass"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         await until(lambda: [run for run in live.runs.active(session) if run.state == "running"])
         call.cancel()
         await until(lambda: not session.kernel.busy)

@@ -7,7 +7,7 @@ import signal
 import psutil
 import pytest
 from session_processes import kill_with_keeper
-from waiting import until
+from waiting import SECONDS, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.policy("compat")]  # its sessions idle for five minutes and then end
 IDLE = 301.0
@@ -79,7 +79,7 @@ async def test_a_cell_that_runs_when_its_session_ends_is_told_so(connect_own) ->
     """K-6: it did begin, and its session is gone."""
     async with connect_own() as agent:
         call = asyncio.create_task(agent.run("import time\ntime.sleep(60)"))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(SECONDS):
             await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
             await agent("end_session")
             answer = await call
@@ -107,7 +107,7 @@ async def test_a_killed_kernel_is_told_to_the_waiting_call_and_the_next_works(co
         call = asyncio.create_task(agent.run("import time\nprint('up', flush=True)\ntime.sleep(60)"))
         await until(lambda: agent("status", session=None), lambda told: told["kernel"]["state"] == "busy")
         os.kill(pid, signal.SIGKILL)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(SECONDS):
             died = await call
         assert died["error"] == "kernel_died"
         assert "SIGKILL" in died["message"]
@@ -126,7 +126,7 @@ async def test_a_killed_supervisor_is_not_noticed(connect_alone, alone) -> None:
         client = await alone.gateway.client()
         await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
         os.kill(client.pid, signal.SIGKILL)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(SECONDS):
             answer = await call
         assert (answer["stdout"], answer["result"]) == ("up\n", "'x'")
         assert "notice" not in answer
@@ -143,7 +143,7 @@ async def test_a_supervisor_killed_with_its_keeper_is_told_and_the_next_call_wor
         client = await alone.gateway.client()
         await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
         kill_with_keeper(client.pid)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(SECONDS):
             died = await call
         assert died["error"] == "kernel_died"
         assert "supervisor" in died["message"]

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("sshfs", reason="sshfs is not installed: `make test-stores` installs it")
 
 import asyncssh
+from waiting import SECONDS
 
 pytestmark = pytest.mark.anyio
 LARGE = 20_000_000
@@ -84,7 +85,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    acceptor = listening.result(30)
+    acceptor = listening.result(SECONDS)
     told.port = acceptor.get_port()
     told.place = f"127.0.0.1:{told.port}"
     told.known = f"[127.0.0.1]:{told.port} {host_key.export_public_key().decode()}"
@@ -96,7 +97,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh]:
             task.cancel()
 
     yield told
-    asyncio.run_coroutine_threadsafe(end(), loop).result(30)
+    asyncio.run_coroutine_threadsafe(end(), loop).result(SECONDS)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
 

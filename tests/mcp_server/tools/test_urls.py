@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from session_processes import children_with
-from waiting import until
+from waiting import SECONDS, until
 
 pytestmark = pytest.mark.anyio
 CSV = "shop,amount\na,1\nb,2\n"
@@ -58,7 +58,7 @@ class Site(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             if self.command == "GET":
                 self.wfile.write(b"x" * 1000)
-                self.seen.wait(30)
+                self.seen.wait(SECONDS)
                 self.wfile.write(b"y" * 1000)
         elif self.path in pages:
             self._say(200, pages[self.path])

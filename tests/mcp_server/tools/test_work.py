@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import SECONDS
 
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.service import Service
@@ -132,7 +133,7 @@ async def test_who_waits_hears_when_something_is_ready(worker: Workers) -> None:
     await one("work", do="list")
     assert not asked.done()
     await one("work", do="done", id=first)
-    assert (await asyncio.wait_for(asked, 30))["claimed"] == second
+    assert (await asyncio.wait_for(asked, SECONDS))["claimed"] == second
 
 
 async def test_a_queue_that_is_stuck_says_what_is_in_the_way(worker: Workers) -> None:

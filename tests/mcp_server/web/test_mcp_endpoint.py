@@ -15,7 +15,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from waiting import until, wait_until
+from waiting import SECONDS, until, wait_until
 
 from rlm_ipc import discovery
 from rlm_mcp.errors import SetupFault
@@ -41,7 +41,7 @@ def token(endpoint: dict[str, Any]) -> str:
 def _post(endpoint: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any], http.client.HTTPMessage]:
     """Send a ping of the 2026 era; returns status, body and headers of the answer."""
     place = urlsplit(endpoint["url"])
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=SECONDS)
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
@@ -206,7 +206,7 @@ async def test_connections_of_strangers_do_not_use_up_the_daemon(
     place, most = urlsplit(endpoint["url"]), listener.MOST_CONNECTIONS
     with contextlib.ExitStack() as opened:
         strangers = [
-            opened.enter_context(socket.create_connection((place.hostname, place.port), timeout=30))
+            opened.enter_context(socket.create_connection((place.hostname, place.port), timeout=SECONDS))
             for _ in range(most + 40)
         ]
         for stranger in strangers:

@@ -12,6 +12,7 @@ import threading
 import warnings
 
 import pytest
+from waiting import SECONDS
 
 from rlm_sandbox.language_wall.audit_hook import trusted
 
@@ -66,7 +67,7 @@ def test_threads_of_user_code_are_watched_for_their_whole_life(session, folders)
         from concurrent.futures import ThreadPoolExecutor
         go, results = threading.Event(), []
         def steal():
-            go.wait(10)
+            go.wait(SECONDS)
             try: results.append(pathlib.Path({path!r}).read_text())
             except PermissionError: results.append("held")
         class Mine(threading.Thread):
@@ -78,8 +79,8 @@ def test_threads_of_user_code_are_watched_for_their_whole_life(session, folders)
     """)
     session.namespace["go"].set()
     for thread in session.namespace["threads"]:
-        thread.join(10)
-    session.namespace["future"].result(10)
+        thread.join(SECONDS)
+    session.namespace["future"].result(SECONDS)
     session.namespace["pool"].shutdown()
     assert session.namespace["results"] == ["held"] * 4
 
@@ -91,7 +92,7 @@ def test_threads_of_the_host_are_not(session, folders):
     session.run("import threading\nt = threading.Thread(target=len, args=('',)); t.start(); t.join()")
     thread = threading.Thread(target=lambda: results.append(secret.read_text()))
     thread.start()
-    thread.join(10)
+    thread.join(SECONDS)
     assert results
 
 
@@ -101,7 +102,7 @@ def test_threads_of_the_host_make_the_classes_they_like(session):
     session.run("x = 1")
     thread = threading.Thread(target=lambda: made.append(ctypes.c_ubyte * 7919))
     thread.start()
-    thread.join(10)
+    thread.join(SECONDS)
     assert [cls.__name__ for cls in made] == ["c_ubyte_Array_7919"]
 
 
@@ -133,7 +134,7 @@ def test_a_thread_is_watched_before_threading_knows_it(session, folders):
                 except PermissionError: results.append("held")
                 finally: self._started.set(); done.set()
         Early(daemon=True).start()
-        done.wait(10)
+        done.wait(SECONDS)
     """)
     assert session.namespace["results"] == ["held"]
 
