@@ -19,6 +19,7 @@ from console_pages import FENCE, commands, matches, run
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from model_endpoint import Asked, ModelEndpoint, Reply, served
+from waiting import PROGRAM_SECONDS
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -93,7 +94,7 @@ def _call_as_an_agent(call: dict[str, Any], folder: Path) -> None:
 
 def _run_program(text: str, folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
     )
     assert done.returncode == 0, done.stderr
     assert re.findall(r"# prints (.*)", text) == done.stdout.splitlines()

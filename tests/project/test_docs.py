@@ -20,7 +20,7 @@ from console_pages import FENCE, commands, matches, run
 from model_endpoint import Asked, ModelEndpoint, Reply, served
 from sample_files import write_samples
 from typer.core import TyperGroup
-from waiting import SECONDS
+from waiting import PROGRAM_SECONDS, SECONDS
 
 from rlm_client.client import call_tool
 from rlm_ipc.errors import ToolFailed
@@ -269,7 +269,7 @@ def test_the_program_of_a_page_for_python_runs(page: str, place: Path) -> None:
     """The blocks of a page, one after the other in one process outside of any session."""
     blocks = [block.text for block in BLOCKS if block.page == page and block.language == "python"]
     command = [sys.executable, "-W", "error", "-c", "\n".join(blocks)]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     expected = [line for text in blocks for line in re.findall(r"# prints (.*)", text)]
     assert [line for line in expected if line not in done.stdout] == []

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import SECONDS
+from waiting import PROGRAM_SECONDS
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 LEAVES_A_DAEMON = """
@@ -44,7 +44,7 @@ def _run_pytest(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "."]
     environment = {**os.environ, "PYTHONPATH": str(CONFTEST.parent / "support")}
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from waiting import PROGRAM_SECONDS
 
 PACKAGES = {
     "rlm_ipc": "ipc",
@@ -28,7 +29,13 @@ SHADOWS = ("kernel", "yaml", "mcp", "re2", "memory", "sandbox/__init__", "mcp_se
 
 def _run(command: Sequence[str | Path], cwd: Path, **environment: str) -> str:
     result = subprocess.run(
-        command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=100, check=False
+        command,
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
+        check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout

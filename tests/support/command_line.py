@@ -25,6 +25,7 @@ from typing import Any
 if __name__ == "__main__":  # a program of its own has no folder on its path
     sys.path.insert(0, str(Path(__file__).parent))
 import preloaded
+from waiting import PROGRAM_SECONDS
 
 if __name__ == "__main__":
     del sys.path[0]
@@ -39,9 +40,6 @@ _IMPORTED_LATE = (
 )
 """What many commands import when they need it."""
 
-SECONDS = 120.0
-"""How long a command may take, in which processes may have to start."""
-
 
 def run(
     arguments: Sequence[str | Path],
@@ -49,7 +47,7 @@ def run(
     cwd: str | Path | None = None,
     env: Mapping[str, str] | None = None,
     stdin: str = "",
-    timeout: float = SECONDS,
+    timeout: float = PROGRAM_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``rlm-kernel`` with these arguments, as `subprocess.run` does.  Raises: TimeoutExpired."""
     words = [str(word) for word in arguments]

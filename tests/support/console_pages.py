@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import command_line
+from waiting import PROGRAM_SECONDS
 
 FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT_CODE: Final = re.compile(r" # exit code ([0-9]+)\b")
@@ -39,11 +40,11 @@ def run(line: str, folder: Path) -> str:
     """Run a command and return what it printed; it ends with the exit code that its comment states, or 0."""
     name, *arguments = shlex.split(line, comments=True)
     if name == "rlm-kernel":
-        result = command_line.run(arguments, cwd=folder, timeout=command_line.SECONDS)
+        result = command_line.run(arguments, cwd=folder)
     else:
         command = [program(name), *arguments]
         result = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=command_line.SECONDS, check=False
+            command, cwd=folder, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
         )
     printed = result.stdout + result.stderr
     stated = EXIT_CODE.search(line)

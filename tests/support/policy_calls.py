@@ -83,7 +83,7 @@ def kill_everything() -> None:
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does."""
-    return command_line.run(arguments, timeout=90)
+    return command_line.run(arguments)
 
 
 def until_idle(session: str) -> None:

@@ -13,6 +13,9 @@ from typing import Any, TypeVar, overload
 SECONDS = 60.0
 """How long to wait: on a busy machine, processes take this long to start or to end."""
 
+PROGRAM_SECONDS = 240.0
+"""How long a whole program may take, which starts several processes or waits until a processor is idle."""
+
 _PAUSE = 0.01
 
 Seen = TypeVar("Seen")

@@ -18,7 +18,7 @@ import pytest
 from jupyter_client import AsyncKernelClient, BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager, start_new_kernel
-from waiting import SECONDS, wait_until
+from waiting import PROGRAM_SECONDS, SECONDS, wait_until
 
 from rlm_ipc import discovery
 from rlm_kernel.jupyter import kernelspecs
@@ -99,7 +99,7 @@ def test_a_script_runs_in_a_session_and_leaves_no_error_behind(kernelspec, tmp_p
     script = tmp_path / "script.py"
     script.write_text("print(6 * 7)")
     command = [str(Path(sys.executable).with_name("jupyter")), "run", "--kernel", kernelspec, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "42", "")
 
 
@@ -187,7 +187,9 @@ def test_the_kernel_ends_with_the_process_that_started_it(kernelspec, isolation,
         "from jupyter_client.manager import start_new_kernel; import os;"
         "km, kc = start_new_kernel(kernel_name='rlm'); print(km.provisioner.pid, flush=True); os._exit(1)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
+    )
     asyncio.run(gone(int(done.stdout)))
 
 
@@ -359,7 +361,9 @@ def test_the_kernelspec_names_our_provisioner() -> None:
 def test_the_protocols_conformance_suite_passes(kernelspec) -> None:
     """jupyter_kernel_test finds nothing wrong with our kernelspec."""
     module = Path(__file__).parent / "conformance" / "protocol.py"
-    done = subprocess.run([sys.executable, str(module)], capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(
+        [sys.executable, str(module)], capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
     summary = done.stderr.strip().splitlines()[-1]
     assert summary == "OK (skipped=2)", done.stderr  # a pager, and clear_output: not in the default policy

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import Client
 
@@ -32,7 +32,7 @@ class Shell:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """Run a command, check its exit code, and return what it printed."""
-        done = subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=100, check=False)
+        done = subprocess.run([*RUN, *arguments], capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 

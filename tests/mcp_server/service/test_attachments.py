@@ -28,7 +28,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_core.paths import jupyter_data_dir
 from typer.testing import CliRunner
-from waiting import wait_until
+from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -170,7 +170,7 @@ def test_a_front_end_that_is_killed_takes_only_its_own_cell_along(gone: Any) -> 
         "print(km.provisioner.pid, flush=True); os._exit(1)"
     )
     command = [sys.executable, "-c", script, spec_of("crash")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
     relay = int(done.stdout)
     assert agent("crash", "found") == "1"
     asyncio.run(gone(relay))
@@ -405,7 +405,7 @@ def test_nbclient_and_the_console_open_a_live_session() -> None:
     assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "21"
     command = [sys.executable, "-m", "jupyter_console", "--kernel", name, "--simple-prompt"]
     typed = "print('console', found)\nexit\n"
-    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
     assert "console 21" in done.stdout
     assert agent("stock", "found") == "21"
 

@@ -11,7 +11,7 @@ import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import start_new_kernel
-from waiting import wait_until
+from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
@@ -41,7 +41,7 @@ def test_an_attachment_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) 
     manager, client = start_new_kernel(kernel_name=name)
     try:
         command = [Path(sys.executable).with_name("rlm-kernel"), "daemon", "stop"]
-        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        subprocess.run(command, capture_output=True, timeout=PROGRAM_SECONDS, check=True)
         assert value(client, "found") == "1"
         assert [row.open for row in ask(ListAttachments(), start=True).attachments] == [1]
 
@@ -63,7 +63,7 @@ def test_an_attachment_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) 
     finally:
         client.stop_channels()
         manager.shutdown_kernel()
-    subprocess.run([*command, "--all"], capture_output=True, timeout=60, check=True)
+    subprocess.run([*command, "--all"], capture_output=True, timeout=PROGRAM_SECONDS, check=True)
     assert name not in KernelSpecManager().find_kernel_specs()
     again = call_tool("eval_code", {"code": "found"}, session="stays")  # it was saved when the daemon stopped
     assert (again["result"], "as they were saved at" in again["notice"]) == ("1", True)

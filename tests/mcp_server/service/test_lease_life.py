@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from front_process import FrontProcess
-from waiting import wait_until
+from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import Client
 from rlm_ipc.daemon_connection import DaemonConnection
@@ -116,7 +116,9 @@ def test_a_program_holds_what_it_claims_until_it_hangs_up() -> None:
 
 
 def cli(*arguments: str, code: int = 0) -> Any:
-    done = subprocess.run([*RUN, *arguments, "--json"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [*RUN, *arguments, "--json"], capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
+    )
     assert done.returncode == code, (done.stdout, done.stderr)
     return json.loads(done.stdout)
 

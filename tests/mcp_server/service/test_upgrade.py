@@ -14,7 +14,7 @@ import pytest
 from command_line import cli
 from command_line import run as run_here
 from other_version import other_version
-from waiting import wait_until
+from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import Client, call_tool
 from rlm_ipc import discovery
@@ -35,7 +35,7 @@ class Other:
     def run(self, *arguments: str) -> tuple[int, Any]:
         """Run a command with ``--json``: its exit code and its answer."""
         argv = [str(self.python), "-P", "-m", "rlm_mcp", *arguments, "--json"]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
         return done.returncode, json.loads(done.stdout or json.dumps(done.stderr))
 
     def cell(self, session: str, code: str) -> dict[str, Any]:
