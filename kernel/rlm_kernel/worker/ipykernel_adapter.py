@@ -106,22 +106,14 @@ class SandboxedKernel(IPythonKernel):
         kind = message["header"]["msg_type"]
         handler = self.shell_handlers.get(kind) or self.control_handlers.get(kind)
         if handler is not None:
-            await self._guarded(
-                interruptible() if kind != "execute_request" else nullcontext(), handler, stream, message, identities
-            )
+            bracket = interruptible() if kind != "execute_request" else nullcontext()
+            await self._guarded(bracket, handler, stream, identities, message)
         self._publish_status("idle", "shell")
 
-    async def _guarded(
-        self,
-        bracket: AbstractContextManager[None],
-        handler: Callable[..., Any],
-        stream: Any,
-        message: Any,
-        identities: Any,
-    ) -> None:
+    async def _guarded(self, bracket: AbstractContextManager[None], handler: Callable[..., Any], *request: Any) -> None:
         try:
             with bracket:
-                result = handler(stream, identities, message)
+                result = handler(*request)
                 if result is not None:
                     await result
         except KeyboardInterrupt:
