@@ -233,7 +233,8 @@ def test_a_replay_runs_under_the_policy_that_is_asked_for(command: Command, tmp_
     """A notebook from elsewhere cannot choose its own rules."""
     evaluate("loose", "import subprocess; subprocess.getoutput('echo it ran')", policy="trusted")
     command("export", "loose")
-    assert "trusted, the replay under default" in command("replay", "loose.ipynb", code=1).stdout
+    said = command("replay", "loose.ipynb", code=1).stdout
+    assert "trusted, the replay under default; if you trust this file, use --policy trusted\n" in said
     command("replay", "loose.ipynb", "--policy", "trusted")
 
 

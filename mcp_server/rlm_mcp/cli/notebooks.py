@@ -266,7 +266,8 @@ def _print_replay(
 ) -> None:
     before = notebook.policy
     if before and before != policy:
-        print(f"the session ran under the policy {printable(before)}, the replay under {policy}")
+        ran = f"the session ran under the policy {printable(before)}, the replay under {policy}"
+        print(f"{ran}; if you trust this file, use --policy {printable(before)}")
     for text in texts:
         print(f"text {printable(text.name)}: {'same' if text.same else 'differs: ' + printable(text.problem)}")
     for cell in cells:
