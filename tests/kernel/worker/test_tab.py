@@ -275,6 +275,7 @@ async def test_columns_come_first_and_names_in_their_order(session: Asked) -> No
     offered = await session.tab("df.")
     assert offered[0] == "amount"
     assert {"agg", "where", "xs"} <= set(offered)
+    assert (await session.tab("df.groupby('"))[:2] == ["amount", "region"]
     names = [name for name in await session.tab("np.") if not name.startswith("_")]
     assert names == sorted(names)
     assert {"array", "linspace", "where"} <= set(names)
