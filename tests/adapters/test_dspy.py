@@ -129,13 +129,11 @@ def test_values_and_tools_are_those_that_dspy_has() -> None:
         """Double it later."""
         return Doubled(number * 2)
 
-    interpreter = SessionInterpreter()
-    interpreter.tools["later"] = later
-    try:
+    with SessionInterpreter(tools={"later": later}, output_fields=[{"name": "answer"}]) as interpreter:
         assert interpreter.execute("len(_raw_text)", {"_raw_text": "x" * 200_000}) == 200_000
         assert interpreter.execute("later(21)['twice'], odd", {"odd": {3}}) == [42, [3]]
         assert interpreter.execute("'plain'") == "plain"
         with pytest.raises(CodeInterpreterError, match="Invalid variable name"):
             interpreter.execute("1", {"class": 1})
-    finally:
-        interpreter.shutdown()
+        submitted = interpreter.execute("SUBMIT('yes')")
+        assert submitted.output == {"answer": "yes"}

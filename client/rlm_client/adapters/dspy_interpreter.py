@@ -19,9 +19,9 @@ import contextvars
 import inspect
 import keyword
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError, FinalOutput
 
@@ -40,19 +40,34 @@ class _Submitted(Exception):
 
 
 class SessionInterpreter:
-    """An interpreter of dspy; the class itself is the factory. ``policy`` names the rules of its session."""
+    """An interpreter of dspy; the class itself is the factory. ``policy`` names the rules of its session.
+
+    Code that makes an interpreter of its own gives it ``tools`` and ``output_fields``, and uses it in ``with``.
+    """
 
     execution_instructions = (
         "CPython in a sandboxed Jupyter kernel: most of the standard library, no network, no other programs. "
         "Variables stay from one execution to the next; `eval`, `exec` and `globals` are not available."
     )
 
-    def __init__(self, policy: str = POLICY) -> None:
-        self.tools: dict[str, Callable[..., Any]] = {}
-        self.output_fields: list[dict[str, Any]] = []
+    def __init__(
+        self,
+        policy: str = POLICY,
+        *,
+        tools: Mapping[str, Callable[..., Any]] | None = None,
+        output_fields: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.tools: dict[str, Callable[..., Any]] = dict(tools or {})
+        self.output_fields = output_fields
         self._policy = policy
         self._hosted: Hosted | None = None
         self._final: FinalOutput | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
 
     def start(self) -> None:
         """Open the session; the first execution does it, too."""
@@ -94,7 +109,7 @@ class SessionInterpreter:
         return self._hosted
 
     def _submit(self, *args: Any, **kwargs: Any) -> None:
-        names = [field["name"] for field in self.output_fields]
+        names = [field["name"] for field in self.output_fields or []]
         if len(args) > len(names) and names:
             raise TypeError(f"SUBMIT takes {', '.join(names)}")
         positional = dict(zip(names, args, strict=False)) if names else {"output": args[0]} if args else {}
