@@ -1,9 +1,7 @@
 """What the daemon, provisioners and bridges say to the supervisor, and what it answers and reports.
 
-Each call is one row of `OPERATIONS`: its name, the type of the request, the type of the reply. Each event is one row of
-`EVENTS`. The clients (`rlm_kernel.supervisor_client`, `rlm_kernel.blocking_client`) and the server
-(`rlm_kernel.supervisor.server`) know the messages from here alone, so that a field which is renamed fails mypy on both
-sides. `supervisor_wire` writes and reads them.
+Each call is one row of `OPERATIONS`: its name, its request, its reply. Each event is one row of `EVENTS`. Clients
+and server (`rlm_kernel.supervisor.server`) know the messages from here alone, `supervisor_wire` writes and reads them.
 """
 
 from __future__ import annotations
@@ -371,7 +369,9 @@ class AttachmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Another process has taken over from one that died; it may not know what is used of the budget."""
+    """Another process has taken over, ``anew`` without variables; it may not know what is used of the budget."""
+
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

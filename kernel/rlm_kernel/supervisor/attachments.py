@@ -16,7 +16,7 @@ from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.jupyter_wire import DELIMITER, well_formed
 from rlm_ipc.messages import JsonObject
-from rlm_ipc.supervisor_protocol import AttachmentChanged, Event
+from rlm_ipc.supervisor_protocol import AttachmentChanged, Event, Recovered
 from rlm_ipc.supervisor_wire import GOODBYE
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
@@ -164,8 +164,12 @@ class Attachment:
         restart = bool(_content(request).get("restart"))
         self._answer(request, {"status": "ok", "restart": restart})
         if restart and self.session.policy.attachments.restart == "fresh" and not self.watches:
-            asyncio.ensure_future(self.session.restart()).add_done_callback(retrieved)
+            asyncio.ensure_future(self._begin_anew()).add_done_callback(retrieved)
         self._stream.send(GOODBYE)
+
+    async def _begin_anew(self) -> None:
+        await self.session.restart()
+        self.session.emit(self.session.kernel_id, Recovered(anew=True))
 
     def _answer(self, request: CellRequest, content: JsonObject) -> None:
         front, channel = self.session.front, CHANNELS[request.tag]

@@ -207,6 +207,11 @@ class KernelEvents:
         if (session := self._session()) is not None:
             self._parts.attachments.noted(session, event)
 
+    def began_anew(self) -> None:
+        """Remove what was saved of the session: no later kernel is to be given it."""
+        if (session := self._session()) is not None:
+            self._parts.snapshots.forget(session.key)
+
     def low_memory(self) -> None:
         """Save the session and let it rest until it is used again, if its policy has it come back."""
         if (session := self._session()) is not None:
@@ -216,6 +221,11 @@ class KernelEvents:
         """End the session, which has lost its kernel for what its code has tried, when its runs have been told."""
         if (session := self._session()) is not None:
             self._events.soon(self._expel(session))
+
+    def has_saved(self) -> bool:
+        """Whether the session comes back with variables that were saved."""
+        session = self._session()
+        return session is not None and session.policy.reopen and self._parts.snapshots.lasting(session.key).is_file()
 
     async def fill(self, client: SupervisorClient, kernel_id: str) -> bool:
         """Give a kernel that has just started the variables that were saved of the session, if there are any."""

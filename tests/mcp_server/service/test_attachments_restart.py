@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import start_new_kernel
+from session_processes import kill_with_keeper
 from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import call_tool
@@ -18,6 +20,7 @@ from rlm_ipc import discovery
 from rlm_ipc.attachment_requests import AddAttachment, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import DaemonConnection, ask
 from rlm_ipc.daemon_requests import ShowStatus
+from rlm_ipc.errors import ToolFailed
 from rlm_ipc.session_requests import ShowRecord
 from rlm_kernel.jupyter import kernelspecs
 
@@ -135,3 +138,36 @@ def test_front_ends_come_back_to_the_next_supervisor(isolation: Any) -> None:
         for manager, client in started:
             client.stop_channels()
             manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.usefixtures("ended")
+def test_what_was_saved_does_not_come_back_after_a_front_end_began_anew(isolation: Any) -> None:
+    """K-29: with `restart: fresh` the notebook's restart is the agent's `restart_session`, for later kernels too."""
+    folder = isolation.config / "policies"
+    folder.mkdir(exist_ok=True)
+    (folder / "anew.yaml").write_text("extends: default\nreopen: true\nattachments: {restart: fresh}\n")
+    call_tool("eval_code", {"code": "found = 1"}, session="anew", policy="anew")
+    command = [Path(sys.executable).with_name("rlm-kernel"), "daemon", "stop"]
+    subprocess.run(command, capture_output=True, timeout=PROGRAM_SECONDS, check=True)
+    assert call_tool("eval_code", {"code": "found"}, session="anew")["result"] == "1"
+    assert saved(isolation.state)
+    manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("anew", "execute"))
+    try:
+        manager.restart_kernel()
+        client.wait_for_ready(timeout=SECONDS)
+        wait_until(lambda: not saved(isolation.state))
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert sock is not None
+    with sock:
+        kill_with_keeper(discovery.peer(sock).pid)
+    with suppress(ToolFailed):  # the supervisor has gone
+        call_tool("eval_code", {"code": "1"}, session="anew")
+    assert "NameError" in call_tool("eval_code", {"code": "found"}, session="anew")["error"]
+
+
+def saved(state: Path) -> list[Path]:
+    """The files from which sessions come back."""
+    return list(state.glob("**/lasting/*"))

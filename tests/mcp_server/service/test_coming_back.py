@@ -110,3 +110,13 @@ def test_a_restart_begins_without_what_was_saved_for_every_later_kernel(saved: s
     assert _use(saved)["error"] == "kernel_died"
     answer = _use(saved)
     assert "NameError" in answer["error"], answer
+
+
+def test_an_answer_does_not_call_lost_what_comes_back(saved: str) -> None:
+    """The call that finds the kernel gone says that variables go back; the next one says to when."""
+    assert _use(saved)["result"] == "4000000"
+    kill_with_keeper(_supervisor())
+    told = _use(saved)
+    assert (told["error"], "lost" in str(told)) == ("kernel_died", False)
+    assert "variables go back to what was saved" in told["message"]
+    assert "as they were saved at" in _use(saved)["notice"]

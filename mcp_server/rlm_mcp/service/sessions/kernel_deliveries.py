@@ -6,7 +6,9 @@ from rlm_ipc.errors import KernelDied, ProcessError
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 
-__all__ = ["KernelDeliveries"]
+__all__ = ["BackToSaved", "KernelDeliveries"]
+
+LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
 
 _TRIES = 3
 """So many processes may die of what they are given, or meanwhile, before the caller is told."""
@@ -17,6 +19,17 @@ class NotGiven(ProcessError):
 
     code = "kernel_died"
     hint = "call again; restart_session begins without the saved variables"
+
+
+class BackToSaved(KernelDied):
+    """The kernel is gone, and the next one is given what was saved of its session last."""
+
+    hint = "call eval_code again: a fresh kernel starts with the saved variables and every loaded context"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the kernel has ended; variables go back to what was saved last, and the next answer says when"
+        )
 
 
 class KernelDeliveries:
@@ -37,6 +50,11 @@ class KernelDeliveries:
     def due(self) -> bool:
         """Whether there may be anything to give."""
         return self.fresh or self._again or self._told != self.frames_ended
+
+    @property
+    def loss(self) -> str:
+        """What the next cell has to hear of a kernel that is gone, unless it hears which saved variables are back."""
+        return "" if self.fresh or self._events.has_saved() else LOST
 
     async def give(self, client: SupervisorClient, kernel_id: str) -> None:
         """Give the kernel what it lacks. A process that dies meanwhile is replaced, and that one lacks it, too.

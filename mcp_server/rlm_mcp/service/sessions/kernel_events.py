@@ -36,11 +36,17 @@ class KernelEvents(Protocol):
     def attachment(self, event: AttachmentChanged) -> None:
         """A front end has come, or one has left."""
 
+    def began_anew(self) -> None:
+        """A front end has restarted the kernel, which has no variables any more."""
+
     def low_memory(self) -> None:
         """The machine is short of memory, and the kernel is idle."""
 
     def expelled(self) -> None:
         """The supervisor has ended the kernel, and the session is to end with it."""
+
+    def has_saved(self) -> bool:
+        """Whether the next kernel is given variables that were saved."""
 
     async def fill(self, client: SupervisorClient, kernel_id: str) -> bool:
         """A kernel has just started and has its contexts: give it what was saved, and return whether anything was."""

@@ -22,7 +22,7 @@ from rlm_ipc.supervisor_protocol import Event
 from rlm_kernel.supervisor_client import Execution, SupervisorClient
 from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.sessions.bound_contexts import BoundContexts, of_names
-from rlm_mcp.service.sessions.kernel_deliveries import KernelDeliveries
+from rlm_mcp.service.sessions.kernel_deliveries import BackToSaved, KernelDeliveries
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
 from rlm_mcp.service.sessions.kernel_start import KernelStart
@@ -38,7 +38,6 @@ __all__ = ["KernelProxy"]
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 5.0
-LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
 
 T = TypeVar("T")
 
@@ -189,7 +188,9 @@ class KernelProxy:
                 self._gateway.lost()
             self.forget()
             empty = self.deliveries.fresh  # what it had not been given yet, the next one gets
-            self.notice = "" if empty else LOST  # whoever asked may be no cell: the next cell must hear of it too
+            self.notice = self.deliveries.loss  # whoever asked may be no cell: the next cell must hear of it too
+            if not empty and not self.notice:
+                raise BackToSaved from error
             if empty or isinstance(error, UnknownKernel):
                 raise KernelDied("the kernel has ended", Loss(Lost.NOTHING if empty else Lost.EVERYTHING)) from error
             raise
@@ -353,8 +354,11 @@ class KernelProxy:
         match event:
             case protocol.QueriesAsked(queries=asked):
                 self.queries.add(asked)
-            case protocol.Recovered():
+            case protocol.Recovered(anew=anew):
                 self.budget_changed()
+                if anew:
+                    self.deliveries.frames_ended += 1  # `frames` has gone with the variables
+                    self._events.began_anew()
             case protocol.WaitsFor(ids=ids):
                 if known := self.queries.suspend(frozenset(ids)):
                     self._background.start(self._answer_cell(known))
@@ -373,8 +377,8 @@ class KernelProxy:
     def _ended(self, expelled: str) -> None:
         """The kernel is gone; its session ends with it if it was ``expelled``."""
         self.queries.write_all()
-        if not self.busy and not self.deliveries.fresh:  # a running cell's own answer tells it
-            self.notice = LOST
+        if not self.busy:  # a running cell's own answer tells it
+            self.notice = self.deliveries.loss or self.notice
         self.forget()
         if expelled:
             self.expelled = expelled
