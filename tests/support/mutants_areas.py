@@ -155,6 +155,7 @@ AREAS = {
             "kernel/rlm_kernel/supervisor/checkpoint_timer.py",
         ),
         (
+            "tests/kernel/supervisor/test_checkpoint_timer.py",
             "tests/kernel/supervisor/test_checkpoints.py",
             "tests/kernel/supervisor/test_rollback_model.py",
             "tests/kernel/supervisor/test_rollback.py",

@@ -1,4 +1,4 @@
-"""The supervisor's list of checkpoints: what each stands for, what can be undone, and when one is taken.
+"""The supervisor's list of checkpoints: what each stands for, and what can be undone.
 
 No process is needed to ask it; that copies are what the list says is shown by the model in test_rollback_model.
 """
@@ -12,20 +12,18 @@ import pytest
 from waiting import until
 
 from rlm_ipc import worker_protocol
-from rlm_ipc.outcomes import Loss, Lost, NoCopy, Uncopied
+from rlm_ipc.outcomes import Loss, Lost, NoCopy
 from rlm_ipc.worker_requests import Bind, Export, Peek, Resolve, Restore, Save, Scan, Shadowed, Unbind, Variables
-from rlm_kernel.supervisor import checkpoint_timer, kernel_processes
+from rlm_kernel.supervisor import kernel_processes
 from rlm_kernel.supervisor.cell_history import CellHistory, UndoneCell
 from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.checkpoint_timer import TRY_AGAIN_SECONDS, CheckpointTimer
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.kernel_requests import KernelRequests
 from rlm_kernel.supervisor.refusals import Refusals
-from rlm_kernel.supervisor.request_queue import RequestQueue
 from rlm_kernel.supervisor.session_walls import SessionWalls
-from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied
+from rlm_kernel.supervisor.worker_link import PeerDied
 
 
 def _never(*_: Any) -> Any:
@@ -134,6 +132,38 @@ def test_the_oldest_copies_are_given_up_and_the_newest_never() -> None:
     assert checkpoints.newest is None
 
 
+def test_a_copy_ends_what_kept_one_from_being_taken() -> None:
+    """What has changed the session since then is no cell that could not be copied."""
+    checkpoints = book(3)
+    checkpoints.refused(NoCopy.REFUSED, "it has no room")
+    checkpoints.add(Sleeping(), 3)  # type: ignore[arg-type]
+    checkpoints.changed()
+    assert (checkpoints.covered, checkpoints.uncopied) == (False, None)
+
+
+def test_of_a_copy_that_goes_on_the_missing_threads_are_told_once() -> None:
+    """The session is that of the copy then, whatever had changed the process before it."""
+    copy = Checkpoint(Sleeping(), 2, ("Thread-1",))  # type: ignore[arg-type]
+    checkpoints = book(5, copy, only_cells=False)
+    checkpoints.refused(NoCopy.THREAD_RUNS, "Thread-1")
+    assert checkpoints.resumed(copy) == ("Thread-1",)
+    assert (checkpoints.cells, checkpoints.covered, checkpoints.uncopied) == (2, True, None)
+    checkpoints.changed()
+    assert (checkpoints.uncopied, checkpoints.resumed(copy)) == (None, ())
+
+
+def test_a_session_goes_back_to_a_copy_or_to_the_beginning() -> None:
+    """Its copies from after that end; those from before stay."""
+    copies = [copy_of(1), copy_of(2), copy_of(3)]
+    checkpoints = book(3, *copies)
+    checkpoints.go_back(2)
+    assert (checkpoints.cells, checkpoints.copies) == (2, copies[:2])
+    assert [copy.peer.dropped for copy in copies] == [False, False, True]  # type: ignore[attr-defined]
+    checkpoints.refused(NoCopy.REFUSED, "it has no room")
+    checkpoints.begin_anew()
+    assert (checkpoints.cells, checkpoints.copies, checkpoints.uncopied, checkpoints.covered) == (0, [], None, False)
+
+
 REQUESTS = [
     (Bind("log", {}, "log", {}), True, True),
     (Unbind("log"), True, True),
@@ -177,41 +207,6 @@ def test_of_the_older_copies_just_those_are_kept_that_undo_cells(kept: int, pris
         assert [copy.cells for copy in checkpoints.copies] == list(known)
         assert checkpoints.can_go_back() == [undone for undone in range(1, kept + 1) if undone <= number]
         assert all(peer not in [copy.peer for copy in checkpoints.copies] for peer in replaced)
-
-
-class Uncopyable:
-    """The processes of a session that cannot be copied now."""
-
-    async def checkpoint(self) -> None:
-        raise ForkRefused("it has no room")
-
-    async def demand_still(self) -> bool:
-        return True
-
-    def prefault(self) -> None:
-        raise AssertionError("the session is not idle")
-
-
-def test_an_overdue_copy_is_taken_before_the_next_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And an attempt that failed is made again once a second."""
-    clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr(checkpoint_timer, "time", clock)
-    now = 5000.0
-    checkpoints = book(3, copy_of(1))
-    timer = CheckpointTimer("lazy", Uncopyable(), checkpoints, RequestQueue("busy"))
-    assert timer.due()
-    asyncio.run(timer.now())
-    assert checkpoints.uncopied == Uncopied(2, NoCopy.REFUSED, "it has no room")
-    assert not timer.due()
-    now += TRY_AGAIN_SECONDS / 2
-    assert not timer.due()
-    now += TRY_AGAIN_SECONDS / 2
-    assert timer.due()
-    now -= TRY_AGAIN_SECONDS
-    checkpoints.possible()
-    assert timer.due()
-    checkpoints.add(Sleeping(), 3)  # type: ignore[arg-type]
-    assert not timer.due()
 
 
 @pytest.mark.anyio

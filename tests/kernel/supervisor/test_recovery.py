@@ -13,7 +13,7 @@ from waiting import SECONDS, until
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelError, SupervisorGone, UnknownKernel
 from rlm_ipc.outcomes import Ended, Loss, Lost
-from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_ipc.supervisor_protocol import Event, Recovered, SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
 
 pytestmark = pytest.mark.anyio
@@ -85,6 +85,18 @@ async def test_a_kill_while_idle_without_a_copy_is_told_to_the_next_cell(supervi
     assert told.error.ename == "KernelRolledBack"
     assert "variables are lost" in told.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "1 + 1").result()).result == "2"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_whoever_watches_a_session_hears_that_another_process_serves_it(supervisor, spawn, policy) -> None:
+    """What the daemon has told the old one, such as what is left of a budget, it tells again."""
+    kernel = await spawn(policy("trusted", checkpoint="strict"))
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    supervisor.on_event(lambda name, event: events.put_nowait(event) if name == kernel.kernel_id else None)
+    await supervisor.execute(kernel.kernel_id, "import os; os.abort()").result()
+    async with asyncio.timeout(60):
+        while not isinstance(await events.get(), Recovered):
+            pass
     await supervisor.shutdown(kernel.kernel_id)
 
 
