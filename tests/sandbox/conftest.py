@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import confined_coverage
 import pytest
 
 from rlm_sandbox.policy import MIB, FilePolicy, Limits, Policy
@@ -105,7 +106,7 @@ def zygote() -> Iterator[Zygote]:
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
     }
-    command = [sys.executable, "-P", "-B", str(ZYGOTE)]
+    command = [sys.executable, "-P", "-B", str(ZYGOTE), *confined_coverage.arguments()]
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, close_fds=True
     ) as process:

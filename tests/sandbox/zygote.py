@@ -20,6 +20,8 @@ import time
 import traceback
 from pathlib import Path
 
+import confined_coverage
+
 from rlm_sandbox.os_wall.confine import confine, prepare
 from rlm_sandbox.policy import Policy
 
@@ -67,6 +69,7 @@ def libc():
 
 def child(request, result_fd, names):
     """Confine this process as requested, run the code and write its ``result``."""
+    confined_coverage.begin()
     become(request["uid"])
     libc().prctl(4, 1, 0, 0, 0)
     os.chdir(request["scratch"])
@@ -94,6 +97,7 @@ def child(request, result_fd, names):
         answer["traceback"] = traceback.format_exc()
     answer["result"] = namespace["result"]
     answer["walls"] = walls
+    answer["measured"] = confined_coverage.measured()
     os.write(result_fd, json.dumps(answer, default=repr).encode())
     os._exit(0)
 
@@ -110,7 +114,9 @@ def collect(fd, pid, seconds):
     else:
         os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return {"status": status, **(json.loads(data) if data else {"result": None, "error": "no answer"})}
+    answer = json.loads(data) if data else {"result": None, "error": "no answer", "measured": ""}
+    confined_coverage.keep(answer.pop("measured"))
+    return {"status": status, **answer}
 
 
 def serve(request):
@@ -144,7 +150,7 @@ def serve(request):
 def main():
     """Preload, then answer requests until the input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for name in (*PRELOADED.split(), *sys.argv[1:]):
+    for name in (*PRELOADED.split(), *confined_coverage.start(sys.argv[1:])):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     prepare(Policy())
