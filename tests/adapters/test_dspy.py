@@ -118,7 +118,7 @@ def test_values_and_tools_are_those_that_dspy_has() -> None:
     """Large inputs with an underscore, models and named tuples, asynchronous tools, and values that are shown."""
     from typing import NamedTuple
 
-    from dspy.primitives.code_interpreter import CodeInterpreterError
+    from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError
 
     from rlm_client.adapters.dspy_interpreter import SessionInterpreter
 
@@ -135,5 +135,8 @@ def test_values_and_tools_are_those_that_dspy_has() -> None:
         assert interpreter.execute("'plain'") == "plain"
         with pytest.raises(CodeInterpreterError, match="Invalid variable name"):
             interpreter.execute("1", {"class": 1})
+        interpreter.tools["again"] = lambda: interpreter.execute("1")
+        with pytest.raises(CodeExecutionError, match="cannot execute recursively"):
+            interpreter.execute("again()")
         submitted = interpreter.execute("SUBMIT('yes')")
         assert submitted.output == {"answer": "yes"}

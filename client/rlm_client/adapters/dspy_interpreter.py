@@ -62,6 +62,7 @@ class SessionInterpreter:
         self._policy = policy
         self._hosted: Hosted | None = None
         self._final: FinalOutput | None = None
+        self._runs = False
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +82,15 @@ class SessionInterpreter:
             SyntaxError: it is no Python.
             CodeInterpreterError: the session cannot be used.
         """
+        if self._runs:  # the session waits for the tool, and the tool would wait for the session
+            raise CodeInterpreterError("a tool cannot execute recursively: it may not use the interpreter of its caller")
+        self._runs = True
+        try:
+            return self._executed(code, variables)
+        finally:
+            self._runs = False
+
+    def _executed(self, code: str, variables: dict[str, Any] | None) -> Any:
         hosted, self._final = self._session(), None
         tools = {name: tool for name, tool in self.tools.items() if name not in {_LLM, _BATCH}}
         hosted.functions = {name: _by_keyword(tool) for name, tool in tools.items()}
