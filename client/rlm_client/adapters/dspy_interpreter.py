@@ -83,20 +83,20 @@ class SessionInterpreter:
             CodeInterpreterError: the session cannot be used.
         """
         if self._runs:  # the session waits for the tool, and the tool would wait for the session
-            raise CodeInterpreterError("a tool cannot execute recursively: it may not use the interpreter of its caller")
+            raise CodeInterpreterError("a tool cannot execute recursively: its caller's interpreter waits for it")
         self._runs = True
         try:
-            return self._executed(code, variables)
+            return self._executed(code, variables or {})
         finally:
             self._runs = False
 
-    def _executed(self, code: str, variables: dict[str, Any] | None) -> Any:
+    def _executed(self, code: str, variables: Mapping[str, object]) -> Any:
         hosted, self._final = self._session(), None
         tools = {name: tool for name, tool in self.tools.items() if name not in {_LLM, _BATCH}}
         hosted.functions = {name: _by_keyword(tool) for name, tool in tools.items()}
         hosted.functions[_SUBMIT] = self._submit
         try:
-            for name, value in (variables or {}).items():
+            for name, value in variables.items():
                 if not name.isidentifier() or keyword.iskeyword(name):
                     raise CodeInterpreterError(f"Invalid variable name: {name!r}")
                 hosted.bind(name, value)
