@@ -12,11 +12,14 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+import confined_coverage
 import pytest
 
 SCRIPT = """
 import atexit, ctypes, errno, json, os, select, signal, socket, sys, tempfile, threading
 from pathlib import Path
+import confined_coverage
+confined_coverage.start(sys.argv[1:])
 from rlm_sandbox.os_wall.confine import confine
 from rlm_sandbox.os_wall.fork_notifier import ForkGate
 from rlm_sandbox.policy import Policy
@@ -104,7 +107,7 @@ def supervise(own_room: Any) -> Supervise:
         code = code.replace("@supervisor", textwrap.dedent(supervisor)).replace("@keep", str(keep))
         path = os.pathsep.join(filter(None, sys.path))
         done = subprocess.run(
-            [sys.executable, "-P", "-B", "-c", code, str(own_room.scratch)],
+            [sys.executable, "-P", "-B", "-c", code, str(own_room.scratch), *confined_coverage.arguments()],
             env={"PYTHONPATH": path},
             capture_output=True,
             text=True,
