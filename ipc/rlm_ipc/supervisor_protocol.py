@@ -328,9 +328,6 @@ OPERATIONS: dict[str, Operation[Any, Any]] = {
 }
 
 
-# -- events
-
-
 @dataclass(frozen=True, slots=True)
 class QueriesAsked:
     """Code has asked queries; many come in several events."""
@@ -369,9 +366,10 @@ class AttachmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Another process has taken over, ``anew`` without variables; it may not know what is used of the budget."""
+    """Another process has taken over, ``anew`` or without ``lost`` cells; it may not know what the budget's use is."""
 
     anew: bool = False
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

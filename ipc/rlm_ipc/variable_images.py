@@ -5,24 +5,45 @@ Nobody else looks into one. But the daemon writes images of JSON values of its o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
+import re
 import struct
 from collections.abc import Sequence
 from typing import Final
 
 from rlm_ipc.errors import KernelError
 from rlm_ipc.messages import Json, JsonObject
-from rlm_ipc.worker_requests import HandedOut
+from rlm_ipc.worker_requests import HandedOut, Piece
 
-__all__ = ["LENGTH", "MAGIC", "NO_IMAGE", "ROOM", "ArrivingImage", "of_json", "with_header"]
+__all__ = [
+    "LENGTH",
+    "LONG",
+    "MAGIC",
+    "NO_IMAGE",
+    "PIECE",
+    "ROOM",
+    "ArrivingImage",
+    "hash_of",
+    "of_json",
+    "pieces_in",
+    "refuse_too_large",
+    "with_header",
+]
 
 MAGIC: Final = b"rlmvars3"
 LENGTH: Final = struct.Struct("<Q")
 """The length of the header, which follows the magic number."""
 ROOM: Final = 4 << 20
 """Bytes that a kernel hands out at once. Several processes have copies of them on the way."""
+LONG: Final = 256 << 10
+"""A value of so many bytes has pieces of its own: they are the same wherever it begins. Pickles are written in less."""
+PIECE: Final = 1 << 20
+"""Bytes of a piece at most: a change of one byte in a long value is a change of so many."""
 NO_IMAGE: Final = "the kernel did not answer with an image of its variables"
+_HASH_BYTES = 20
+_HASH = re.compile(rf"[0-9a-f]{{{2 * _HASH_BYTES}}}")
 _WITHIN = 2
 """An image has at most so many times the bytes that the session may use."""
 
@@ -31,7 +52,7 @@ class ArrivingImage:
     """Takes the pieces of an image from a kernel that may use ``memory_bytes``; what it says may be untrue."""
 
     def __init__(self, memory_bytes: int) -> None:
-        self._most = memory_bytes * _WITHIN
+        self._memory_bytes = memory_bytes
         self.at = 0
         """How many bytes have come."""
         self.told: HandedOut | None = None
@@ -49,9 +70,33 @@ class ArrivingImage:
         self.at += len(data)
         if not data or self.at > first.size or told.size != first.size:
             raise KernelError(NO_IMAGE)
-        if first.size > self._most:
-            raise KernelError(f"the kernel says that its variables have {first.size:,} bytes, more than it may use")
+        refuse_too_large(first, self._memory_bytes)
         return first, data
+
+
+def refuse_too_large(told: HandedOut, memory_bytes: int) -> None:
+    """Raise KernelError for an image that a session cannot have which may use so many bytes."""
+    if told.size > memory_bytes * _WITHIN:
+        raise KernelError(f"the kernel says that its variables have {told.size:,} bytes, more than it may use")
+
+
+def pieces_in(told: HandedOut) -> tuple[Piece, ...]:
+    """Return what an image consists of; raises KernelError if it cannot be that. The hashes may be untrue."""
+    pieces = told.pieces
+    sound = all(0 < piece.size <= PIECE and _HASH.fullmatch(piece.digest) for piece in pieces)
+    # As many as there can be, each long value being cut before and behind.
+    few = len(pieces) <= 3 * (told.size // LONG) + 1
+    if not (sound and few and sum(piece.size for piece in pieces) == told.size):
+        raise KernelError(NO_IMAGE)
+    return pieces
+
+
+def hash_of(*data: bytes | memoryview) -> str:
+    """The hash that names these bytes."""
+    digest = hashlib.blake2b(digest_size=_HASH_BYTES)
+    for part in data:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def with_header(header: JsonObject) -> bytes:

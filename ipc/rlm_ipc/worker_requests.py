@@ -226,11 +226,20 @@ class SavedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Some bytes of an image, and their hash (`variable_images.hash_of`)."""
+
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class HandedOut:
     """What is in an image of ``size`` bytes, and what ``failed``; ``digest`` is a hash of the image.
 
     ``notes`` say what an object in it loses: the content of a cache, for one. Where code shadows a context, its
-    variable is in the image, and the context is ``shadowed``.
+    variable is in the image, and the context is ``shadowed``. ``pieces`` are what the image consists of; only the
+    first answer about an image has them.
     """
 
     variables: tuple[SavedRow, ...]
@@ -239,6 +248,7 @@ class HandedOut:
     shadowed: tuple[str, ...]
     size: int
     digest: str
+    pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,11 +57,12 @@ class Recovery:
         dead = self._processes.live
         reason = cause_of_death(dead) if dead is not None else "the kernel was gone"
         in_cell = self._relay.current is not None
+        cells = self._checkpoints.cells
         loss = await self._processes.take_over(in_cell=in_cell)
         self.forget_lost_cells()
         if not loss.nothing and not in_cell:
             self.untold = reason, loss
-        self._report(Recovered())
+        self._report(Recovered(lost=cells - self._checkpoints.cells))
         with contextlib.suppress(PeerDied):
             await self._copying.cover()
         return loss

@@ -108,7 +108,7 @@ class SupervisedSession:
         processes, checkpoints, queue, relay = self.processes, self.checkpoints, self.queue, self.relay
         self.watch = MemoryWatch(limits, self.scratch, processes, checkpoints, relay)
         self.wait = AnswerWait(policy.llm.wait_seconds, relay, self.queries, processes, report)
-        self.copying = CheckpointTimer(policy.checkpoint, processes, checkpoints, queue)
+        self.copying = CheckpointTimer(policy.copying, processes, checkpoints, queue)
         self.recovery = Recovery(processes, checkpoints, self.history, self.copying, queue, relay, report)
         self.rollback = Rollback(
             processes,

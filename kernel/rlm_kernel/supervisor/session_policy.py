@@ -80,6 +80,11 @@ class SessionPolicy:
     llm: Llm
     attachments: FrontEnds
 
+    @property
+    def copying(self) -> str:
+        """When copies are taken: ``durable`` is ``strict``, and the daemon saves to disk besides."""
+        return "strict" if self.checkpoint == "durable" else self.checkpoint
+
 
 def read_policy(text: str) -> SessionPolicy:
     """Read these values from a policy's JSON; raises CallerError if it is not a policy."""

@@ -11,6 +11,7 @@ import os
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from rlm_ipc.daemon_rows import NotKept
@@ -23,7 +24,7 @@ from rlm_kernel.worker.session_state import WorkerSession, user_code
 from rlm_kernel.worker.snapshots.common import Names, Unkept
 from rlm_kernel.worker.snapshots.digests import digest_of_each
 from rlm_kernel.worker.snapshots.environment import Environment, OpenEnvironment
-from rlm_kernel.worker.snapshots.image import Image, digest_of, read_images, slice_of
+from rlm_kernel.worker.snapshots.image import Image, digest_of, pieces_of, read_images, slice_of
 from rlm_kernel.worker.snapshots.restoring import Restorer
 from rlm_kernel.worker.snapshots.saving import Saver
 from rlm_kernel.worker.traceback import name_of, text_of
@@ -67,7 +68,7 @@ def save(worker: SavedWorker, request: Save, message: Message) -> tuple[HandedOu
     data = slice_of(parts, request.at, request.room)
     if end >= told.size:
         state.image = None
-    return told, (data,)
+    return (told if request.at == 0 else replace(told, pieces=())), (data,)
 
 
 def _made(
@@ -81,7 +82,8 @@ def _made(
     rows = tuple(_row(state, name, value) for name, value in values.items())
     size = sum(map(len, parts))
     shadowed = tuple(state.shadowed(worker.namespace))
-    return HandedOut(rows, tuple(failed), tuple(notes), shadowed, size, digest_of(parts)), parts
+    pieces = pieces_of(parts)
+    return HandedOut(rows, tuple(failed), tuple(notes), shadowed, size, digest_of(pieces), pieces), parts
 
 
 def _image(
@@ -141,7 +143,7 @@ def digest(worker: SavedWorker, request: Digest, message: Message) -> tuple[Dige
         whole = ""
         try:
             chosen = {name: values[name] for name in request.names if name in values}
-            whole = digest_of(Saver(environment).save(chosen).parts())
+            whole = digest_of(pieces_of(Saver(environment).save(chosen).parts()))
         except Exception as error:
             whole = reason_of(error)
         each = digest_of_each(environment, values) if request.each else {}

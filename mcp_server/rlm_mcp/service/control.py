@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from rlm_ipc.daemon_rows import OpenSession, RestingSession
 from rlm_ipc.errors import CallerError, KernelError
@@ -11,6 +11,7 @@ from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.sessions.durable import UnsavedCells
 from rlm_mcp.service.sessions.expiry import rests_until
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
@@ -23,6 +24,19 @@ from rlm_memory.store import Store
 __all__ = ["SessionControl"]
 
 
+class VariableEvents(Protocol):
+    """Who saves variables, and is told what becomes of them; see `session_events.Events`."""
+
+    def changed(self, session: Session) -> None:
+        """What is saved of a session is out of date."""
+
+    async def restarted(self, session: Session) -> None:
+        """A session begins anew: what is saved of it is never to come back."""
+
+    def unsaved(self, session: Session) -> UnsavedCells:
+        """Tell what is not on disk."""
+
+
 class SessionControl:
     """The life of sessions, as the tools see it."""
 
@@ -33,15 +47,14 @@ class SessionControl:
         runs: Runs,
         gateway: KernelGateway,
         clock: Clock,
-        forget_saved: Callable[[int], None],
+        events: VariableEvents,
     ) -> None:
-        """``forget_saved`` removes the variables that a session would come back with."""
         self._store = store
         self._clock = clock
         self._sessions = sessions
         self._runs = runs
         self._gateway = gateway
-        self._forget_saved = forget_saved
+        self._events = events
 
     async def status(self, session: Session) -> ToolAnswer:
         """Describe the session: policy, kernel, walls, memory, content, runs, pending queries."""
@@ -66,6 +79,8 @@ class SessionControl:
                 "unanswered_seconds": limits.unanswered_seconds,
             },
         }
+        if session.policy.checkpoint == "durable":
+            fields["unsaved"] = plain(self._events.unsaved(session))
         if session.kernel.notice:
             fields["notice"] = session.kernel.notice
         return ToolAnswer(fields, ("pending_llm_queries", "kernel"))
@@ -125,7 +140,7 @@ class SessionControl:
         interrupted = await self._runs.interrupt(session)
         session.kernel.deliveries.frames_ended += 1  # `frames` goes with the variables, and is none of code's own
         await session.kernel.restart()
-        self._forget_saved(session.key)  # no later kernel is to be given them either
+        await self._events.restarted(session)
         kept = contexts.names(self._store, session.key)
         return ToolAnswer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
 
@@ -139,6 +154,7 @@ class SessionControl:
             raise ToolFault(
                 "cannot_undo", str(error), "undo fewer cells, or call restart_session to start again"
             ) from error
+        self._events.changed(session)
         for row in rows.in_session(self._store, session.key):
             rows.note(self._store, row.key, "rollback", "client", self._clock(), undone=len(done.undone))
         among = done.queries

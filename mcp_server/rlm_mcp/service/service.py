@@ -101,7 +101,7 @@ class Service:
         self._texts = Texts(store, files)
         self.gateway = KernelGateway(files, str(files.root), connect)
         self.policies = Policies(store)
-        self._events = Events(self, store, self._texts)
+        self._events = Events(self, store, self._texts, clock)
         self.sessions = Sessions(store, self.gateway, self.policies, self._events, clock)
         variables = KernelVariables(store)
         self.contexts = Contexts(store, self._texts, variables, self.sessions, clock)
@@ -112,14 +112,14 @@ class Service:
         self.budgets = Budgets(store)
         self.queries = QueryService(store, self.sessions, self.budgets, clock)
         self.providers = Providers(store, self.queries, self.budgets, Recursion(self, store, self.budgets), clock)
-        self.journal = Journal(store, clock)
+        self.journal = Journal(store, clock, self._events.cell_ended)
         self.runs = Runs(store, clock, waiting or Waiting(), self.journal, self.queries)
         state = files.root.parent
         asking = self.budgets, self.providers.asked
         self.snapshots = Snapshots(
             store, files, self.sessions, self.policies, self.journal, clock, state / "snapshots", *asking
         )
-        self.control = SessionControl(store, self.sessions, self.runs, self.gateway, clock, self.snapshots.forget)
+        self.control = SessionControl(store, self.sessions, self.runs, self.gateway, clock, self._events)
         self.attachments = Attachments(store, self.sessions, self.gateway, self.journal, clock)
         self.model_runs = ModelRuns(store, self.journal, variables, clock)
         self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables)
@@ -308,7 +308,7 @@ class Service:
         What is kept of ended ones goes when its time is up.
         """
         self.model_runs.expire()
-        return [*await self.sessions.sweep(), *await self.sessions.sweep(self.snapshots.save_lasting)]
+        return [*await self.sessions.sweep(), *await self.sessions.sweep(self.snapshots.reopening.save)]
 
     async def render(self, session: Session, answer: ToolAnswer) -> str:
         """Write an answer as the client gets it; what there is no room for is kept under a name."""
@@ -367,7 +367,7 @@ class Service:
             task.cancel()
         await asyncio.gather(*self._tasks, self._events.aclose(), return_exceptions=True)
         for session in list(self.sessions):
-            await self.snapshots.save_lasting(session, trial=False)
+            await self.snapshots.reopening.save(session, trial=False)
         await self.hooks.aclose()
         await self.lock.aclose()
         await self.runs.aclose()

@@ -25,9 +25,10 @@ from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.sessions.attachments import Attachments
 from rlm_mcp.service.sessions.budgets import Budgets
+from rlm_mcp.service.sessions.durable import DurableSaves, UnsavedCells
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.making_room import make_room
-from rlm_mcp.service.sessions.sessions import Session, Sessions
+from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.text_access import Texts
 from rlm_memory import inherited_queries
@@ -88,11 +89,12 @@ class Parts(Protocol):
 class Events:
     """Takes what happens to sessions; see `sessions.sessions.SessionEvents`."""
 
-    def __init__(self, parts: Parts, store: Store, texts: Texts) -> None:
+    def __init__(self, parts: Parts, store: Store, texts: Texts, clock: Clock) -> None:
         self._parts = parts
         self._store = store
         self._texts = texts
         self._tasks = BackgroundTasks()
+        self._durable = DurableSaves(self._save, clock)
         self._tidying: asyncio.Task[None] | None = None
         """Removes what of sessions that have ended could not be removed at once, because it was being read."""
 
@@ -107,16 +109,18 @@ class Events:
         self._parts.providers.drop(session)
         self._parts.budgets.forget(session.key)
         self._parts.journal.forget(session.key)
-        self._parts.snapshots.forget(session.key)
+        self._durable.forget(session.key)
+        self._parts.snapshots.lasting.forget(session.key)
         self._parts.attachments.withdraw(session)
 
     def ended_at_rest(self, row: SessionRow) -> None:
         """Remove what was saved of a session that nobody has used again."""
-        self._parts.snapshots.forget(row.key)
+        self._parts.snapshots.lasting.forget(row.key)
 
     def rests(self, session: Session) -> None:
         """Stop what is under way for a session that begins to rest, and write down what came of it."""
         self._parts.runs.drop(session.key)
+        self._durable.forget(session.key)
         self._parts.budgets.write(session.key)
         self._parts.providers.drop(session)
         self._parts.budgets.forget(session.key)
@@ -139,8 +143,32 @@ class Events:
         """Have something done in a task, which ends with the service at the latest."""
         return self._tasks.start(work)
 
+    def cell_ended(self, session: int) -> None:
+        """Have saved what a cell has changed, if the policy of its session asks for that."""
+        if (found := self._parts.sessions.of_key(session)) is not None:
+            self.changed(found)
+
+    def changed(self, session: Session) -> None:
+        """Have saved what changed otherwise."""
+        self._durable.changed(session)
+
+    async def restarted(self, session: Session) -> None:
+        """Forget what was saved of a session that begins anew: no later kernel is to be given it."""
+        lasting = self._parts.snapshots.lasting
+        async with lasting.lock(session.key):  # a save that is under way would bring it back
+            lasting.forget(session.key)
+        self.changed(session)
+
+    def unsaved(self, session: Session) -> UnsavedCells:
+        """Tell what of a session is not on disk yet."""
+        return self._durable.of(session)
+
+    async def _save(self, session: Session) -> str:
+        return await self._parts.snapshots.reopening.save_pieces(session)
+
     async def aclose(self) -> None:
         """Stop what is under way."""
+        await self._durable.aclose()
         self._tasks.cancel()
         await self._tasks.wait()
 
@@ -210,7 +238,14 @@ class KernelEvents:
     def began_anew(self) -> None:
         """Remove what was saved of the session: no later kernel is to be given it."""
         if (session := self._session()) is not None:
-            self._parts.snapshots.forget(session.key)
+            self._events.soon(self._events.restarted(session))
+
+    def saved_later(self, lost: int) -> bool:
+        """Whether variables on the disk are later than those that a kernel has which lacks so many cells."""
+        session = self._session()
+        if session is None or session.policy.checkpoint != "durable":
+            return False
+        return self._events.unsaved(session).cells < lost and self._parts.snapshots.lasting.exists(session.key)
 
     def low_memory(self) -> None:
         """Save the session and let it rest until it is used again, if its policy has it come back."""
@@ -225,14 +260,14 @@ class KernelEvents:
     def has_saved(self) -> bool:
         """Whether the session comes back with variables that were saved."""
         session = self._session()
-        return session is not None and session.policy.reopen and self._parts.snapshots.lasting(session.key).is_file()
+        return session is not None and session.policy.reopen and self._parts.snapshots.lasting.exists(session.key)
 
     async def fill(self, client: SupervisorClient, kernel_id: str) -> bool:
         """Give a kernel that has just started the variables that were saved of the session, if there are any."""
         session = self._session()
         if session is None or not session.policy.reopen:
             return False
-        return await self._parts.snapshots.revive(session, client, kernel_id)
+        return await self._parts.snapshots.reopening.revive(session, client, kernel_id)
 
     async def deliver(self, client: SupervisorClient, kernel_id: str, *, again: bool) -> None:
         """Give a kernel what frames below have handed over."""

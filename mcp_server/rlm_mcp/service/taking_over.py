@@ -84,7 +84,7 @@ class TakingOver:
             return
         self._note(session, left)
         if left.saved is not None:
-            await self._parts.snapshots.keep_left(session, file, left.saved)
+            await self._parts.snapshots.reopening.keep_left(session, file, left.saved)
         if not left.idled:
             lost = f"variables are lost, contexts are kept: {left.unsaved}"
             session.kernel.notice = "" if left.saved is not None else lost

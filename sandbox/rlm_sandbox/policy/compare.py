@@ -171,6 +171,8 @@ RULES: dict[str, Rule] = {
     "limits.idle_seconds": _at_most("limits.idle_seconds"),
     "limits.rest_seconds": _at_most("limits.rest_seconds"),
     "limits.unanswered_seconds": _at_most("limits.unanswered_seconds"),
+    "limits.unsaved_seconds": _free,  # how soon what is saved anyway is saved
+    "limits.unsaved_cells": _free,
     "limits.image_bytes": _at_most("limits.image_bytes"),
     "limits.answer_chars": _at_most("limits.answer_chars"),
     "limits.context_tokens": _at_most("limits.context_tokens"),
@@ -189,7 +191,9 @@ RULES: dict[str, Rule] = {
     "attachments.trusted": _only_if("attachments.trusted"),
     "lock.fields": _lock_fields,
     "lock.severe_rules": _severe_rules,
-    "checkpoint": _up_to("checkpoint", "off", "lazy", "strict"),  # each keeps more copies of what a session holds
+    "checkpoint": _up_to(
+        "checkpoint", "off", "lazy", "strict", "durable"
+    ),  # each keeps more copies of what a session holds
     "reopen": _only_if("reopen"),
     "tools": _free,  # which tools are listed: each can be called all the same
 }

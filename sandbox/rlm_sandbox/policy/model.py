@@ -11,9 +11,9 @@ import os
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from rlm_sandbox.errors import PolicyLinkError
 from rlm_sandbox.policy.layer_names import WALL_NAMES, WallName
@@ -168,6 +168,16 @@ class Limits(_Section):
         description="Seconds for which a session that has idled away is kept with its texts, because queries of it are "
         "pending; then they go too. 0: not at all.",
     )
+    unsaved_seconds: float = Field(
+        5.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds after which a change of variables is saved to disk under `checkpoint: durable`. A running "
+        "cell is not interrupted for it.",
+    )
+    unsaved_cells: int = Field(
+        10, ge=1, description="Cells after which variables are saved to disk under `checkpoint: durable`."
+    )
     image_bytes: Bytes = Field(
         MIB, description="Bytes of pictures (PNG) of one cell that `view_images` can show; larger ones are left out."
     )
@@ -312,11 +322,13 @@ class Policy(_Section):
         AttachmentPolicy(), description="What a developer's front end may do with the session."
     )
     lock: LockPolicy = Field(LockPolicy(), description="What of the project lock a session gets.")
-    checkpoint: Literal["off", "lazy", "strict"] = Field(
+    checkpoint: Literal["off", "lazy", "strict", "durable"] = Field(
         "lazy",
         description="off: a crash loses the variables; lazy: a copy is taken in the pause after each cell, or before "
         "the next one begins, so a crash loses one cell at most; strict: before each reply a copy is taken; no "
-        "completed cell is lost. Where no copy can be taken, each answer says so.",
+        "completed cell is lost; durable: as strict, and what cells have changed is saved to disk within "
+        "`limits.unsaved_seconds` and `limits.unsaved_cells`, for when the machine itself ends. Where no copy can be "
+        "taken, each answer says so.",
     )
     reopen: bool = Field(
         True,
@@ -326,6 +338,12 @@ class Policy(_Section):
     tools: Literal["core", "all", "compat"] = Field(
         "core", description="Tools shown to an agent: core (about ten), all, or compat (the original names)."
     )
+
+    @model_validator(mode="after")
+    def _saved_for_a_use(self) -> Self:
+        if self.checkpoint == "durable" and not self.reopen:
+            raise ValueError("checkpoint: durable needs reopen: true, by which a session has its saved variables again")
+        return self
 
     @field_validator("urls")
     @classmethod

@@ -34,7 +34,7 @@ def test_the_table_shows_types_and_defaults_as_one_writes_them() -> None:
     """Sizes with units, choices with bars, lists as lists."""
     rows = {row.split("|")[1].strip(): row for row in schema_table().replace(r"\|", "/").splitlines()}
     assert "| size | `512 MiB` |" in rows["`limits.memory_bytes`"]
-    assert "| off / lazy / strict | `lazy` |" in rows["`checkpoint`"]
+    assert "| off / lazy / strict / durable | `lazy` |" in rows["`checkpoint`"]
     assert "| list of text | `[]` |" in rows["`language.imports`"]
     assert "| number | `1.0` |" in rows["`limits.interrupt_grace_seconds`"]
     assert "| whole number | `0` |" in rows["`limits.processes`"]

@@ -153,7 +153,7 @@ MISTAKES = {
     "a negative limit": ("limits:\n  cell_seconds: -1\n", 2, "limits.cell_seconds", "greater than 0"),
     "an infinite limit": ("limits: {cell_seconds: 1.0e999}\n", 1, "limits.cell_seconds", "finite"),
     "a truth that is a word": ("network: yes\n", 1, "network", "write true or false"),
-    "an unknown choice": ("checkpoint: sometimes\n", 1, "checkpoint", "'off', 'lazy' or 'strict'"),
+    "an unknown choice": ("checkpoint: sometimes\n", 1, "checkpoint", "'off', 'lazy', 'strict' or 'durable'"),
     "a list that is a word": ("language: {imports: math}\n", 1, "language.imports", "write a list"),
     "a section that is a list": ("limits: [1]\n", 1, "limits", "mapping"),
     "an item of a list": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import mmap
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,8 @@ from typing import Any, Final
 
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.messages import plain, read
-from rlm_ipc.variable_images import LENGTH, MAGIC, with_header
+from rlm_ipc.variable_images import LENGTH, LONG, MAGIC, PIECE, hash_of, with_header
+from rlm_ipc.worker_requests import Piece
 from rlm_kernel.worker.snapshots.common import Unkept
 from rlm_kernel.worker.snapshots.records import Header, Tables
 from rlm_sandbox.language_wall.audit_hook import trusted
@@ -54,12 +54,38 @@ def _slices(parts: Sequence[memoryview], start: int, end: int) -> Iterator[memor
         at += len(part)
 
 
-def digest_of(parts: Sequence[memoryview]) -> str:
-    """A hash of the whole."""
-    digest = hashlib.blake2b(digest_size=16)
+def pieces_of(parts: Sequence[memoryview]) -> tuple[Piece, ...]:
+    """What the whole consists of. A long part is pieces of its own, which are the same wherever it begins."""
+    found: list[Piece] = []
+    open_, size = list[memoryview](), 0
+
+    def close() -> None:
+        nonlocal size
+        if size:
+            found.append(Piece(size, hash_of(*open_)))
+            open_.clear()
+            size = 0
+
     for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
+        if len(part) >= LONG:
+            close()
+        at = 0
+        while at < len(part):
+            taken = part[at : at + PIECE - size]
+            open_.append(taken)
+            size += len(taken)
+            at += len(taken)
+            if size == PIECE:
+                close()
+        if len(part) >= LONG:
+            close()
+    close()
+    return tuple(found)
+
+
+def digest_of(pieces: Sequence[Piece]) -> str:
+    """A hash of the whole."""
+    return hash_of(*(piece.digest.encode() for piece in pieces))
 
 
 def read_images(descriptor: int, sizes: Sequence[int]) -> list[Image | Unkept]:

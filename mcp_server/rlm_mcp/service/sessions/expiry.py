@@ -66,11 +66,16 @@ def lost(resting: SessionRow | None, ending: Ending | None, *, variables_kept: b
     return f"{unused} and expired at {moment(ending.at)}: {listed} went; load them again"
 
 
-def as_saved(when: str, gone: Sequence[NotKept]) -> str:
-    """What is said of variables that have come back, as of when, and without which, each with the reason."""
+def as_saved(when: str, gone: Sequence[NotKept], later: int) -> str:
+    """What is said of variables that have come back, as of when, and without which, each with the reason.
+
+    ``later`` is how many cells ran after they were saved.
+    """
     named = [f"{item.name}: {item.reason}" for item in gone[:_MOST_TOLD]]
     more = [f"and {len(gone) - _MOST_TOLD:,} more"] if len(gone) > _MOST_TOLD else []
-    return f"variables are as they were saved at {when}" + (f"; without {'; '.join(named + more)}" if gone else "")
+    undone = f"; what {_counted(later, 'later cell')} did to them is lost" if later else ""
+    without = f"; without {'; '.join(named + more)}" if gone else ""
+    return f"variables are as they were saved at {when}{undone}{without}"
 
 
 def duration(seconds: float) -> str:

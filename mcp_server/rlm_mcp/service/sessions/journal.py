@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.displays import kept
@@ -37,9 +37,11 @@ _TRIM_EVERY = 50
 class Journal:
     """Takes note of cells and writes them down."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, ended: Callable[[int], None]) -> None:
+        """``ended`` is called with the key of a session when a cell of it has ended."""
         self._store = store
         self._clock = clock
+        self._ended = ended
         self._waiting: deque[JournalEntry] = deque(maxlen=_MOST_WAITING)
         self._timer: asyncio.TimerHandle | None = None
         self._since_trim: Counter[int] = Counter()
@@ -145,6 +147,7 @@ class Journal:
 
     def _add(self, entry: JournalEntry) -> None:
         self._waiting.append(entry)
+        self._ended(entry.session)
         if entry.frame is None:
             self._later(_GATHER_SECONDS)
         else:  # its frame's log is to lose nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlm_ipc.errors import KernelDied, ProcessError
+from rlm_ipc.supervisor_protocol import Recovered
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 
@@ -41,6 +42,8 @@ class KernelDeliveries:
         """Fills a kernel that has just started, after its contexts and before its first cell."""
         self.fresh = False
         """Whether the kernel has no variables yet: it has just started."""
+        self.outdated = False
+        """Whether the disk has later variables than the kernel, which has gone back to an earlier copy."""
         self._again = False
         """Whether it has not been given what earlier kernels have got from frames below."""
         self.frames_ended, self._told = 1, 0
@@ -55,6 +58,13 @@ class KernelDeliveries:
     def loss(self) -> str:
         """What the next cell has to hear of a kernel that is gone, unless it hears which saved variables are back."""
         return "" if self.fresh or self._events.has_saved() else LOST
+
+    def recovered(self, event: Recovered) -> None:
+        """Take note that another process has taken over."""
+        if event.anew:
+            self.frames_ended += 1  # `frames` has gone with the variables
+            self._events.began_anew()
+        self.outdated |= event.lost > 0 and self._events.saved_later(event.lost)
 
     async def give(self, client: SupervisorClient, kernel_id: str) -> None:
         """Give the kernel what it lacks. A process that dies meanwhile is replaced, and that one lacks it, too.

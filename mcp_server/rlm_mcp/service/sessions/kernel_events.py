@@ -39,6 +39,9 @@ class KernelEvents(Protocol):
     def began_anew(self) -> None:
         """A front end has restarted the kernel, which has no variables any more."""
 
+    def saved_later(self, lost: int) -> bool:
+        """The kernel lacks so many completed cells: return whether the disk has any of them."""
+
     def low_memory(self) -> None:
         """The machine is short of memory, and the kernel is idle."""
 

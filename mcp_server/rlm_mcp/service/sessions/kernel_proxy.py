@@ -120,7 +120,7 @@ class KernelProxy:
         """Take over a live kernel: a new one, one that an earlier daemon started, or a fork of another session's."""
         self.forget()
         self.info = info
-        self.deliveries.fresh = info.untouched
+        self.deliveries.fresh, self.deliveries.outdated = info.untouched, False
         self.queries.waiting = frozenset(info.waiting)
         self.attachments = list(info.attachments)
         self.bound.revisions.update(info.contexts)
@@ -279,12 +279,15 @@ class KernelProxy:
     async def restart(self) -> None:
         """Begin anew with an empty namespace and the loaded contexts; starts a kernel if there is none."""
         if self.kernel_id is not None:
-            await self.ask(lambda client, kernel_id: client.restart(kernel_id))
-        self.names.clear()
+            await self.ask(self._empty)
         self.notice = ""
+        await self.ready(None)  # who wants it empty does not want what was saved
+
+    async def _empty(self, client: SupervisorClient, kernel_id: str) -> None:
+        await client.restart(kernel_id)
+        self.names.clear()
         self.bound.forget()
         self.budget_changed()
-        await self.ready(None)  # who wants it empty does not want what was saved
 
     def forget(self) -> None:
         """Let go of the kernel without ending it."""
@@ -321,6 +324,9 @@ class KernelProxy:
 
     async def _ready(self) -> str:
         kernel_id = await self.start()
+        if self.deliveries.outdated:
+            await self._empty(await self._gateway.client(), kernel_id)
+            self.deliveries.outdated, self.deliveries.fresh = False, True
         if self._behind:
             await self._catch_up(kernel_id)
         if self.deliveries.due:
@@ -348,17 +354,13 @@ class KernelProxy:
             self.bound.stale = True  # the next cell tries again, and says what is wrong
             log.warning("the kernel of session %s is not up to date: %s", self.session.id, error)
 
-    # --- events -----------------------------------------------------------------------------------
-
     def _on_event(self, event: Event) -> None:
         match event:
             case protocol.QueriesAsked(queries=asked):
                 self.queries.add(asked)
-            case protocol.Recovered(anew=anew):
+            case protocol.Recovered():
                 self.budget_changed()
-                if anew:
-                    self.deliveries.frames_ended += 1  # `frames` has gone with the variables
-                    self._events.began_anew()
+                self.deliveries.recovered(event)
             case protocol.WaitsFor(ids=ids):
                 if known := self.queries.suspend(frozenset(ids)):
                     self._background.start(self._answer_cell(known))

@@ -36,14 +36,17 @@ class KernelTurn:
         self._over()
 
     @asynccontextmanager
-    async def between_cells(self) -> AsyncIterator[None]:
+    async def between_cells(self, *, busy: bool = True) -> AsyncIterator[None]:
         """Wait like `exclusive`, but not for a cell that waits for an agent.
+
+        Without ``busy`` the session counts as idle meanwhile: whoever would not wait for a cell waits for this.
 
         Raises:
             KernelBusy: A cell waits for answers, or begins to while the caller waits for it.
         """
         async with AsyncExitStack() as held:
-            entering = asyncio.ensure_future(held.enter_async_context(self.exclusive()))
+            turn = self.exclusive() if busy else self.lock
+            entering = asyncio.ensure_future(held.enter_async_context(turn))
             try:
                 while not entering.done():
                     self.refuse_if_waiting()

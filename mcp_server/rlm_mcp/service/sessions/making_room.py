@@ -15,8 +15,8 @@ async def make_room(sessions: Sessions, snapshots: Snapshots, session: Session) 
     if not session.policy.reopen or _in_use(session):
         return
     used = session.last_used
-    unsaved = await snapshots.save_lasting(session, trial=False)
-    saved = not unsaved and snapshots.lasting(session.key).exists()
+    unsaved = await snapshots.reopening.save(session, trial=False)
+    saved = not unsaved and snapshots.lasting.exists(session.key)
     if saved and not _in_use(session) and session.last_used == used and sessions.get(session.id) is session:
         log.warning("memory is short: session %s is saved, and its kernel ended until it is used again", session.id)
         await sessions.idled(session, used, "")

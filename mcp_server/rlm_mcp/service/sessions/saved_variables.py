@@ -15,14 +15,27 @@ from functools import partial
 from rlm_contexts.store.files import pieces_of, write_all
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError, ProtocolError
-from rlm_ipc.variable_images import NO_IMAGE, ROOM, ArrivingImage
+from rlm_ipc.variable_images import NO_IMAGE, ROOM, ArrivingImage, pieces_in, refuse_too_large
 from rlm_ipc.worker_requests import Digests, HandedOut, PutBack, SavedRow
 from rlm_kernel.supervisor_client import SupervisorClient
-from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing, SavedVariable, Writer
+from rlm_mcp.formats.pieces import PieceFolder, PieceWriter
+from rlm_mcp.formats.saved_image import SavedImage
+from rlm_mcp.formats.snapshot import IMAGE, Missing, SavedVariable, Writer
+from rlm_mcp.service.background import in_thread
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
-__all__ = ["SavedVariables", "as_left", "hand_in", "hand_out", "missing", "new_image", "put_back", "save_variables"]
+__all__ = [
+    "SavedVariables",
+    "as_left",
+    "hand_in",
+    "hand_out",
+    "hand_out_new",
+    "missing",
+    "new_image",
+    "put_back",
+    "save_variables",
+]
 
 _ROUNDS = 8
 """So often are all variables tried together, each time without those that failed; then each is tried alone."""
@@ -99,15 +112,34 @@ async def hand_out(session: Session, names: Sequence[str] | None) -> AsyncGenera
     """Have a kernel hand out an image of variables, in pieces; raises KernelError."""
     image = ArrivingImage(session.policy.limits.memory_bytes)
     while not image.whole:
+        yield image.take(*await _part(session, names, image.at, ROOM))
 
-        async def ask(client: SupervisorClient, kernel: str, at: int = image.at) -> tuple[HandedOut, tuple[bytes, ...]]:
-            return await client.save_variables(kernel, names, at, ROOM)
 
-        try:
-            told, blobs = await session.kernel.ask(ask)
-        except ProtocolError as error:
-            raise _nonsense() from error
-        yield image.take(told, blobs)
+async def hand_out_new(session: Session, folder: PieceFolder) -> tuple[HandedOut, PieceWriter]:
+    """Have a kernel hand out what a folder lacks of the image of all variables; raises KernelError, OSError."""
+    told, _ = await _part(session, None, 0, 0)
+    refuse_too_large(told, session.policy.limits.memory_bytes)
+    writer = await in_thread(folder.writer, pieces_in(told))
+    end = 0
+    for at, pieces in writer.wanted():
+        end = at + sum(piece.size for piece in pieces)
+        _, blobs = await _part(session, None, at, end - at)
+        await in_thread(writer.add, pieces, b"".join(blobs))
+    if end < told.size:  # the kernel keeps the image until its end has been asked for
+        await _part(session, None, told.size, 0)
+    return told, writer
+
+
+async def _part(
+    session: Session, names: Sequence[str] | None, at: int, room: int
+) -> tuple[HandedOut, tuple[bytes, ...]]:
+    async def ask(client: SupervisorClient, kernel: str) -> tuple[HandedOut, tuple[bytes, ...]]:
+        return await client.save_variables(kernel, names, at, room)
+
+    try:
+        return await session.kernel.ask(ask)
+    except ProtocolError as error:
+        raise _nonsense() from error
 
 
 class _Trial:
@@ -213,28 +245,26 @@ async def hand_in(
 
 
 async def put_back(
-    session: Session, client: SupervisorClient, kernel: str, archive: Archive, shadow: Collection[str]
+    session: Session, client: SupervisorClient, kernel: str, saved: SavedImage, shadow: Collection[str]
 ) -> PutBack:
-    """Hand the variables of a snapshot to a kernel. Of contexts only those in ``shadow`` lose their names to them."""
-    manifest = archive.manifest
-    if IMAGE not in manifest.files or not manifest.variables:
+    """Hand saved variables to a kernel. Of contexts only those in ``shadow`` lose their names to them."""
+    if not saved.size:
         return PutBack((), ())
-    size = manifest.files[IMAGE].size
-    if size > session.policy.limits.memory_bytes:
-        said = f"its {size:,} bytes go beyond the session's memory"
+    if saved.size > session.policy.limits.memory_bytes:
+        said = f"its {saved.size:,} bytes go beyond the session's memory"
         return PutBack((), (NotKept("(variables)", said),))
     file = new_image()
     try:
-        await asyncio.to_thread(_copy, archive, file)
-        told = await hand_in(client, kernel, file, [size], shadow)
+        await in_thread(_copy, saved, file)
+        told = await hand_in(client, kernel, file, [saved.size], shadow)
     finally:
         os.close(file)
     failed = (missing(item.name, item.reason) for item in told.failed)
     return PutBack(tuple(map(clean_text, told.restored)), tuple(NotKept(item.name, item.reason) for item in failed))
 
 
-def _copy(archive: Archive, file: int) -> None:
-    for piece in archive.pieces(IMAGE):
+def _copy(saved: SavedImage, file: int) -> None:
+    for piece in saved.pieces():
         write_all(file, piece)
 
 

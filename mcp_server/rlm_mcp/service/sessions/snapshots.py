@@ -17,21 +17,22 @@ from rlm_contexts.errors import ContextError
 from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.daemon_rows import NotKept
-from rlm_ipc.errors import KernelError, ProcessError, UnknownKernel, machine_full
+from rlm_ipc.errors import KernelError
 from rlm_ipc.left_kernels import LeftFile
 from rlm_ipc.session_requests import RestoreSession, SessionRestored, SessionSaved
 from rlm_ipc.worker_requests import HandedOut, PutBack
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.errors import ClientFault
+from rlm_mcp.formats.saved_image import image_in
 from rlm_mcp.formats.snapshot import IMAGE, TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
-from rlm_mcp.service.sessions.expiry import as_saved
 from rlm_mcp.service.sessions.journal import Journal
+from rlm_mcp.service.sessions.lasting import SUFFIX, Lasting
 from rlm_mcp.service.sessions.manifests import Manifests
 from rlm_mcp.service.sessions.names import check_context_name, check_session_id, workspace_for
 from rlm_mcp.service.sessions.policies import Policies
+from rlm_mcp.service.sessions.reopening import Reopening
 from rlm_mcp.service.sessions.saved_contexts import save_contexts
 from rlm_mcp.service.sessions.saved_rows import (
     entry_of,
@@ -55,10 +56,8 @@ __all__ = ["Snapshots"]
 
 log = logging.getLogger(__name__)
 
-SUFFIX = ".rlmsnap"
 _LASTING = "lasting"
-"""The folder of snapshots that belong to their sessions."""
-_LASTING_SECONDS = 30.0
+"""The folder of what belongs to its session."""
 
 
 class Snapshots:
@@ -81,27 +80,21 @@ class Snapshots:
         self._budgets = budgets
         self._journal, self._clock, self._folder = cells, clock, folder
         self._manifests = Manifests(store, cells, clock)
+        self.lasting = Lasting(folder / _LASTING)
+        """What is kept of sessions that come back by themselves."""
+        self.reopening = Reopening(store, self.lasting, self, cells, clock)
 
     def kept(self, session: str) -> Path:
         """Where the snapshot of a session is that a user has saved without naming a file: it is theirs, and stays."""
         return self._folder / f"{session}{SUFFIX}"
 
-    def lasting(self, session: int) -> Path:
-        """Where the variables of a session that comes back by itself are kept: they are its own, and end with it."""
-        return self._folder / _LASTING / f"{session}{SUFFIX}"
-
-    def forget(self, session: int) -> None:
-        """Remove what was kept of a session that has ended."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            self.lasting(session).unlink()
-
     def tidy(self) -> None:
         """Remove what a daemon that was killed has left: half a file, or what it kept of a session that has ended."""
-        kept = {self.lasting(row.key) for row in sessions.all_sessions(self._store)}
-        left = [path for path in (self._folder / _LASTING).glob(f"*{SUFFIX}") if path not in kept]
-        for path in (*left, *self._folder.glob(f"**/{TEMPORARY}*")):
+        for path in self._folder.glob(f"{TEMPORARY}*"):
             with suppress(OSError):
                 path.unlink()
+        with suppress(OSError):
+            self.lasting.keep_only({row.key for row in sessions.all_sessions(self._store)})
 
     # --- saving -----------------------------------------------------------------------------------
 
@@ -137,7 +130,8 @@ class Snapshots:
             manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
             size = await asyncio.to_thread(writer.finish, manifest.sealed(key_in(self._folder)), target)
             if path is None and session.policy.reopen:
-                self._come_back_to(session, target)
+                async with self.lasting.lock(session.key):
+                    self.lasting.link(session.key, target)
         except OSError as error:
             raise _unwritable(target, error) from error
         finally:
@@ -159,7 +153,7 @@ class Snapshots:
             ToolFault: the variables are lost, or the file to be replaced may hold some.
             KernelError: a kernel cannot be started or reached.
         """
-        if self.lasting(session.key).is_file():
+        if self.lasting.exists(session.key):
             await session.kernel.open()
         elif self._journal.of_session(session.key, 1):
             raise ToolFault(
@@ -174,26 +168,13 @@ class Snapshots:
                 "name another file to save only contexts and queries",
             )
 
-    async def save_lasting(self, session: Session, *, trial: bool = True) -> str:
-        """Save a session whose policy has it reopen, before its kernel may go; not one that runs a cell.
+    async def write(self, session: Session, *, trial: bool) -> None:
+        """Write a session to the file that it comes back to."""
+        await self.save(session, self.lasting.file(session.key), embed=False, trial=trial)
 
-        Returns why it could not be saved; empty if it was, or if there is nothing to save. ``trial`` as in `save`.
-        """
-        if not session.policy.reopen or session.kernel.busy or await session.kernel.seen() is None:
-            return ""  # its kernel has gone, and none is to be started for this
-        try:
-            target = self.lasting(session.key)
-            await asyncio.wait_for(self.save(session, target, embed=False, trial=trial), _LASTING_SECONDS)
-            if sessions.find(self._store, session.id) is None:  # it has ended meanwhile
-                self.forget(session.key)
-        except (ClientFault, KernelError, OSError, TimeoutError) as error:
-            log.warning("session %s could not be saved before its kernel ends: %s", session.id, error)
-            return str(error) or f"it took longer than {_LASTING_SECONDS:g} s"
-        return ""
-
-    async def keep_left(self, session: Session, file: LeftFile, told: HandedOut) -> None:
-        """Keep what a supervisor saved of a session while no daemon was there; raises KernelError, OSError."""
-        target, saved = self.lasting(session.key), as_left(told)
+    async def write_left(self, session: Session, file: LeftFile, told: HandedOut) -> None:
+        """Write what a supervisor has saved of a session to the file that it comes back to."""
+        target, saved = self.lasting.file(session.key), as_left(told)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         writer = Writer(target.parent)
         try:
@@ -209,13 +190,6 @@ class Snapshots:
 
     def _texts_of(self, session: Session) -> list[ContextRow]:
         return [row for row in contexts.of_session(self._store, session.key) if not is_section(row)]
-
-    def _come_back_to(self, session: Session, saved: Path) -> None:
-        """Have the session come back to what a user has saved of it."""
-        lasting = self.lasting(session.key)
-        lasting.parent.mkdir(mode=0o700, exist_ok=True)
-        lasting.unlink(missing_ok=True)
-        lasting.hardlink_to(saved)
 
     # --- restoring --------------------------------------------------------------------------------
 
@@ -243,7 +217,7 @@ class Snapshots:
 
             async def fill(client: SupervisorClient, kernel: str) -> bool:
                 nonlocal done
-                done = await put_back(session, client, kernel, archive, manifest.shadowed)
+                done = await put_back(session, client, kernel, image_in(archive), manifest.shadowed)
                 return True
 
             session.last_used = self._clock()
@@ -268,27 +242,6 @@ class Snapshots:
         """Have a provider asked again what it had not answered when the session began to rest."""
         session.woken = False
         self._ask_again(session)
-
-    async def revive(self, session: Session, client: SupervisorClient, kernel: str) -> bool:
-        """Give a fresh kernel the variables that were saved of its session, and have the next answer tell it.
-
-        Returns whether there were any that could be read.
-        """
-        path = self.lasting(session.key)
-        if not path.is_file():
-            return False
-        try:
-            with await asyncio.to_thread(Archive.open, path) as archive:
-                shadow = self._still_there(session, archive.manifest)
-                done = await put_back(session, client, kernel, archive, shadow)
-                gone = [NotKept(item.name, item.reason) for item in archive.manifest.missing]
-                session.kernel.notice = as_saved(moment(archive.manifest.created_at), (*gone, *done.failed))
-        except (ClientFault, KernelError, OSError) as error:
-            if isinstance(error, ProcessError | UnknownKernel) or machine_full(error) is not None:
-                raise  # this kernel, or for now: the next call tries again
-            session.kernel.notice = f"the saved variables could not be restored: {error}"
-            return False
-        return True
 
     async def _open(self, manifest: Manifest, request: RestoreSession, handshake: ClientInfo) -> Session:
         name = check_session_id(request.session or manifest.session)
@@ -370,11 +323,6 @@ class Snapshots:
         kept = sum(row.size for row in rows if row.origin is ContextOrigin.OUTPUT)
         if kept + size > most:
             raise QuotaExceeded(session.id, used=kept, asked=size, limit=most)
-
-    def _still_there(self, session: Session, manifest: Manifest) -> set[str]:
-        """The contexts that variables shadowed, without those that were loaded again since."""
-        rows = contexts.of_session(self._store, session.key)
-        return {row.name for row in rows if manifest.shadowed.get(row.name) == row.revision}
 
 
 def _none_back(reason: str) -> PutBack:

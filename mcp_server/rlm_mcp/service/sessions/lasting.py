@@ -1,0 +1,97 @@
+"""What is kept on disk of the variables of sessions that come back by themselves: it is their own, and ends with them.
+
+It lies in a snapshot file, or under ``checkpoint: durable`` in a folder of pieces. Whoever writes one removes the
+other. If that was cut off, both are there, and the newer counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from rlm_mcp.formats.pieces import PieceFolder
+from rlm_mcp.formats.saved_image import SavedImage, image_in
+from rlm_mcp.formats.snapshot import TEMPORARY, Archive
+from rlm_mcp.service.background import in_thread
+
+__all__ = ["SUFFIX", "Lasting"]
+
+SUFFIX = ".rlmsnap"
+_PIECES = ".pieces"
+
+
+class Lasting:
+    """The saved variables of all sessions; each session is named by its key."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writing: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+
+    def lock(self, session: int) -> asyncio.Lock:
+        """What is held by whoever writes."""
+        return self._writing.setdefault(session, asyncio.Lock())
+
+    def file(self, session: int) -> Path:
+        """Where its snapshot is. Call `has_file` when it was written."""
+        return self._folder / f"{session}{SUFFIX}"
+
+    def pieces(self, session: int) -> PieceFolder:
+        """Where its pieces are. Call `has_pieces` when they were written."""
+        return PieceFolder(self._folder / f"{session}{_PIECES}")
+
+    def has_file(self, session: int) -> None:
+        """Let the file count, and nothing else."""
+        self.pieces(session).remove()
+
+    def has_pieces(self, session: int) -> None:
+        """Let the pieces count, and nothing else."""
+        self.file(session).unlink(missing_ok=True)
+
+    def link(self, session: int, saved: Path) -> None:
+        """Have a session come back to a snapshot that its user has."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self.file(session).unlink(missing_ok=True)
+        self.file(session).hardlink_to(saved)
+        self.has_file(session)
+
+    def exists(self, session: int) -> bool:
+        """Whether anything is kept of a session."""
+        return self.file(session).is_file() or self.pieces(session).exists()
+
+    @asynccontextmanager
+    async def open(self, session: int) -> AsyncIterator[SavedImage | None]:
+        """Open what is kept of a session, which is checked while it is read; None if there is nothing.
+
+        Raises:
+            SnapshotRefused: It is damaged.
+        """
+        with ExitStack() as held:
+            found: list[SavedImage] = []
+            if self.file(session).is_file():
+                archive = held.enter_context(await in_thread(Archive.open, self.file(session)))
+                found.append(image_in(archive))
+            if (image := await in_thread(self.pieces(session).image)) is not None:
+                found.append(image)
+            yield max(found, key=lambda image: image.created_at, default=None)
+
+    def forget(self, session: int) -> None:
+        """Remove what is kept of a session."""
+        with suppress(OSError):
+            self.pieces(session).remove()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self.file(session).unlink()
+
+    def keep_only(self, sessions: AbstractSet[int]) -> None:
+        """Remove what is kept of other sessions than these, and files that were not written to their end."""
+        for path in self._folder.glob(f"*{SUFFIX}"):
+            if path.stem not in map(str, sessions):
+                path.unlink(missing_ok=True)
+        for path in self._folder.glob(f"*{_PIECES}"):
+            if path.stem not in map(str, sessions):
+                PieceFolder(path).remove()
+        for path in self._folder.glob(f"{TEMPORARY}*"):
+            path.unlink(missing_ok=True)
