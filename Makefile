@@ -62,7 +62,7 @@ chaos-supervisor: $(STAMP)  ## Kill supervisors, keepers and kernels at random i
 	@RLM_SUPERVISOR_OPS=$(or $(OPS),500) RLM_SUPERVISOR_SEED=$(or $(SEED),1) RLM_SUPERVISOR_RECORD=$(RECORD) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_supervisor_killed.py $(ARGS)
 
 chaos-memory: $(STAMP)  ## Change sessions of 100 MB in a control group that is too small for them (SESSIONS=8 GROUP=700)
-	@RLM_MEMORY_SESSIONS=$(or $(SESSIONS),8) RLM_MEMORY_GROUP=$(or $(GROUP),700) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_memory_group.py $(ARGS)
+	@RLM_MEMORY_SESSIONS=$(or $(SESSIONS),8) RLM_MEMORY_GROUP=$(or $(GROUP),700) RLM_MEMORY_SIZE=100 $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/chaos/test_memory_group.py $(ARGS)
 
 chaos-cells: $(STAMP)  ## Hold cells, looks, queries, rollbacks and kills of strict sessions against plain Python (EXAMPLES=300)
 	@RLM_ROLLBACK_EXAMPLES=$(or $(EXAMPLES),300) $(PYTEST) -q -s -x -n 0 -o timeout=0 tests/kernel/supervisor/test_rollback_model.py -k plain_python $(ARGS)

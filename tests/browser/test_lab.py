@@ -61,6 +61,7 @@ def test_a_developer_works_in_the_agents_session(
     assert agent(session, "int(errors['count'].sum())") == "52"
 
 
+@pytest.mark.parametrize("lab", ["ipc"], indirect=True)  # no transport has a part in it
 def test_a_page_that_is_closed_leaves_the_agent_alone(page: Page, lab, daemon: Path) -> None:
     """K-29: the browser goes away in the middle of it all."""
     session = f"left-{lab.transport}"
@@ -71,6 +72,7 @@ def test_a_page_that_is_closed_leaves_the_agent_alone(page: Page, lab, daemon: P
     assert agent(session, "found") == "2"
 
 
+@pytest.mark.parametrize("lab", ["ipc"], indirect=True)  # no transport has a part in it
 def test_what_the_agent_shows_cannot_act_in_the_page(page: Page, lab, daemon: Path) -> None:
     """A script in an output would have the rights of the person at the Jupyter server."""
     session = f"hostile-{lab.transport}"
@@ -86,6 +88,7 @@ def test_what_the_agent_shows_cannot_act_in_the_page(page: Page, lab, daemon: Pa
     assert page.evaluate("window.owned") is None
 
 
+@pytest.mark.parametrize("lab", ["ipc"], indirect=True)  # no transport has a part in it
 def test_a_developer_may_only_watch(page: Page, lab, daemon: Path) -> None:
     """K-29: a read-only attachment shows the session's kernel and refuses cells."""
     session = f"watched-{lab.transport}"

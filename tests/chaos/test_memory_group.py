@@ -22,9 +22,10 @@ from rlm_kernel.supervisor.free_memory import available_memory
 
 MIB = 1 << 20
 POLICY = "description: Strict.\nextends: default\ncheckpoint: strict\nreopen: true\n"
-FILL = "data = bytearray(b'x') * (100 << 20)\nn = 0"
+FILL = "data = bytearray(b'x') * (%d << 20)\nn = 0"
 MUTATE = "for i in range(0, len(data), 4096): data[i] = n + 1\nn += 1"
 SESSIONS = int(os.environ.get("RLM_MEMORY_SESSIONS", "3"))
+SIZE = int(os.environ.get("RLM_MEMORY_SIZE", "60"))
 GROUP = int(os.environ.get("RLM_MEMORY_GROUP", "400"))
 """Megabytes."""
 
@@ -80,15 +81,13 @@ def _run(session: str, code: str) -> dict[str, Any]:
 
 def _run_until_it_has(session: str, code: str) -> dict[str, Any]:
     """Run a cell, again while it is undone for lack of memory, which must not cost all variables."""
-    answers: list[dict[str, Any]] = []
 
-    def ran() -> bool:
-        answers.append(_run(session, code))
-        assert "variables are lost" not in str(answers[-1]), answers[-1]
-        return bool(answers[-1].get("success"))
+    def ran() -> dict[str, Any]:
+        answer = _run(session, code)
+        assert "variables are lost" not in str(answer), answer
+        return answer
 
-    wait_until(ran, seconds=120)
-    return answers[-1]
+    return wait_until(ran, lambda answer: answer.get("success"), seconds=120)
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ def crowded(real_starts: None, everything_ended: None, group: Path, monkeypatch:
 
 
 def test_no_session_loses_everything_when_its_group_is_too_small(crowded: Path) -> None:
-    """Strict sessions of 100 MB each, changed twice: those that idle rest until they are used."""
+    """Strict sessions of many megabytes each, changed twice: those that idle rest until they are used."""
     _limit(crowded, GROUP)
     served = _served_by(discovery.runtime_dir() / "supervisor.sock").pid
     free = available_memory(str(served))
@@ -117,11 +116,11 @@ def test_no_session_loses_everything_when_its_group_is_too_small(crowded: Path) 
     assert free <= GROUP * MIB, "the supervisor sees the limit of its group"
     names = [f"s{number}" for number in range(SESSIONS)]
     for name in names:
-        _run_until_it_has(name, FILL)
+        _run_until_it_has(name, FILL % SIZE)
         for _ in range(2):
             _run_until_it_has(name, MUTATE)
     for name in names:
-        assert _run_until_it_has(name, "n, data[0], data[-4096], len(data)")["result"] == f"(2, 2, 2, {100 * MIB})"
+        assert _run_until_it_has(name, "n, data[0], data[-4096], len(data)")["result"] == f"(2, 2, 2, {SIZE * MIB})"
     assert _served_by(discovery.runtime_dir() / "supervisor.sock").pid == served, "the supervisor is never the victim"
 
 

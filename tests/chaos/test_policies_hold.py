@@ -44,7 +44,7 @@ from rlm_mcp.cli.app import app
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import WAYS_OUT, digest_of, loosened, pin_policy
 
-OPS = int(os.environ.get("RLM_POLICY_OPS", "40"))
+OPS = int(os.environ.get("RLM_POLICY_OPS", "25"))
 SEED = int(os.environ.get("RLM_POLICY_SEED", "1"))
 STEPS = 20 if OPS <= 1000 else 100
 """In an example; at its end every session ends, which takes as long as some steps."""

@@ -79,6 +79,14 @@ class PieceFolder:
                 known = {*index.pieces} & {*os.listdir(self.folder)}
         return PieceWriter(self.folder, pieces, known)
 
+    def tidy(self) -> None:
+        """Remove what is no part of what was saved last; nobody writes or reads meanwhile."""
+        index = self._index()
+        kept = {_INDEX, *(index.pieces if index is not None else ())}
+        for left in {*os.listdir(self.folder)} - kept:
+            with suppress(OSError):
+                (self.folder / left).unlink()
+
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
         # The index first: without it nobody takes what is left for what was saved.
@@ -156,9 +164,9 @@ class PieceWriter:
             at += piece.size
 
     def finish(self, created_at: float, shadowed: dict[str, int], missing: Sequence[Missing]) -> None:
-        """Put the image in the place of the one before it, durably, and remove what only that one had; raises OSError.
+        """Put the image in the place of the one before it, durably; all that is wanted has been added.
 
-        All that is wanted has been added.
+        What only the one before had is there until `PieceFolder.tidy`. Raises OSError.
         """
         for name in self._new:
             _sync(self._folder / name)
@@ -171,9 +179,6 @@ class PieceWriter:
         _sync(draft)
         draft.replace(self._folder / _INDEX)
         _sync(self._folder)
-        for left in {entry.name for entry in os.scandir(self._folder)} - {_INDEX, *pieces}:
-            with suppress(OSError):
-                (self._folder / left).unlink()
 
 
 def _write(path: Path, data: bytes | memoryview) -> None:

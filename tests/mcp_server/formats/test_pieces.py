@@ -33,6 +33,7 @@ def save(folder: PieceFolder, *parts: bytes, at: float = 1.0) -> int:
         writer.add(pieces, data)
         written += len(data)
     writer.finish(at, {"log": 2}, ())
+    folder.tidy()
     return written
 
 

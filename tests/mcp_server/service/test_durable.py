@@ -14,6 +14,10 @@ from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import the_socket
 from rlm_ipc.errors import ToolFailed
+from rlm_ipc.variable_images import hash_of
+from rlm_ipc.worker_requests import Piece
+from rlm_mcp.formats.pieces import PieceFolder
+from rlm_mcp.service.sessions.lasting import Lasting
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import load_policy
 
@@ -231,6 +235,32 @@ def test_a_daemon_that_dies_while_it_saves_leaves_the_save_before(session: str) 
         assert answer.get("result") in (f"({value}, True)", f"({value - 1}, True)"), answer
         run(session, f"n = {value}\nlarge[:] = n")
         wait_until_saved(session)
+
+
+@pytest.mark.anyio
+async def test_what_is_being_read_is_not_removed(tmp_path: Path) -> None:
+    """A kernel is given what was saved, while a save that began before its predecessor died comes to its end."""
+    lasting = Lasting(tmp_path)
+    save_piece(lasting.pieces(1), b"old")
+    async with lasting.open(1) as saved:
+        assert saved is not None
+        save_piece(lasting.pieces(1), b"new")
+        lasting.keep_pieces(1)
+        lasting.keep_file(1)
+        assert b"".join(saved.pieces()) == b"old"
+    lasting.keep_pieces(1)
+    async with lasting.open(1) as saved:
+        assert saved is not None
+        assert b"".join(saved.pieces()) == b"new"
+    assert len(list(lasting.pieces(1).folder.iterdir())) == 2
+
+
+def save_piece(folder: PieceFolder, data: bytes) -> None:
+    """Save an image of one piece."""
+    piece = Piece(len(data), hash_of(data))
+    writer = folder.writer([piece])
+    writer.add([piece], data)
+    writer.finish(1.0, {}, ())
 
 
 def test_durable_needs_a_session_that_reopens() -> None:

@@ -67,7 +67,7 @@ def test_threads_of_user_code_are_watched_for_their_whole_life(session, folders)
         from concurrent.futures import ThreadPoolExecutor
         go, results = threading.Event(), []
         def steal():
-            go.wait(SECONDS)
+            go.wait({SECONDS})
             try: results.append(pathlib.Path({path!r}).read_text())
             except PermissionError: results.append("held")
         class Mine(threading.Thread):
@@ -134,7 +134,7 @@ def test_a_thread_is_watched_before_threading_knows_it(session, folders):
                 except PermissionError: results.append("held")
                 finally: self._started.set(); done.set()
         Early(daemon=True).start()
-        done.wait(SECONDS)
+        done.wait({SECONDS})
     """)
     assert session.namespace["results"] == ["held"]
 

@@ -7,6 +7,7 @@ other. If that was cut off, both are there, and the newer counts.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -30,33 +31,37 @@ class Lasting:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._writing: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._readers: Counter[int] = Counter()
 
     def lock(self, session: int) -> asyncio.Lock:
         """What is held by whoever writes."""
         return self._writing.setdefault(session, asyncio.Lock())
 
     def file(self, session: int) -> Path:
-        """Where its snapshot is. Call `has_file` when it was written."""
+        """Where its snapshot is. Call `keep_file` when it was written."""
         return self._folder / f"{session}{SUFFIX}"
 
     def pieces(self, session: int) -> PieceFolder:
-        """Where its pieces are. Call `has_pieces` when they were written."""
+        """Where its pieces are. Call `keep_pieces` when they were written."""
         return PieceFolder(self._folder / f"{session}{_PIECES}")
 
-    def has_file(self, session: int) -> None:
-        """Let the file count, and nothing else."""
-        self.pieces(session).remove()
+    def keep_file(self, session: int) -> None:
+        """Remove what is older than the file."""
+        if not self._readers[session]:  # a kernel is given what is there; the next save removes it
+            self.pieces(session).remove()
 
-    def has_pieces(self, session: int) -> None:
-        """Let the pieces count, and nothing else."""
+    def keep_pieces(self, session: int) -> None:
+        """Remove what is older than the pieces."""
         self.file(session).unlink(missing_ok=True)
+        if not self._readers[session]:
+            self.pieces(session).tidy()
 
     def link(self, session: int, saved: Path) -> None:
         """Have a session come back to a snapshot that its user has."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self.file(session).unlink(missing_ok=True)
         self.file(session).hardlink_to(saved)
-        self.has_file(session)
+        self.keep_file(session)
 
     def exists(self, session: int) -> bool:
         """Whether anything is kept of a session."""
@@ -70,6 +75,8 @@ class Lasting:
             SnapshotRefused: It is damaged.
         """
         with ExitStack() as held:
+            self._readers[session] += 1
+            held.callback(self._readers.subtract, [session])
             found: list[SavedImage] = []
             if self.file(session).is_file():
                 archive = held.enter_context(await in_thread(Archive.open, self.file(session)))

@@ -95,7 +95,7 @@ class Reopening:
     async def _write_file(self, session: Session, *, trial: bool) -> None:
         async with asyncio.timeout(_SECONDS):
             await self._files.write(session, trial=trial)
-        self._lasting.has_file(session.key)
+        self._lasting.keep_file(session.key)
 
     async def _write_pieces(self, session: Session) -> None:
         kernel = session.kernel
@@ -111,13 +111,13 @@ class Reopening:
         if not kernel.deliveries.fresh and not kernel.deliveries.outdated:
             shadowed = {row.name: row.revision for row in rows if row.name in hidden}
             await in_thread(writer.finish, now, shadowed, saved.missing)
-            self._lasting.has_pieces(session.key)
+            await in_thread(self._lasting.keep_pieces, session.key)
 
     async def keep_left(self, session: Session, file: LeftFile, told: HandedOut) -> None:
         """Keep what a supervisor saved of a session while no daemon was there; raises KernelError, OSError."""
         async with self._lasting.lock(session.key):
             await self._files.write_left(session, file, told)
-            self._lasting.has_file(session.key)
+            self._lasting.keep_file(session.key)
 
     async def revive(self, session: Session, client: SupervisorClient, kernel: str) -> bool:
         """Give a fresh kernel the variables that were saved of its session, and have the next answer tell it.
