@@ -12,6 +12,7 @@ fails.
 import ctypes
 import gc
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
@@ -156,6 +157,8 @@ def pytest_configure() -> None:
     """Make this process the parent of every orphan that a test makes, and Jupyter's clients patient."""
     # They take a kernel for dead that leaves a ping without an answer for one second.
     HBChannel.time_to_dead = _SECONDS_TO_ANSWER
+    # A shell without job control has what it puts in the background ignore this signal, and whatever that starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     import_jsonschema()  # before the tests that import nbformat: a second of each worker's collection
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

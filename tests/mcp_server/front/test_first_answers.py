@@ -121,7 +121,9 @@ def test_a_first_start_is_answered_where_no_daemon_can_start(
     assert f"chmod 700 '{tmp_path}'" in said["message"]
 
 
-def test_a_call_learns_that_the_database_cannot_be_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_call_learns_that_the_database_cannot_be_opened(
+    ended: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The daemon starts and ends: what it said is in the result of the call."""
     monkeypatch.setenv("RLM_KERNEL_STATE_DIR", str(tmp_path))
     (tmp_path / "rlm.sqlite3").mkdir(parents=True)
