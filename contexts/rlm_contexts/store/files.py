@@ -126,6 +126,15 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
+def sync(path: Path) -> None:
+    """Have the disk hold what a file has, or which names a folder has.  Raises: OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def pieces_of(fd: int) -> Iterator[bytes]:
     """What a file holds, from its beginning, piece by piece.  Raises: OSError."""
     at = 0

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlm_contexts.errors import SourceError
-from rlm_contexts.store.files import pieces_of, write_all
+from rlm_contexts.store.files import pieces_of, sync, write_all
 from rlm_contexts.store.opening import opened
 from rlm_ipc.errors import KernelError
 from rlm_ipc.variable_images import NO_IMAGE, PIECE, ROOM, hash_of
@@ -169,29 +169,21 @@ class PieceWriter:
         What only the one before had is there until `PieceFolder.tidy`. Raises OSError.
         """
         for name in self._new:
-            _sync(self._folder / name)
-        _sync(self._folder)
+            sync(self._folder / name)
+        sync(self._folder)
         pieces = tuple(piece.digest for piece in self._pieces)
         size = sum(piece.size for piece in self._pieces)
         index = Index(created_at=created_at, size=size, pieces=pieces, shadowed=shadowed, missing=tuple(missing))
         draft = self._folder / f"{_INDEX}.draft"
         _write(draft, index.model_dump_json().encode())
-        _sync(draft)
+        sync(draft)
         draft.replace(self._folder / _INDEX)
-        _sync(self._folder)
+        sync(self._folder)
 
 
 def _write(path: Path, data: bytes | memoryview) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         write_all(descriptor, data)
-    finally:
-        os.close(descriptor)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

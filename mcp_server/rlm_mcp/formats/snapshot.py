@@ -23,6 +23,7 @@ from typing import Annotated, Any, BinaryIO, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlm_contexts.errors import SourceError
+from rlm_contexts.store.files import sync
 from rlm_contexts.store.opening import opened as opened_file
 from rlm_mcp.errors import ClientFault
 from rlm_memory.journal import HIGHEST_COUNT
@@ -246,7 +247,7 @@ class Writer:
         size = os.fstat(self._temporary.fileno()).st_size
         Path(self._temporary.name).replace(path)
         self._temporary.close()
-        _sync_folder(path.parent)
+        sync(path.parent)
         return size
 
     def abandon(self) -> None:
@@ -264,14 +265,6 @@ def _info(name: str, *, stored: bool = False) -> zipfile.ZipInfo:
     info.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
     info.external_attr = 0o600 << 16
     return info
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Archive:

@@ -94,11 +94,8 @@ class Lasting:
 
     def keep_only(self, sessions: AbstractSet[int]) -> None:
         """Remove what is kept of other sessions than these, and files that were not written to their end."""
-        for path in self._folder.glob(f"*{SUFFIX}"):
-            if path.stem not in map(str, sessions):
-                path.unlink(missing_ok=True)
-        for path in self._folder.glob(f"*{_PIECES}"):
-            if path.stem not in map(str, sessions):
-                PieceFolder(path).remove()
+        there = {int(path.stem) for path in self._folder.glob("*.*") if path.stem.isdecimal()}
+        for session in there - sessions:
+            self.forget(session)
         for path in self._folder.glob(f"{TEMPORARY}*"):
             path.unlink(missing_ok=True)
