@@ -16,6 +16,7 @@ __all__ = [
     "BudgetUsed",
     "CellError",
     "CellNote",
+    "CellNotes",
     "CellResult",
     "ForkInfo",
     "ForkOrigin",
@@ -218,6 +219,13 @@ class CellNote:
     count: int | None = None
     value: str = ""
     traceback: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CellNotes:
+    """Cells, the oldest first."""
+
+    cells: tuple[CellNote, ...]
 
 
 @dataclass(frozen=True, slots=True)

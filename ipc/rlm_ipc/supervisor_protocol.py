@@ -14,6 +14,7 @@ from rlm_ipc.kernel_reports import (
     AskedQuery,
     BudgetUsed,
     CellNote,
+    CellNotes,
     CellResult,
     ForkInfo,
     GivenAnswers,
@@ -47,9 +48,6 @@ class SpawnRequest:
     label: dict[str, Json] = field(default_factory=dict)
     owned: bool = False
     trusted: bool = False
-
-
-# -- calls and their replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +215,6 @@ class CellsAfter:
 
 
 @dataclass(frozen=True, slots=True)
-class CellNotes:
-    """Cells, the oldest first."""
-
-    cells: tuple[CellNote, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Attach:
     """The connection is a bridge's ``line``, of one name with each supervisor. An ``owned`` kernel ends with it."""
 
@@ -274,6 +265,14 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """Answer when there are so many bytes of memory for what the kernel is given next, or say that there are not."""
+
+    kernel_id: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShutDown:
     """The kernel has ended; a session that was forked from it may have its scratch folder, too (``shared``)."""
 
@@ -319,6 +318,7 @@ INTERRUPT = Operation("interrupt", Interrupt, Stopped)
 SIGNAL = Operation("signal", Signal, Done)
 RESTART = Operation("restart", OfKernel, Done)
 ROLLBACK = Operation("rollback", Rollback, RollbackInfo)
+MAKE_ROOM = Operation("make_room", MakeRoom, Done)
 SHUTDOWN = Operation("shutdown", OfKernel, ShutDown)
 
 ONCE = (FORK, ROLLBACK, ATTACH, SIGNAL, HAND_OVER)

@@ -20,7 +20,7 @@ CALL, RESULT, EVENT = b"Q", b"R", b"E"
 """The one-byte tags of the messages."""
 GOODBYE = b"g"
 """To the bridge of an attachment: the front end has shut its kernel down."""
-PROTOCOL = 10
+PROTOCOL = 11
 SPEAKS = Range(PROTOCOL, PROTOCOL)
 """The versions of the calls that this version speaks."""
 MAX_CALL = 512 << 20

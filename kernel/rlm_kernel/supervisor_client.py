@@ -271,6 +271,10 @@ class SupervisorClient(SupervisorConnection):
         chosen = None if names is None else tuple(names)
         return await self._ask(kernel_id, worker_requests.Save(chosen, at, room))
 
+    async def make_room(self, kernel_id: str, size: int) -> None:
+        """Wait until there is so much memory for variables that a kernel is about to get; raises `MachineFull`."""
+        await self.call(protocol.MAKE_ROOM, protocol.MakeRoom(kernel_id, size))
+
     async def digest_variables(self, kernel_id: str, names: Sequence[str], *, each: bool) -> Digests:
         """Hashes of variables, to compare them with those of another kernel."""
         told, _ = await self._ask(kernel_id, worker_requests.Digest(tuple(names), each))

@@ -142,6 +142,38 @@ def test_idle_sessions_are_saved_and_rest_while_memory_is_short(crowded: Path, a
         assert _run(name, "kept")["result"] == repr(name)
 
 
+def test_saved_variables_come_back_only_where_they_fit(crowded: Path) -> None:
+    """Others rest first, if that makes room for them; if not, the answer says what is short, and they stay saved."""
+    served = str(_served_by(discovery.runtime_dir() / "supervisor.sock").pid)
+
+    def leave(megabytes: int) -> None:
+        _limit(crowded, 4000)
+        free = available_memory(served)
+        assert free is not None
+        _limit(crowded, 4000 - free // MIB + megabytes)
+
+    def kernel_of(session: str) -> psutil.Process:
+        return psutil.Process(call_tool("status", {}, session=session)["kernel"]["pid"])
+
+    _limit(crowded, 4000)
+    assert _run("large", FILL % 150)["success"]
+    large = kernel_of("large")
+    leave(255)  # less than what is to stay free
+    wait_until(lambda: not runs(large))
+    leave(300)
+    refused = _run("large", "n")
+    assert (refused["error"], refused["resource"]) == ("machine_full", "memory"), refused
+    assert "are needed for the saved variables" in refused["message"]
+    leave(600)
+    assert _run("other", FILL % 120)["success"]
+    other = kernel_of("other")
+    leave(300)
+    assert _run("large", "n, len(data), data[-1]")["result"] == f"(0, {150 * MIB}, 120)"
+    assert not runs(other)
+    leave(900)
+    assert _run("other", "n, len(data)")["result"] == f"(0, {120 * MIB})"
+
+
 def test_who_fills_the_group_is_ended_and_not_who_has_most(crowded: Path) -> None:
     """A cell that goes on and on loses only itself; a session with more memory, which cannot make room, stays."""
     policies = discovery.config_dir() / "policies"

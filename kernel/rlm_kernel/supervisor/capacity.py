@@ -40,9 +40,14 @@ class Capacity:
         used = open_descriptors()
         if used + DESCRIPTORS_PER_SESSION > allowed:
             raise MachineFull("descriptors", f"{used} of {allowed} descriptors are open")
-        free = available_memory()
-        if free is not None and free < self.keep_free:
-            raise MachineFull("memory", f"{free // MIB} MB are free, and {self.keep_free // MIB} MB must stay free")
+        demand_memory(self.keep_free, "must stay free")
+
+
+def demand_memory(size: int, why: str) -> None:
+    """Raise `MachineFull` unless so many bytes are free."""
+    free = available_memory()
+    if free is not None and free < size:
+        raise MachineFull("memory", f"{free // MIB} MB are free, and {-(-size // MIB)} MB {why}")
 
 
 def open_descriptors() -> int:

@@ -2,6 +2,9 @@
 
 First go the copies that only a rollback needs, those of all sessions. Then idle sessions are saved and rest, one after
 the other, the one first that was left alone for longest; not one that is too large to be saved now.
+
+A session that is about to get saved variables is promised the memory for them: it waits for that, and whoever begins
+meanwhile does too.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ AGAIN_SECONDS = 20.0
 """How long until one that has not made room is asked again; it may have been used meanwhile."""
 WAIT_SECONDS = 30.0
 PAUSE_SECONDS = 0.1
+PROMISED_SECONDS = 60.0
+"""After so long a promise ends of which nobody has said that it is kept: the daemon may have died."""
 
 
 class PressedSession(Protocol):
@@ -49,17 +54,33 @@ class MemoryPressure(Generic[S]):
     def __init__(self, keep_free: int, make_room: Callable[[S], bool]) -> None:
         self._keep_free, self._make_room = keep_free, make_room
         self._asked: dict[str, float] = {}
+        self._promised: dict[str, tuple[int, float]] = {}
+
+    def promise(self, kernel_id: str, size: int) -> None:
+        """Count memory that a kernel has not taken yet."""
+        self._promised[kernel_id] = size, time.monotonic() + PROMISED_SECONDS
+
+    def kept(self, kernel_id: str) -> None:
+        """The kernel has taken what it was promised, or never will."""
+        self._promised.pop(kernel_id, None)
+
+    @property
+    def wanted(self) -> int:
+        """Bytes that have to be free before anything begins."""
+        now = time.monotonic()
+        promised = sum(size for size, until in self._promised.values() if now < until)
+        return max(self._keep_free, promised + SAVING_BYTES if promised else 0)
 
     async def wait(self, sessions: Callable[[], Collection[S]]) -> None:
         """Wait while memory is short and somebody makes room."""
         until = time.monotonic() + WAIT_SECONDS
-        while self.relieve(sessions()) and time.monotonic() < until:
+        while self.relieve(sessions(), self.wanted) and time.monotonic() < until:
             await asyncio.sleep(PAUSE_SECONDS)
 
-    def relieve(self, sessions: Collection[S]) -> bool:
+    def relieve(self, sessions: Collection[S], wanted: int = 0) -> bool:
         """Give up some memory if there is too little. Returns whether there will be more at a later call."""
         free = available_memory()
-        if free is None or free >= self._keep_free:
+        if free is None or free >= max(wanted, self._keep_free):
             self._asked.clear()
             return False
         if sum(session.checkpoints.drop_oldest() for session in sessions):

@@ -16,7 +16,7 @@ from rlm_ipc import discovery, unix_sockets, worker_protocol, worker_requests
 from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
-from rlm_ipc.kernel_reports import ForkInfo, KernelInfo, RollbackInfo
+from rlm_ipc.kernel_reports import CellNotes, ForkInfo, KernelInfo, RollbackInfo
 from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor.attachments import Attachment
 from rlm_kernel.supervisor.control_connection import HANDLERS, Answered, Connection, Envelope, answers
@@ -184,7 +184,11 @@ async def _output(client: Connection, call: protocol.OfKernel, _: Envelope) -> A
 async def _ask(client: Connection, call: protocol.AskWorker, came: Envelope) -> Answered[protocol.WorkerAnswer]:
     file = came.descriptors[0] if came.descriptors else None
     request = worker_requests.read_request(call.request)
-    content, blobs = await client.supervisor.find(call.kernel_id).ask(request, call.wait_seconds, file)
+    try:
+        content, blobs = await client.supervisor.find(call.kernel_id).ask(request, call.wait_seconds, file)
+    finally:
+        if isinstance(request, worker_requests.Restore):
+            client.supervisor.has_room_taken(call.kernel_id)
     return protocol.WorkerAnswer(content), blobs
 
 
@@ -213,8 +217,8 @@ async def _queries(client: Connection, call: protocol.OfKernel, _: Envelope) -> 
 
 
 @answers(protocol.CELLS)
-async def _cells(client: Connection, call: protocol.CellsAfter, _: Envelope) -> Answered[protocol.CellNotes]:
-    return protocol.CellNotes(tuple(client.supervisor.find(call.kernel_id).cells.after(call.after))), ()
+async def _cells(client: Connection, call: protocol.CellsAfter, _: Envelope) -> Answered[CellNotes]:
+    return CellNotes(tuple(client.supervisor.find(call.kernel_id).cells.after(call.after))), ()
 
 
 @answers(protocol.ATTACH)
@@ -257,6 +261,12 @@ async def _restart(client: Connection, call: protocol.OfKernel, _: Envelope) -> 
 @answers(protocol.ROLLBACK)
 async def _rollback(client: Connection, call: protocol.Rollback, _: Envelope) -> Answered[RollbackInfo]:
     return await client.supervisor.find(call.kernel_id).rollback.undo(call.cells), ()
+
+
+@answers(protocol.MAKE_ROOM)
+async def _make_room(client: Connection, call: protocol.MakeRoom, _: Envelope) -> Answered[protocol.Done]:
+    await client.supervisor.make_room(call.kernel_id, call.size)
+    return NOTHING
 
 
 @answers(protocol.SHUTDOWN)

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 import zmq
 
 from rlm_ipc import left_kernels, processes
-from rlm_ipc.errors import CallerError, UnknownKernel
+from rlm_ipc.errors import CallerError, MachineFull, UnknownKernel
 from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.messages import Json
@@ -25,7 +26,7 @@ from rlm_ipc.supervisor_core import HandOver
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, LowMemory, Spawn
 from rlm_kernel.supervisor import unattended
 from rlm_kernel.supervisor.adoption import Adoption
-from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity
+from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity, demand_memory
 from rlm_kernel.supervisor.forks import branch
 from rlm_kernel.supervisor.handing_over import hand_over
 from rlm_kernel.supervisor.keeping import Keeping
@@ -134,7 +135,7 @@ class Supervisor:
         known = self.sessions.get(call.request.kernel_id)
         if known is not None and known.was_left and known.request == call.request:  # an earlier supervisor was asked
             return known
-        await self._pressure.wait(lambda: list(self.sessions.values()))
+        await self._pressure.wait(self._others(call.request.kernel_id))
         session = self._new_session(call)
         try:
             await session.start()
@@ -149,7 +150,7 @@ class Supervisor:
         The daemon has compared the two policies already.
         """
         parent, trusted = self.find(parent_id), call.request.trusted
-        await self._pressure.wait(lambda: [one for one in self.sessions.values() if one is not parent])
+        await self._pressure.wait(self._others(parent_id))
         session = self._new_session(call)
         try:
             origin = await branch(parent, session)
@@ -160,6 +161,23 @@ class Supervisor:
             self.sessions.pop(session.kernel_id, None)
             session.close()
             raise
+
+    async def make_room(self, kernel_id: str, size: int) -> None:
+        """Wait until other sessions have left ``size`` bytes for a kernel; raises `MachineFull` if they cannot."""
+        self._pressure.promise(self.find(kernel_id).kernel_id, size)
+        await self._pressure.wait(self._others(kernel_id))
+        try:
+            demand_memory(size, "are needed for the saved variables")
+        except MachineFull:
+            self._pressure.kept(kernel_id)
+            raise
+
+    def has_room_taken(self, kernel_id: str) -> None:
+        """What `make_room` has kept free for a kernel is used now."""
+        self._pressure.kept(kernel_id)
+
+    def _others(self, kernel_id: str) -> Callable[[], list[SupervisedSession]]:
+        return lambda: [session for name, session in self.sessions.items() if name != kernel_id]
 
     def _new_session(self, call: Spawn) -> SupervisedSession:
         request, kernel_id = call.request, call.request.kernel_id
@@ -205,6 +223,7 @@ class Supervisor:
         if isinstance(event, KernelEnded):
             self.sessions.pop(kernel_id, None)
             self.owners.forget(kernel_id)
+            self._pressure.kept(kernel_id)
             self._has_garbage = True
         if self._listener is not None:
             self._listener.emit(kernel_id, event)

@@ -88,6 +88,25 @@ def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monke
     assert asked == ["older", "newer", "large", "large"], "it may be asked again when memory is short again"
 
 
+def test_memory_that_is_promised_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is to stay free a promise may use all but what a save takes; a session asks idle ones to make room."""
+    reserve, now = memory_pressure.SAVING_BYTES, 0.0
+    monkeypatch.setattr(memory_pressure, "available_memory", lambda: 10 * reserve)
+    monkeypatch.setattr(memory_pressure, "time", SimpleNamespace(monotonic=lambda: now))
+    pressure = MemoryPressure(8 * reserve, lambda _: True)
+    sessions = [Pressed("idle", 1.0)]
+    pressure.promise("small", 2 * reserve)
+    assert (pressure.wanted, pressure.relieve(sessions, pressure.wanted)) == (8 * reserve, False)
+    pressure.promise("large", 8 * reserve)
+    assert pressure.wanted == 11 * reserve
+    assert not pressure.relieve(sessions), "no session rests that nobody waits for"
+    assert pressure.relieve(sessions, pressure.wanted)
+    pressure.kept("small")
+    assert pressure.wanted == 9 * reserve
+    now = memory_pressure.PROMISED_SECONDS
+    assert pressure.wanted == 8 * reserve, "nobody has kept it"
+
+
 @pytest.mark.anyio
 async def test_the_system_is_told_whom_to_end_first(supervisor, spawn, policy, told) -> None:
     """One that runs a cell and has a copy, then copies, then the others; never the supervisor before them."""

@@ -41,6 +41,8 @@ _ROUNDS = 8
 """So often are all variables tried together, each time without those that failed; then each is tried alone."""
 _TRIAL_SECONDS = 15.0
 """Half of what a session has that is saved before it idles."""
+_UNPACKED = 1.25
+"""An image takes so many times its size as objects; one of texts or small objects more."""
 
 
 @dataclass
@@ -175,6 +177,7 @@ class _Trial:
     async def _together(self, told: HandedOut, names: Sequence[str], image: int, lost: list[NotKept]) -> None:
         here = self._session.kernel
         async with here.begin.trial(here.session, here.policy) as (client, kernel):
+            await client.make_room(kernel, int(told.size * _UNPACKED))
             back = await hand_in(client, kernel, image, [told.size], set(told.shadowed))
             reasons = {item.name: item.reason for item in back.failed}
             if back.broken in names:
@@ -253,6 +256,7 @@ async def put_back(
     if saved.size > session.policy.limits.memory_bytes:
         said = f"its {saved.size:,} bytes go beyond the session's memory"
         return PutBack((), (NotKept("(variables)", said),))
+    await client.make_room(kernel, saved.size + int(saved.size * _UNPACKED))  # the image itself is in memory, too
     file = new_image()
     try:
         await in_thread(_copy, saved, file)
