@@ -37,3 +37,25 @@ def test_star_unpacking_works_everywhere(same):
         result = (first, middle, last, a, b, c, d, f(*b, *d, 1, **{"k": 2}, **dict(j=3)), g(), [*middle, *d, 9],
                   {*middle}, {**{"a": 1}, "b": 2}, t, x, y, z)
     """)
+
+
+def test_the_states_of_generators_and_coroutines_can_be_asked(same):
+    """What `inspect` says of the session's own generators and coroutines, from their beginning to their end."""
+    same("""
+        import inspect
+        def numbers():
+            yield inspect.getgeneratorstate(own[0])
+        async def later(): return 1
+        async def many(): yield 1
+        own = [numbers()]
+        states = [inspect.getgeneratorstate(own[0]), next(own[0]), inspect.getgeneratorstate(own[0])]
+        own[0].close()
+        states.append(inspect.getgeneratorstate(own[0]) == inspect.GEN_CLOSED)
+        waiting = later()
+        states.append(inspect.getcoroutinestate(waiting))
+        waiting.close()
+        states.append(inspect.getcoroutinestate(waiting) == inspect.CORO_CLOSED)
+        if hasattr(inspect, "getasyncgenstate"):
+            states.append(inspect.getasyncgenstate(many()) == inspect.AGEN_CREATED)
+        result = states
+    """)

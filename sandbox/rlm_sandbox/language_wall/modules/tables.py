@@ -36,7 +36,9 @@ KEEP: Final = _table(
     inspect: signature Signature Parameter BoundArguments isfunction isclass ismethod isgeneratorfunction
         isgenerator iscoroutinefunction iscoroutine isawaitable isbuiltin isroutine ismodule isabstract
         isdatadescriptor isasyncgenfunction isasyncgen getdoc cleandoc getmro getfullargspec FullArgSpec
-        getmembers
+        getmembers getgeneratorstate getcoroutinestate getasyncgenstate GEN_CREATED GEN_RUNNING GEN_SUSPENDED
+        GEN_CLOSED CORO_CREATED CORO_RUNNING CORO_SUSPENDED CORO_CLOSED AGEN_CREATED AGEN_RUNNING
+        AGEN_SUSPENDED AGEN_CLOSED
     traceback: format_exc print_exc format_exception format_exception_only print_exception format_tb
         print_tb format_list extract_tb
     threading: Thread Lock RLock Event Condition Semaphore BoundedSemaphore Barrier BrokenBarrierError Timer
