@@ -44,11 +44,11 @@ _TREES = text("""
         OR f.key IN (SELECT frame FROM frame_progress WHERE updated_at >= :since_progress))
     UNION SELECT DISTINCT f.tree FROM frames f JOIN frame_events e ON e.frame = f.key WHERE e.number > :since_event
         AND :since_event > 0""").bindparams(bindparam("since_progress"), bindparam("since_event"))
-_STATE = text("""
+_STATE = """
     SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event,
         (SELECT coalesce(max(updated_at), 0.0) FROM frame_progress) AS progress,
         (SELECT count(*) FROM frames) AS frames,
-        (SELECT count(*) FROM frame_paths) + (SELECT coalesce(sum(version), 0) FROM lock_projects) AS paths""")
+        (SELECT count(*) FROM frame_paths) + (SELECT coalesce(sum(version), 0) FROM lock_projects) AS paths"""
 _BLANK = re.compile(r"\s+")
 
 
@@ -124,9 +124,8 @@ def next_step(data: Mapping[str, Any]) -> str:
 
 def state(store: Store) -> tuple[int, float, int, int]:
     """Return what changes whenever the text of some tree may; the first two tell `trees` since when."""
-    with store.transaction() as connection:
-        row = connection.execute(_STATE).one()
-        return row.event, row.progress, row.frames, row.paths
+    (row,) = store.read(_STATE)
+    return row["event"], row["progress"], row["frames"], row["paths"]
 
 
 def trees(store: Store, since: tuple[int, float, int, int] | None) -> list[str]:

@@ -140,8 +140,7 @@ async def test_the_daemon_keeps_few_answers_that_are_long(live, attach, session)
     async with attach(session, RLM_KERNEL_TOOLS="compat") as agent:
         for _ in range(20):
             assert len((await agent.run("print('o' * 1_000_000)"))["stdout"]) == 1_000_001
-        (runs,) = (held.values() for held in live.runs._runs.values() if len(held) > 10)
-        kept = [run.id for run in runs]
+        (kept,) = (ids for held in live.runs._runs.values() if len(ids := [run.id for run in held]) > 10)
         assert len(kept) == 16
         assert (await agent("wait", run=kept[0]))["stdout"] == "o" * 1_000_000 + "\n"
         gone = f"r{int(kept[0][1:]) - 1}"

@@ -28,6 +28,7 @@ from rlm_mcp.service.cells.cell_answers import (
 )
 from rlm_mcp.service.cells.pictures import PictureStore
 from rlm_mcp.service.cells.run import Run
+from rlm_mcp.service.cells.session_runs import SessionRuns
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.answering import QueryService
@@ -42,10 +43,6 @@ __all__ = ["Runs", "Waiting"]
 
 _MOST_WAITING = 32
 """Cells of one session that may wait for their turn."""
-_MOST_KEPT = 64
-"""Finished runs of one session whose answers are kept."""
-_MOST_CHARS = 16_000_000
-"""Characters of these answers together, the latest aside: under a policy with room an answer has millions."""
 _LAST_WORD_SECONDS = 10.0
 """How long the end of a cell is awaited whose session ends."""
 CLAIMED = "an earlier daemon started this code, and ended while it ran"
@@ -77,7 +74,7 @@ class Runs:
         self._journal = journal
         self._clock = clock
         self._waiting = waiting
-        self._runs: dict[int, dict[str, Run]] = {}
+        self._runs: dict[int, SessionRuns] = {}
         self.pictures = PictureStore()
         self._numbers = iter(range(0))
         self._stopping = BackgroundTasks()
@@ -107,13 +104,9 @@ class Runs:
         ahead = tuple((one.id, one.code) for one in active)
         run = Run(f"r{self._next_number()}", session, cells, batch, frame, ahead=ahead)
         run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
-        run.outcome.add_done_callback(run.finish)
-        held = self._runs.setdefault(session.key, {})
-        for earlier in held.values():
-            earlier.let_go()
-        held[run.id] = run
-        for old in _surplus([known for known in held.values() if known.outcome.done()]):
-            del held[old.id]
+        held = self._runs.setdefault(session.key, SessionRuns())
+        held.trim()
+        held.add(run)
         return run
 
     def claim(self, session: Session, cell: RunningCell, execution: Execution) -> Run:
@@ -121,13 +114,12 @@ class Runs:
         run = Run(f"r{self._next_number()}", session, (cell.code,), execution=execution, began=True)
         run.first_query = queries.next_in_code(self._store, session.row.id)
         run.outcome = asyncio.create_task(self._go_on(run, execution), name=f"run {run.id}")
-        run.outcome.add_done_callback(run.finish)
-        self._runs.setdefault(session.key, {})[run.id] = run
+        self._runs.setdefault(session.key, SessionRuns()).add(run)
         return run
 
     def active(self, session: Session) -> list[Run]:
         """List the session's runs that have not finished, the oldest first."""
-        return [run for run in self._runs.get(session.key, {}).values() if not run.outcome.done()]
+        return self._of(session).active()
 
     def find(self, session: Session, run: str | None) -> Run:
         """Return the run of that id, or the session's latest.
@@ -135,12 +127,10 @@ class Runs:
         Raises:
             ToolFault: there is none.
         """
-        held = self._runs.get(session.key, {})
-        if run is None and held:
-            run = next(reversed(held))
-        if run is None or run not in held:
-            raise run_not_found(run or "", [known.id for known in self.active(session)])
-        return held[run]
+        held = self._of(session)
+        if (found := held.find(run)) is None:
+            raise run_not_found(run or "", [known.id for known in held.active()])
+        return found
 
     async def follow(
         self, run: Run, progress: Progress, *, longest: float | None = None, patient: bool = False
@@ -201,7 +191,7 @@ class Runs:
     def drop(self, session: int) -> None:
         """Forget the session's runs; those that wait never start."""
         self.pictures.drop(session)
-        for run in self._runs.pop(session, {}).values():
+        for run in self._runs.pop(session, SessionRuns()):
             if run.execution is not None and not run.outcome.done():
                 # Its kernel is ended with the session: somebody has to hear of it.
                 self._background(asyncio.wait_for(run.execution.result(), _LAST_WORD_SECONDS))
@@ -214,7 +204,7 @@ class Runs:
 
     async def aclose(self) -> None:
         """Let go of every run; cells that run go on in their kernels."""
-        tasks = [run.outcome for held in self._runs.values() for run in held.values()]
+        tasks = [run.outcome for held in self._runs.values() for run in held]
         self._runs.clear()
         for task in tasks:
             task.cancel()
@@ -310,6 +300,9 @@ class Runs:
         asked = set(result.queries)
         return [row for row in queries.pending(self._store, session.key) if row.id in asked] if asked else []
 
+    def _of(self, session: Session) -> SessionRuns:
+        return self._runs.get(session.key) or SessionRuns()
+
     def _next_number(self) -> int:
         number = next(self._numbers, None)
         if number is None:
@@ -333,17 +326,6 @@ def _raise_if_died(result: CellResult, expelled: str) -> None:
         raise SessionExpelled(expelled)
     if result.ended is Ended.WORKER_DIED:
         raise KernelDied(result.reason, result.loss)
-
-
-def _surplus(finished: Sequence[Run]) -> Sequence[Run]:
-    """The oldest finished runs, beyond those whose answers are kept."""
-    kept = chars = 0
-    for run in reversed(finished):
-        chars += len(run.answer.text or "") if run.answer else 0
-        if kept and (kept == _MOST_KEPT or chars > _MOST_CHARS):
-            break
-        kept += 1
-    return finished[: len(finished) - kept]
 
 
 def _result_of(run: Run) -> ToolAnswer:

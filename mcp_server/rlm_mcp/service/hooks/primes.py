@@ -52,9 +52,11 @@ class Primes:
         """Write what has changed since the last time."""
         self._looking = True
         try:
+            if prime.state(self._store) == self._state:  # most transactions are no concern of any tree
+                return
             with self._store.transaction():
                 state = prime.state(self._store)
-                changed = set() if state == self._state else self._trees(state)
+                changed = self._trees(state)
                 texts = {tree: prime.assemble(self._store, tree) for tree in changed}
             for tree, text in texts.items():
                 self._folder.write_prime(tree, text)
