@@ -24,6 +24,7 @@ from rlm_ipc.instance_lock import CLAIM_SECONDS, InstanceLock, claim, is_claimed
 from rlm_ipc.private_folders import (
     DiscoveryError,
     config_dir,
+    is_full,
     runtime_dir,
     runtime_folder,
     state_dir,
@@ -52,6 +53,7 @@ __all__ = [
     "connect_or_start",
     "detach",
     "is_claimed",
+    "is_full",
     "listen",
     "peer",
     "peer_uid",
@@ -144,7 +146,14 @@ _started: list[subprocess.Popen[bytes]] = []
 def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, seconds: float) -> None:
     """Start the server and wait until it announces itself, or has ended without a word."""
     reader, writer = os.pipe()
-    log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        os.close(reader)
+        os.close(writer)
+        raise DiscoveryError(
+            f"cannot write {os.fsdecode(log)}: {error.strerror}", "free space on its disk, or make it writable"
+        ) from error
     log_start = os.fstat(log_descriptor).st_size
     try:
         process = _launch(argv, log_descriptor, writer, env)
@@ -158,6 +167,11 @@ def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, sec
     _started[:] = [p for p in [*_started, process] if p.poll() is None]
     if said == b"1":
         return
+    if is_full(folder := os.path.dirname(log)):  # what it said of that may have had no room either
+        raise DiscoveryError(
+            f"{_name(argv)} did not start: the disk of {os.fsdecode(folder)} is full",
+            "free space on that disk, and call again",
+        )
     words = _last_words(log, log_start)
     if said is None or words:
         told = f"it said:\n{words}" if words else f"it said nothing for {seconds:g} s"

@@ -6,6 +6,7 @@ Standard library only and cheap to import, because the front needs them first: s
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -19,6 +20,7 @@ __all__ = [
     "LONGEST_ADDRESS",
     "DiscoveryError",
     "config_dir",
+    "is_full",
     "runtime_dir",
     "runtime_folder",
     "state_dir",
@@ -30,6 +32,10 @@ LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103
 """Bytes of a socket's path: sockaddr_un.sun_path without the closing NUL, 108 on Linux, 104 on the BSDs and macOS."""
 # zmq binds a kernel's sockets by their whole path: `k`, 16 digits of the kernel and one of the socket.
 _LONGEST_RUNTIME = LONGEST_ADDRESS - len("/k/0123456789abcdef-1")
+
+
+_LITTLE = 64 << 10
+"""Bytes with which nothing of ours can start."""
 
 
 class DiscoveryError(RuntimeError):
@@ -83,6 +89,15 @@ def runtime_folder() -> str:
     return _private(folder, variable)
 
 
+def is_full(folder: str | os.PathLike[str]) -> bool:
+    """Whether the disk of a folder has no room for anything more, or for no more files."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _LITTLE or (disk.f_files > 0 and disk.f_favail == 0)
+
+
 def _default_runtime() -> str:
     """Return the folder for sockets of a user who has not named one."""
     # Some clients start servers without XDG_RUNTIME_DIR: those must meet the others all the same.
@@ -125,6 +140,8 @@ def _private(folder: str, variable: str) -> str:
         found = os.lstat(folder)
     except OSError as error:
         fix = f"set {variable} to a folder that you can write"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = f"free space on its disk, or {fix}"
         raise DiscoveryError(f"cannot use {folder}: {error.strerror}", fix) from error
     if not stat.S_ISDIR(found.st_mode):
         raise DiscoveryError(f"{folder} is not a folder", f"remove it, or set {variable} to another path")

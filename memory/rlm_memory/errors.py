@@ -19,13 +19,20 @@ MemoryLayerError
 │   ├── PathTaken            somebody works on a path that the frame declares
 │   └── LeaseLost            another one holds the frame, or has held it since
 └── StoreFault               the database cannot be used
-    ├── StoreUnavailable     locked, full, unreadable or damaged
+    ├── StoreUnavailable     locked, unreadable or damaged
+    │   └── DiskFull         there is no room for what it would write
     └── StoreTooNew          written by a newer version of this program
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import sqlite3
 from collections.abc import Sequence
+
+_LITTLE = 64 << 10
+"""Bytes below which a disk counts as full."""
 
 
 class MemoryLayerError(Exception):
@@ -255,14 +262,37 @@ class StoreFault(MemoryLayerError):
 
 
 class StoreUnavailable(StoreFault):
-    """The database is locked, full, unreadable or damaged."""
+    """The database is locked, unreadable or damaged."""
 
-    def __init__(self, where: str, reason: str) -> None:
+    def __init__(self, where: str, reason: str, mend: str = "") -> None:
         self.where = where
-        super().__init__(
-            f"the database {where} cannot be used: {reason}; free disk space, correct its permissions, or move "
-            "the file away to start with an empty database"
-        )
+        mend = mend or "correct its permissions, or move the file away to start with an empty database"
+        super().__init__(f"the database {where} cannot be used: {reason}; {mend}")
+
+
+class DiskFull(StoreUnavailable):
+    """The disk of the database is full."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where, "its disk is full", "free space on that disk")
+
+
+def fault(where: str, error: BaseException) -> StoreUnavailable:
+    """What an error of the driver or of the system says of the database."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    if full or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(where)):
+        return DiskFull(where)
+    return StoreUnavailable(where, getattr(error, "strerror", None) or str(error))
+
+
+def _is_full(where: str) -> bool:
+    """Whether there is no room beside a file: SQLite does not say so of all that it makes there."""
+    try:
+        found = os.statvfs(os.path.dirname(where))
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _LITTLE
 
 
 class StoreTooNew(StoreFault):

@@ -25,7 +25,8 @@ from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.compiler import Compiled, SQLCompiler
 
 from rlm_memory import migration, schema
-from rlm_memory.errors import SessionEnded, StoreTooNew, StoreUnavailable
+from rlm_memory.errors import DiskFull, SessionEnded, StoreTooNew, StoreUnavailable, fault
+from rlm_memory.reserve import Reserve
 
 __all__ = ["Store"]
 
@@ -67,6 +68,7 @@ class Store:
         event.listen(engine, "close", self._closed)
         self._compiled: dict[Any, Compiled] = engine.get_execution_options()["compiled_cache"]
         self._where = where
+        self._reserve, self._spares = Reserve(Path(where).with_name("reserve")), 0
         # Re-entrant: a step that calls another noun's function joins the transaction that is already open.
         self._lock = threading.RLock()
         self._current: Connection | None = None
@@ -86,23 +88,52 @@ class Store:
         """
         store = cls(_engine(path), str(path))
         try:
-            _create_private(path)
-        except OSError as error:
-            raise StoreUnavailable(str(path), error.strerror or str(error)) from error
-        try:
-            with store._faults():
-                migration.copy_beside(path)
-                migration.rewrite(path)
-                store._prepare(path)
-                store.purge()
+            store._reserve.take()
+            try:
+                store._begin(path)
+            except DiskFull:  # to begin takes a little room as well
+                store._reserve.give()
+                store._begin(path)
+                store._reserve.take()
         except BaseException:
             store.close()
             raise
         return store
 
+    def _begin(self, path: Path) -> None:
+        try:
+            _create_private(path)
+        except OSError as error:
+            raise fault(str(path), error) from error
+        with self._faults():
+            migration.copy_beside(path)
+            migration.rewrite(path)
+            self._prepare(path)
+            self.purge()
+
     def close(self) -> None:
         """Close every connection. The store cannot be used afterwards."""
         self._engine.dispose()
+
+    @contextmanager
+    def spare(self) -> Iterator[None]:
+        """Let what deletes rows do so on a full disk: it gets the reserve, and overwrites what it deletes later."""
+        self._spares += 1
+        if self._spares == 1:
+            self._reserve.give()
+            self._overwrite("FAST")
+            self.may_hold_copies = True
+        try:
+            yield
+        finally:
+            self._spares -= 1
+            if not self._spares:
+                self._overwrite("ON")
+                self._reserve.take()
+
+    def _overwrite(self, how: str) -> None:
+        with self._lock, self._faults():
+            self._direct().execute(f"PRAGMA secure_delete={how}")
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -260,8 +291,7 @@ class Store:
                 raise StoreUnavailable(self._where, str(error.orig)) from error
             raise SessionEnded from None  # the parameters of the statement are what is not to be kept
         except (SQLAlchemyError, sqlite3.Error) as error:
-            reason = str(getattr(error, "orig", None) or error)
-            raise StoreUnavailable(self._where, reason) from error
+            raise fault(self._where, getattr(error, "orig", None) or error) from error
 
 
 def _fetched(cursor: Any, sql: str, given: Mapping[str, str | float]) -> list[sqlite3.Row]:

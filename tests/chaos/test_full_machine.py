@@ -23,7 +23,11 @@ from session_processes import keeper_of
 from waiting import wait_until
 
 from rlm_client.client import call_tool
-from rlm_ipc.errors import ToolFailed
+from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.errors import DaemonNotStarted, DaemonRefused, ToolFailed
+from rlm_ipc.session_requests import SaveSession
+from rlm_mcp.cli import doctor
 
 _AT_ONCE = 16  # texts that are opened together: more than a daemon has threads
 
@@ -194,7 +198,6 @@ def test_a_full_disk_under_rows_and_texts_is_told(disk, everything_ended, isolat
         call("fork_session", name="f"),
         call("load_context", name="more", content=large),
         call("load_context", name="more", path=__file__),
-        call("unload", name="log"),
     ]
     for answer in refused:
         assert (answer["error"], answer["resource"]) == ("machine_full", "disk"), answer
@@ -215,6 +218,76 @@ def test_a_full_disk_under_rows_and_texts_is_told(disk, everything_ended, isolat
     assert (again["result"], len(again["pending_llm_queries"])) == ("2", 1), again
     for session in ("s", "f"):
         assert call("end_session", session=session)["ended"] == session
+
+
+BRIEF = "description: Brief.\nextends: default\nreopen: false\nlimits: {idle_seconds: 0.5}\n"
+DURABLE = "description: Durable.\nextends: default\ncheckpoint: durable\nlimits: {unsaved_seconds: 0.1}\n"
+
+
+def _policy(folder: Path, name: str, text: str) -> None:
+    (folder / "policies").mkdir(exist_ok=True)
+    (folder / "policies" / f"{name}.yaml").write_text(text)
+
+
+def _opened(session: str, policy: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("RLM_KERNEL_POLICY", policy)
+        assert call("eval_code", session=session, code=code)["success"]
+
+
+def test_on_a_full_disk_people_make_room_and_save_elsewhere(
+    disk, everything_ended, isolation, tmp_path, monkeypatch
+) -> None:
+    """What deletes rows has room of its own, a daemon that starts has too, and what idles is in nobody's way."""
+    full = disk(isolation.state)
+    _policy(isolation.config, "brief", BRIEF)
+    _policy(isolation.config, "durable", DURABLE)
+    for session in ("s", "t", "u"):
+        assert call("load_context", session=session, name="log", content="alpha\nbeta" * 1000)["line_count"]
+        assert call("eval_code", session=session, code="x = [1]")["success"]
+    _opened("idles", "brief", "x = 1", monkeypatch)
+    _opened("durable", "durable", "x = 1", monkeypatch)
+    wait_until(lambda: call("status", session="durable")["unsaved"]["cells"] == 0)
+    full.fill()
+    assert call("eval_code", code="x.append(2); x")["result"] == "[1, 2]"
+    assert call("eval_code", session="durable", code="x = list(range(100_000))")["success"]
+    told = wait_until(lambda: call("status", session="durable")["unsaved"]["reason"])
+    assert told == f"the disk of {isolation.state / 'snapshots' / 'lasting'} is full"
+    assert call("unload", name="log") == {"unloaded": "log"}
+    assert call("end_session", session="t")["unloaded"] == ["log"]
+    full.fill()  # with what that has left
+    file = tmp_path / "u.rlmsnap"
+    with DaemonConnection(SaveSession(session="u", file=str(file), embed=True)) as control:
+        assert (control.reply.variables, control.reply.contexts) == (("x",), ("log",))
+    before = str(discovery.state_dir() / "own.rlmsnap")
+    with pytest.raises(DaemonRefused, match="No space left"), DaemonConnection(SaveSession("u", before, embed=True)):
+        pass
+    daemon = inventory.daemon()
+    assert daemon is not None
+    daemon.terminate()
+    wait_until(lambda: inventory.daemon() is None)
+    answer = call("eval_code", code="x")  # another daemon has started
+    assert answer.get("result") == "[1, 2]", answer
+    assert call("end_session", session="u")["ended"] == "u"
+    full.free()
+    assert call("eval_code", session="idles", code="2")["notice"].startswith("the session was not used for 0.5 seconds")
+    wait_until(lambda: call("status", session="durable")["unsaved"]["cells"] == 0)
+    assert call("load_context", name="more", content="gamma")["line_count"] == 1
+    for session in ("s", "idles", "durable"):
+        assert call("end_session", session=session)["ended"] == session
+
+
+def test_a_disk_that_is_full_from_the_start_is_named(disk, everything_ended, isolation) -> None:
+    """By whoever needs the daemon, and by `doctor`; with room again the next call works."""
+    full = disk(isolation.state)
+    full.fill()
+    with pytest.raises(DaemonNotStarted, match=f"the disk of {isolation.state} is full; free space on that disk"):
+        call("eval_code", code="1")
+    (check,) = [check for check in doctor.checks() if check.name == "state folder"]
+    assert (check.ok, check.detail) == (False, f"{isolation.state}, whose disk is full")
+    full.free()
+    assert call("eval_code", code="1")["result"] == "1"
+    call("end_session")
 
 
 def test_a_full_disk_under_sockets_and_scratch_folders_is_told(disk, everything_ended, isolation) -> None:

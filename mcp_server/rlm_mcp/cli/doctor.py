@@ -147,7 +147,9 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _folders() -> Iterator[DoctorCheck]:
     for name, find in (("runtime folder", discovery.runtime_dir), ("state folder", discovery.state_dir)):
         try:
-            yield DoctorCheck(name, True, str(find()))
+            full = discovery.is_full(folder := find())
+            told = f"{folder}, whose disk is full" if full else str(folder)
+            yield DoctorCheck(name, not full, told, "free space on that disk" if full else "")
         except discovery.DiscoveryError as error:
             yield DoctorCheck(name, False, error.what, error.fix)
 

@@ -33,6 +33,8 @@ def log_to(file: Path, level: str = "INFO") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # What the log has no room for is lost: its traceback would stand where others look for why no daemon has started.
+    logging.raiseExceptions = False
     # A line for each request of a model costs a tenth of the request's processor time, and journal and rows hold it.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, suppress
 from typing import Protocol
 
 from rlm_ipc.daemon_rows import OpenSession, RestingSession
@@ -17,6 +18,7 @@ from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer, moment
 from rlm_memory import contexts, inherited_queries, queries, sessions
+from rlm_memory.errors import DiskFull
 from rlm_memory.frames import rows
 from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
@@ -171,6 +173,19 @@ class SessionControl:
         if cancelled:
             fields["cancelled_llm_queries"] = cancelled
         return ToolAnswer(fields, ("variables_restored", "variables_gone", "undone"))
+
+    def spare_room(self) -> AbstractContextManager[None]:
+        """Let what is deleted meanwhile be deleted on a full disk, too."""
+        return self._store.spare()
+
+    async def sweep(self) -> list[str]:
+        """End sessions that have idled too long, on a full disk, too: a call does not fail for those of others."""
+        try:
+            return await self._sessions.sweep()
+        except DiskFull:
+            with suppress(DiskFull), self.spare_room():
+                return await self._sessions.sweep()
+        return []
 
     async def end(self, session: Session) -> ToolAnswer:
         """End the session with everything in it; and all that was kept of it. Its id can be used again."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import sqlite3
 from typing import Any
 
 from rlm_contexts import errors as context
@@ -22,7 +21,7 @@ from rlm_mcp.errors import ClientFault
 from rlm_memory import errors as memory
 from rlm_sandbox import errors as sandbox
 
-__all__ = ["ToolFault", "fault_from", "invalid_arguments", "invalid_name", "run_not_found"]
+__all__ = ["ToolFault", "fault_from", "invalid_arguments", "invalid_name", "is_disk_full", "run_not_found"]
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +81,7 @@ def fault_from(error: Exception) -> ToolFault:
     """Turn an error of a layer below into the agent's answer; an unexpected error is logged."""
     if isinstance(error, ToolFault):
         return error
-    if isinstance(error, context.StoreError | memory.StoreFault) and _is_disk_full(error.__cause__):
+    if is_disk_full(error):
         error = kernel.MachineFull("disk", str(error))
     error = kernel.machine_full(error) or error
     if isinstance(error, kernel.KernelError | memory.MemoryLayerError | context.ContextError):
@@ -99,7 +98,8 @@ def fault_from(error: Exception) -> ToolFault:
     )
 
 
-def _is_disk_full(cause: BaseException | None) -> bool:
-    """Whether an error of the database or of a file is about a full disk."""
-    database = getattr(getattr(cause, "orig", None), "sqlite_errorcode", None)
-    return database == sqlite3.SQLITE_FULL or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+def is_disk_full(error: Exception) -> bool:
+    """Whether an error of the database, or of the store of texts, is about a full disk."""
+    if isinstance(error, context.StoreError):
+        return getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(error, memory.DiskFull)

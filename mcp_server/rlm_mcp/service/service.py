@@ -159,7 +159,8 @@ class Service:
         store = Store.open(folder / "rlm.sqlite3")
         service = cls(store, ContextStore(folder / "contexts"), clock=clock, waiting=waiting, connect=connect)
         try:
-            await service._start(warm)
+            with store.spare():
+                await service._start(warm)
             yield service
         finally:
             await service._stop()
@@ -168,7 +169,7 @@ class Service:
     @asynccontextmanager
     async def session(self, caller: Caller) -> AsyncIterator[Session]:
         """Bracket one call: end what has idled, open the caller's session, keep it from idling meanwhile."""
-        await self.sessions.sweep()
+        await self.control.sweep()
         self.holders.stir(caller.handshake)
         session = await self.sessions.open(caller.handshake, self.frames.session_named(caller.session))
         self.attachments.publish(session)
@@ -303,12 +304,12 @@ class Service:
         return PolicyApplied(session, new.origin, new.digest, tuple(more))
 
     async def sweep(self) -> list[str]:
-        """End or set aside the sessions that have idled for longer than their policy allows; return their ids.
-
-        What is kept of ended ones goes when its time is up.
-        """
+        """End or set aside the sessions that have idled too long, and what is kept of ended ones; return their ids."""
+        ended = await self.control.sweep()
+        if discovery.is_full(self._left.parent):  # variables that cannot be saved now stay where they are
+            return ended
         self.model_runs.expire()
-        return [*await self.sessions.sweep(), *await self.sessions.sweep(self.snapshots.reopening.save)]
+        return [*ended, *await self.sessions.sweep(self.snapshots.reopening.save)]
 
     async def render(self, session: Session, answer: ToolAnswer) -> str:
         """Write an answer as the client gets it; what there is no room for is kept under a name."""
@@ -358,8 +359,7 @@ class Service:
         await found.idled(alive)
         await self._events.gone()
         self.hooks.start()
-        beside = (self._sweep_now_and_then(), *([self._warm()] if warm else []))
-        self._tasks += map(asyncio.create_task, beside)
+        self._tasks += map(asyncio.create_task, (self._sweep_now_and_then(), *([self._warm()] if warm else [])))
 
     async def _stop(self) -> None:
         self.gateway.start_no_more()

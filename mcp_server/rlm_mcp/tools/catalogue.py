@@ -80,7 +80,7 @@ async def var_info(service: Service, session: Session, given: take.Named, caller
     return await service.reading.var_info(session, given.name)
 
 
-@TOOLS.add("Delete a variable.", take.Named, tier="core", in_turns=True)
+@TOOLS.add("Delete a variable.", take.Named, tier="core", in_turns=True, frees=True)
 async def unload(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
     """Delete a variable."""
     return await service.contexts.unload(session, given.name)
@@ -300,7 +300,7 @@ async def restart_session(service: Service, session: Session, given: take.ListVa
     return await service.control.restart(session)
 
 
-@TOOLS.add("End the session and delete everything in it.", take.ListVars, tier="all")
+@TOOLS.add("End the session and delete everything in it.", take.ListVars, tier="all", frees=True)
 async def end_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Delete the session."""
     return await service.control.end(session)

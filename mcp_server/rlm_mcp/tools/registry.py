@@ -19,12 +19,13 @@ from pydantic import ValidationError
 from rlm_contexts.errors import ContentDamaged
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments
+from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments, is_disk_full
 from rlm_mcp.service.queries.sampling import InputRequired
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer, clean, encode
 from rlm_mcp.tools.arguments import Arguments, Tier
+from rlm_memory.errors import StoreFault
 
 __all__ = ["TIERS", "Registry", "Tool", "ToolOutcome"]
 
@@ -42,7 +43,10 @@ _LONGEST_MESSAGE = 2000
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool. ``arguments`` is the model of what it takes; ``in_turns``: its calls are turns of their frame."""
+    """One tool. ``arguments`` is the model of what it takes; ``in_turns``: its calls are turns of their frame.
+
+    One that ``frees`` room does so on a full disk, too.
+    """
 
     name: str
     description: str
@@ -51,6 +55,7 @@ class Tool:
     tier: Tier
     read_only: bool
     in_turns: bool
+    frees: bool
 
     def accepted(self) -> dict[str, str]:
         """Map each argument to its type and default, in words for an error message."""
@@ -102,13 +107,14 @@ class Registry:
         tier: Tier,
         read_only: bool = False,
         in_turns: bool = False,
+        frees: bool = False,
         name: str = "",
     ) -> Callable[[ToolFunction[A]], ToolFunction[A]]:
         """Register the decorated function under its own name, or under another that Python cannot give it."""
 
         def register(function: ToolFunction[A]) -> ToolFunction[A]:
             called = name or function.__name__
-            self._tools[called] = Tool(called, description, arguments, function, tier, read_only, in_turns)
+            self._tools[called] = Tool(called, description, arguments, function, tier, read_only, in_turns, frees)
             return function
 
         return register
@@ -128,12 +134,13 @@ class Registry:
             tool = self._find(name)
             arguments = _validated(tool, given or {})
             caller = replace(caller, session=arguments.session or caller.session)
-            async with service.session(caller) as session:
-                outcome = await _outcome(tool, service, session, arguments, caller)
-                if tool.in_turns:
-                    given = arguments.model_dump(exclude={"session"}, exclude_defaults=True)
-                    service.turns.called(session, caller.handshake, caller.session, name, given, outcome.text)
-                return outcome
+            try:
+                return await _called(tool, service, arguments, caller)
+            except StoreFault as error:
+                if not tool.frees or not is_disk_full(error):
+                    raise
+                with service.control.spare_room():
+                    return await _called(tool, service, arguments, caller)
         except InputRequired:
             raise
         except Exception as error:
@@ -152,6 +159,15 @@ class Registry:
         return tool
 
 
+async def _called(tool: Tool, service: Service, arguments: Arguments, caller: Caller) -> ToolOutcome:
+    async with service.session(caller) as session:
+        outcome = await _outcome(tool, service, session, arguments, caller)
+        if tool.in_turns:
+            given = arguments.model_dump(exclude={"session"}, exclude_defaults=True)
+            service.turns.called(session, caller.handshake, caller.session, tool.name, given, outcome.text)
+        return outcome
+
+
 async def _outcome(tool: Tool, service: Service, session: Session, arguments: Arguments, caller: Caller) -> ToolOutcome:
     try:
         answer = await _answer(tool, service, session, arguments, caller)
@@ -159,6 +175,8 @@ async def _outcome(tool: Tool, service: Service, session: Session, arguments: Ar
     except InputRequired:
         raise
     except Exception as error:
+        if tool.frees and is_disk_full(error):
+            raise
         return _failed(error)
 
 

@@ -36,6 +36,7 @@ from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import inherited_queries, queries
+from rlm_memory.errors import DiskFull
 from rlm_memory.queries import Asker, QueryRow, QueryState
 from rlm_memory.store import Store
 
@@ -306,10 +307,17 @@ class Runs:
     def _next_number(self) -> int:
         number = next(self._numbers, None)
         if number is None:
-            first = self._store.count("run", _NUMBERS_TAKEN) + 1
+            first = self._take_numbers() + 1
             self._numbers = iter(range(first, first + _NUMBERS_TAKEN))
             number = next(self._numbers)
         return number
+
+    def _take_numbers(self) -> int:
+        try:
+            return self._store.count("run", _NUMBERS_TAKEN)
+        except DiskFull:  # which keeps nobody from running code
+            with self._store.spare():
+                return self._store.count("run", _NUMBERS_TAKEN)
 
     def _background(self, work: Coroutine[Any, Any, object]) -> None:
         task = self._stopping.start(work)

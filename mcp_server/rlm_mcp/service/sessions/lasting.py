@@ -29,7 +29,7 @@ class Lasting:
     """The saved variables of all sessions; each session is named by its key."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._writing: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._readers: Counter[int] = Counter()
 
@@ -39,11 +39,11 @@ class Lasting:
 
     def file(self, session: int) -> Path:
         """Where its snapshot is. Call `keep_file` when it was written."""
-        return self._folder / f"{session}{SUFFIX}"
+        return self.folder / f"{session}{SUFFIX}"
 
     def pieces(self, session: int) -> PieceFolder:
         """Where its pieces are. Call `keep_pieces` when they were written."""
-        return PieceFolder(self._folder / f"{session}{_PIECES}")
+        return PieceFolder(self.folder / f"{session}{_PIECES}")
 
     def keep_file(self, session: int) -> None:
         """Remove what is older than the file."""
@@ -58,7 +58,7 @@ class Lasting:
 
     def link(self, session: int, saved: Path) -> None:
         """Have a session come back to a snapshot that its user has."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         self.file(session).unlink(missing_ok=True)
         self.file(session).hardlink_to(saved)
         self.keep_file(session)
@@ -94,8 +94,8 @@ class Lasting:
 
     def keep_only(self, sessions: AbstractSet[int]) -> None:
         """Remove what is kept of other sessions than these, and files that were not written to their end."""
-        there = {int(path.stem) for path in self._folder.glob("*.*") if path.stem.isdecimal()}
+        there = {int(path.stem) for path in self.folder.glob("*.*") if path.stem.isdecimal()}
         for session in there - sessions:
             self.forget(session)
-        for path in self._folder.glob(f"{TEMPORARY}*"):
+        for path in self.folder.glob(f"{TEMPORARY}*"):
             path.unlink(missing_ok=True)

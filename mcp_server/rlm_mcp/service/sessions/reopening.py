@@ -89,6 +89,8 @@ class Reopening:
             raise
         except (ClientFault, KernelError, OSError, TimeoutError) as error:
             log.warning("session %s could not be saved: %s", session.id, error)
+            if isinstance(error, OSError) and (full := machine_full(error)) and full.resource == "disk":
+                return f"the disk of {self._lasting.folder} is full"
             return str(error) or f"it took longer than {_SECONDS:g} s"
         return ""
 

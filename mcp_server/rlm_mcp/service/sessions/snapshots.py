@@ -93,6 +93,8 @@ class Snapshots:
         for path in self._folder.glob(f"{TEMPORARY}*"):
             with suppress(OSError):
                 path.unlink()
+        with suppress(OSError):  # ahead of need: it takes room on a disk that may be full when somebody saves elsewhere
+            key_in(self._folder)
         with suppress(OSError):
             self.lasting.keep_only({row.key for row in sessions.all_sessions(self._store)})
 
