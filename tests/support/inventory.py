@@ -21,8 +21,8 @@ from rlm_ipc.daemon_connection import the_socket
 FOLDERS = ("k", "connections", "scratch", "spool")
 MORE_DESCRIPTORS = 8
 MORE_BYTES = 64 << 20
-WARM = 2
-"""Processes that a supervisor without sessions has: a zygote, and the process that it has made ahead."""
+WARM = 3
+"""Processes that a supervisor without sessions has: a zygote, its heir, and the process that it has made ahead."""
 SECONDS_TO_REST = 120.0
 _LOOKS_AT_REST = 10
 """So many in turn have to find the same descriptors."""

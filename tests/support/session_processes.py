@@ -154,13 +154,14 @@ def _words(process: psutil.Process) -> list[str]:
     return []
 
 
-def zygote_of(supervisor: int) -> psutil.Process | None:
-    """The zygote of a supervisor, the one that came first."""
+def zygote_of(supervisor: int, younger: psutil.Process | None = None) -> psutil.Process | None:
+    """The zygote of a supervisor, or the heir that is ``younger`` than it; what is made ahead has an event loop."""
     process = psutil.Process(supervisor)
     keeper = process.parent()
     children = [*process.children(), *(keeper.children() if keeper is not None else [])]
-    found = [child for child in children if _is_zygote(child, supervisor)]
-    return min(found, key=psutil.Process.create_time, default=None)
+    found = [child for child in children if _is_zygote(child, supervisor) and not _has_loop(child)]
+    found.sort(key=lambda child: (child.create_time(), child.pid))
+    return next((child for child in found if younger is None or child.pid > younger.pid), None)
 
 
 def _is_zygote(process: psutil.Process, supervisor: int) -> bool:
@@ -168,6 +169,14 @@ def _is_zygote(process: psutil.Process, supervisor: int) -> bool:
     with suppress(psutil.NoSuchProcess, ProcessLookupError):
         return "rlm_kernel.worker.zygote" in process.cmdline() and os.getsid(process.pid) == os.getsid(supervisor)
     return False
+
+
+def _has_loop(process: psutil.Process) -> bool:
+    links = []
+    for path in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(OSError):
+            links.append(os.readlink(path))
+    return "anon_inode:[eventpoll]" in links
 
 
 def children_with(word: str) -> list[psutil.Process]:

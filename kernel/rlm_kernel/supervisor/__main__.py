@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from rlm_ipc import discovery, processes, stale_files
-from rlm_kernel.supervisor.keeping import Keeping, end_keeper, stand_by, start_under_keeper
+from rlm_kernel.supervisor.keeping import Keeping, await_turn, end_keeper, stand_by, start_under_keeper
 from rlm_kernel.supervisor.server import ControlServer
 from rlm_kernel.supervisor.supervisor import Supervisor
 
@@ -81,9 +81,13 @@ def main() -> None:
     options.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     options.add_argument("--keeper-fd", type=int)
     options.add_argument("--generation", type=int, default=1)
+    options.add_argument("--standby-fd", type=int)
     given = options.parse_args()
     with suppress(discovery.AlreadyServed):
-        if given.keeper_fd is None:
+        if given.standby_fd is not None:
+            os.set_inheritable(given.standby_fd, False)
+            (line, generation), claim = await_turn(socket.socket(fileno=given.standby_fd)), None
+        elif given.keeper_fd is None:
             discovery.detach()
             claim = discovery.claim_to_serve(given.socket, given.ready_fd)
             line, generation = start_under_keeper(given.ready_fd), 1

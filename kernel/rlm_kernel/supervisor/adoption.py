@@ -62,10 +62,10 @@ class Adoption:
         self._files: set[str] = set()
         """Under which names the texts and images of the sessions are kept."""
 
-    def zygotes(self) -> dict[tuple[str, ...], WorkerLink]:
-        """The zygotes that live, by what they have imported."""
+    def zygotes(self, entry: str) -> dict[tuple[str, ...], WorkerLink]:
+        """The zygotes, or the heirs, that live, by what they have imported."""
         found = {}
-        for name in self._keeping.names("zygote/"):
+        for name in self._keeping.names(entry):
             link = self._link(name)
             link.is_zygote = True
             _, version, preload = name.split("/", 2)

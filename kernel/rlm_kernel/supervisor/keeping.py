@@ -18,11 +18,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rlm_ipc import processes
+from rlm_ipc import discovery, processes
 from rlm_kernel.keeper import keeper
 
 REAPED_SECONDS = 0.3
-"""How long the keeper may take to tell how a child of its own has ended; one that has another parent never does."""
+"""How long the keeper may take to tell how a child of its own has ended."""
+
+VAIN_STANDBYS = 3
+"""After so many processes in a row that were to stand by and ended before they did, no other is started."""
+_WAITS = b"w"
+_STANDBY = keeper.STANDBY.decode()
 
 ExitCallback = Callable[[int | None], None]
 
@@ -75,10 +80,17 @@ def stand_by(let_go: Callable[[], None]) -> Standby | tuple[socket.socket, int]:
         return Standby(pid, ours)
     ours.close()
     let_go()
-    data, descriptors, _, _ = socket.recv_fds(theirs, 64, 1, socket.MSG_CMSG_CLOEXEC)
+    return await_turn(theirs)
+
+
+def await_turn(line: socket.socket) -> tuple[socket.socket, int]:
+    """Wait at the other end of ``line`` to be the next supervisor; a process that nobody needs any more ends."""
+    with suppress(OSError):
+        line.send(_WAITS)
+    data, descriptors = keeper.receive(line)
     if not descriptors:
-        os._exit(0)  # nobody needs it any more
-    theirs.close()
+        os._exit(0)
+    line.close()
     return socket.socket(fileno=descriptors[0]), int(data)
 
 
@@ -103,10 +115,13 @@ class Keeping:
         self.before_failed = False
         """Whether the supervisor before this one failed by itself: somebody's SIGKILL is no failure."""
         self._line = line
+        self.keeper = discovery.peer(line).pid
+        """The process of the keeper: it has made the line, or has been the process that did."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serials = itertools.count((generation << 32) + 1)
         self._exits: dict[int, ExitCallback] = {}
         self._closed = False
+        self._vain = 0
         line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         if generation > 1:
             self._fetch()
@@ -145,11 +160,51 @@ class Keeping:
         """Serve the line in the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._line.fileno(), self._readable)
+        self._watch_standby()
 
     def follows(self, standby: Standby) -> None:
         """Let the keeper know the process that is the next supervisor."""
-        self.put(keeper.STANDBY.decode(), (standby.line.fileno(),), b"%d" % standby.pid)
+        self.put(_STANDBY, (standby.line.fileno(),), b"%d" % standby.pid)
         standby.line.close()
+
+    def _watch_standby(self) -> None:
+        assert self._loop is not None
+        (descriptor,) = self.entries[_STANDBY].descriptors
+        self._loop.add_reader(descriptor, self._hear_standby, descriptor)
+
+    def _hear_standby(self, descriptor: int) -> None:
+        """Take note that the next supervisor waits for its turn, or has ended: then another one is to wait."""
+        assert self._loop is not None
+        try:
+            waits = os.read(descriptor, 1)
+        except OSError:
+            waits = b""
+        if waits:
+            self._vain = 0
+            return
+        self._let_standby_go()
+        self._vain += 1
+        if self._vain <= VAIN_STANDBYS:
+            self._start_standby()
+
+    def _let_standby_go(self) -> None:
+        if self._loop is not None and _STANDBY in self.entries:
+            self._loop.remove_reader(self.entries[_STANDBY].descriptors[0])
+        self.drop(_STANDBY)
+
+    def _start_standby(self) -> None:
+        """Start a new process that stands by: this one has threads, and cannot be forked any more."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        argv = [*self._program, "--standby-fd", str(theirs.fileno())]
+        try:
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/")
+        except OSError:  # the keeper starts the next supervisor when its time has come
+            ours.close()
+            return
+        finally:
+            theirs.close()
+        self.follows(Standby(process.pid, ours))
+        self._watch_standby()
 
     def serves(self) -> None:
         """Tell that this supervisor serves, so that one after it is started at once."""
@@ -163,7 +218,7 @@ class Keeping:
     def hand_over(self, program: Sequence[str]) -> None:
         """Let the keeper start that as the next supervisor, as soon as this one has ended."""
         self._program = program
-        self.drop(keeper.STANDBY.decode())
+        self._let_standby_go()
         self._introduce()
 
     def quit(self) -> None:
@@ -171,6 +226,7 @@ class Keeping:
         self._closed = True
         if self._loop is not None:
             self._loop.remove_reader(self._line.fileno())
+        self._let_standby_go()
         self._send(keeper.QUIT)
 
     def when_reaped(self, pid: int, callback: ExitCallback) -> None:
@@ -227,7 +283,8 @@ class Keeping:
         self._line.close()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        subprocess.Popen(_keeper_argv(theirs.fileno()), stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), cwd="/")
+        argv, passed = _keeper_argv(theirs.fileno()), (theirs.fileno(),)
+        self.keeper = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=passed, cwd="/").pid
         theirs.close()
         # What is in the socket is safe even if we die now.
         self._introduce()

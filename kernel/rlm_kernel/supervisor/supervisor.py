@@ -38,7 +38,7 @@ from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
 from rlm_kernel.supervisor.unattended import Unattended
 from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED
-from rlm_kernel.supervisor.zygotes import FORK_SECONDS, Zygotes, importable
+from rlm_kernel.supervisor.zygotes import FORK_SECONDS, HEIR_ENTRY, ZYGOTE_ENTRY, Zygotes, importable
 from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor
 
 MEMORY_SECONDS = 0.1
@@ -115,8 +115,7 @@ class Supervisor:
     def _adopt(self) -> None:
         """Go on with what the supervisor before this one has left."""
         adoption = Adoption(self.keeping, self._unfinished)
-        for preload, zygote in adoption.zygotes().items():
-            self._zygotes.take_over(preload, zygote)
+        self._zygotes.take_over(adoption.zygotes(ZYGOTE_ENTRY), adoption.zygotes(HEIR_ENTRY))
         for left in adoption.sessions(self._left_session, self.unattended.given_up):
             session = self.sessions[left.session.kernel_id] = left.session
             session.take_over(left.listeners, left.given_out)

@@ -100,6 +100,7 @@ class WorkerLink:
         self.forking = asyncio.Lock()
         self._owner: LinkOwner | None = None
         self._pidfd: int | None = None
+        self._parent = 0
         self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
         self.unfinished = unfinished or Unfinished(MOST_UNFINISHED)
         self._stream: Stream | None = None
@@ -115,7 +116,7 @@ class WorkerLink:
 
     def take_over(self, pid: int, pidfd: int, *, dead: bool) -> None:
         """Be the link to a process that another supervisor has had, and that may have ended since."""
-        self.pid, self._pidfd = pid, pidfd
+        self.pid, self._pidfd, self._parent = pid, pidfd, parent_of(pid) or 0
         if dead:
             os.close(pidfd)
             self._pidfd = None
@@ -194,9 +195,11 @@ class WorkerLink:
             self.keep(f"process/{self.pid}-{self.keeping.next_serial()}")
 
     def keep(self, name: str) -> None:
-        """Let the keeper hold what a later supervisor needs to find this process, under that name."""
+        """Let the keeper hold what a later supervisor needs to find this process, under that name and no other."""
         if self.keeping is None or self.lifeline is None or self._pidfd is None:
             return
+        if self.key != name:
+            self.keeping.drop(self.key)
         self.key = name
         pipes = (pipe.held for pipe in (self.tether, self.space) if pipe is not None)
         self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pipes), b"%d %d" % (self.pid or 0, self.protocol))
@@ -236,7 +239,7 @@ class WorkerLink:
         if not self._is_ours(pid):
             os.close(pidfd)
             return False
-        self.pid, self._pidfd = pid, pidfd
+        self.pid, self._pidfd, self._parent = pid, pidfd, parent_of(pid) or 0
         # Two links with one process would reap each other's exit status.
         self._taken.add(pid)
         self.loop.add_reader(pidfd, self._ended)
@@ -287,13 +290,7 @@ class WorkerLink:
         """End the process at once."""
         self.signal(signal.SIGKILL)
         if self.pid is None and not self.dead:
-            self._close()
-
-    def _close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        else:
-            self._finish()
+            (self._finish if self._stream is None else self._stream.close)()
 
     def drop(self) -> None:
         """End it, and no longer listen."""
@@ -351,7 +348,7 @@ class WorkerLink:
         try:
             info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
-            if self.keeping is not None:  # the keeper is its parent, and is about to reap it
+            if self.keeping is not None and self._parent == self.keeping.keeper:  # which is about to reap it
                 self.keeping.when_reaped(self.pid or 0, self._ended_with)
                 return
             info = None

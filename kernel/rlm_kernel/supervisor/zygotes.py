@@ -1,4 +1,8 @@
-"""Zygotes, from which kernels are forked, and the processes that are forked from them ahead."""
+"""Zygotes, from which kernels are forked, their heirs, and the processes that are forked from them ahead.
+
+The heir of a zygote is a sleeping copy of it, which takes its place when it dies: to import everything anew would take
+seconds, and a session that has lost its process may wait for that.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 
-from rlm_ipc import framing, stale_files
+from rlm_ipc import framing, stale_files, worker_protocol
 from rlm_ipc.environment import ZYGOTE, chosen
 from rlm_ipc.errors import KernelDied
 from rlm_ipc.framed_stream import Unfinished
@@ -24,8 +29,13 @@ from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied, WorkerLink,
 ZYGOTE_SECONDS = 60.0
 FORK_SECONDS = 30.0
 READY_AFTER_SECONDS = 0.1
+HEIR_AGAIN_SECONDS = 1.0
+"""After which an heir that died has a successor: what has killed it may kill that one, too."""
 UNUSED_SECONDS = 300.0
 """After which a process that was made ahead ends: it has 20 MB of its own, and saves a session some milliseconds."""
+
+ZYGOTE_ENTRY, HEIR_ENTRY = "zygote/", "heir/"
+"""How the names begin under which the keeper holds them."""
 
 Kind = tuple[tuple[str, ...], bool]
 """A kind of process that is made ahead: the modules it has imported, and whether it is for private sessions."""
@@ -40,9 +50,10 @@ class Zygotes:
     def __init__(self, runtime: Path, log: Path, keeping: Keeping | None, unfinished: Unfinished) -> None:
         self._runtime, self._log, self._keeping, self._unfinished = runtime, log, keeping, unfinished
         self._zygotes: dict[tuple[str, ...], asyncio.Task[WorkerLink]] = {}
+        self._heirs: dict[tuple[str, ...], WorkerLink] = {}
         self._ready: dict[Kind, WorkerLink] = {}
         self._unused: dict[Kind, asyncio.TimerHandle] = {}
-        self._making: asyncio.Future[None] | None = None
+        self._making: set[asyncio.Future[None]] = set()
         self._closed = False
         self.kernel_info: dict[str, Json] = {}
         """What the last zygote told of the kernels that are forked from it."""
@@ -53,15 +64,38 @@ class Zygotes:
             self._zygotes[()] = asyncio.create_task(self._start(()))
         self._make_ready(((), False))
 
-    def take_over(self, preload: tuple[str, ...], zygote: WorkerLink) -> None:
-        """Go on with a zygote of the supervisor before this one."""
-        self._zygotes[preload] = asyncio.create_task(self._greet(zygote))
+    def take_over(self, zygotes: dict[tuple[str, ...], WorkerLink], heirs: dict[tuple[str, ...], WorkerLink]) -> None:
+        """Go on with what lives of the supervisor before this one."""
+        for preload, heir in heirs.items():
+            self._heirs[preload] = heir
+            heir.report_to(self)
+            if preload not in zygotes:
+                self._inherit(preload)
+        for preload, zygote in zygotes.items():
+            self._zygotes[preload] = asyncio.create_task(self._greet(zygote, preload))
+
+    # -- what zygotes and heirs are heard of
+
+    def heard(self, link: WorkerLink, message: framing.Message) -> None:
+        """Take no note: what a zygote says is an answer."""
+
+    def died(self, link: WorkerLink) -> None:
+        """Let the heir of a zygote that has died take its place; an heir that has died gets a successor."""
+        if self._closed:
+            return
+        for preload, heir in list(self._heirs.items()):
+            if heir is link:
+                del self._heirs[preload]
+                asyncio.get_running_loop().call_later(HEIR_AGAIN_SECONDS, self._make_heir, preload)
+        for preload, task in list(self._zygotes.items()):
+            if task.done() and not task.cancelled() and not task.exception() and task.result() is link:
+                self._inherit(preload)
 
     def pids(self) -> set[int | None]:
         """The processes that are of no session."""
         tasks = [task for task in self._zygotes.values() if task.done() and not task.cancelled()]
         living = {task.result().pid for task in tasks if not task.exception()}
-        return living | {peer.pid for peer in self._ready.values()}
+        return living | {peer.pid for peer in (*self._ready.values(), *self._heirs.values())}
 
     async def fresh_worker(self, preload: tuple[str, ...], *, usual: bool, private: bool) -> WorkerLink:
         """A fresh process that waits for its session, made ahead for a ``usual`` session, else made now."""
@@ -72,7 +106,10 @@ class Zygotes:
         if ready is not None and not ready.dead:
             return ready
         try:
-            return await fork(await self._zygote(preload), ForkState.READY, FORK_SECONDS, private=private)
+            try:
+                return await fork(await self._zygote(preload), ForkState.READY, FORK_SECONDS, private=private)
+            except PeerDied:  # its heir is there
+                return await fork(await self._zygote(preload), ForkState.READY, FORK_SECONDS, private=private)
         except (PeerDied, TimeoutError) as error:
             raise KernelDied(f"the zygote ended while it forked; {self._log} says why") from error
 
@@ -81,6 +118,8 @@ class Zygotes:
         self._closed = True
         for kind in list(self._ready):
             self._let_go(kind)
+        for heir in self._heirs.values():
+            heir.drop()
         for task in self._zygotes.values():
             if task.done() and task.exception() is None:
                 task.result().drop()
@@ -91,7 +130,12 @@ class Zygotes:
 
     def _make_ready(self, kind: Kind) -> None:
         if kind not in self._ready and not self._closed:
-            self._making = asyncio.ensure_future(self._fork_ahead(kind))
+            self._make(self._fork_ahead(kind))
+
+    def _make(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._making.add(task)
+        task.add_done_callback(self._making.discard)
 
     async def _fork_ahead(self, kind: Kind) -> None:
         with contextlib.suppress(KernelDied, ForkRefused, PeerDied, TimeoutError, OSError):
@@ -119,7 +163,8 @@ class Zygotes:
         """A living zygote with these modules imported. It is started when first needed, and again after its death."""
         task = self._zygotes.get(preload)
         if task is None or (task.done() and (task.exception() is not None or task.result().dead)):
-            task = self._zygotes[preload] = asyncio.create_task(self._start(preload))
+            task = self._inherit(preload) or asyncio.create_task(self._start(preload))
+            self._zygotes[preload] = task
         try:
             return await asyncio.shield(task)
         except (PeerDied, TimeoutError) as error:
@@ -139,17 +184,52 @@ class Zygotes:
             _launch(argv, log.fileno(), theirs.fileno(), self._environment())
         theirs.close()
         await asyncio.wait_for(handshake, ZYGOTE_SECONDS)
-        oom_victims.prefer(peer.pid, oom_victims.REPLACEABLE)
-        peer.keep(f"zygote/{VERSION}/" + ",".join(preload))
+        self._enthrone(peer, preload)
         self.kernel_info = peer.handshake.kernel_info
         return peer
 
-    async def _greet(self, zygote: WorkerLink) -> WorkerLink:
+    def _enthrone(self, zygote: WorkerLink, preload: tuple[str, ...]) -> None:
+        oom_victims.prefer(zygote.pid, oom_victims.REPLACEABLE)
+        zygote.keep(kept_as(ZYGOTE_ENTRY, preload))
+        zygote.report_to(self)
+        if preload not in self._heirs:
+            self._make_heir(preload)
+
+    async def _greet(self, zygote: WorkerLink, preload: tuple[str, ...], *, woken: bool = False) -> WorkerLink:
+        """Have a process that this supervisor has not started be a zygote; one that is ``woken`` slept until now."""
         report = zygote.expect(Report.TAG)
-        zygote.attach()
+        if woken:
+            zygote.send(worker_protocol.SAY_AGAIN)
+        else:
+            zygote.attach()
         told = heard(Report, await asyncio.wait_for(report, ZYGOTE_SECONDS))
         self.kernel_info = told.kernel_info if told is not None else {}
+        self._enthrone(zygote, preload)
         return zygote
+
+    # -- heirs
+
+    def _make_heir(self, preload: tuple[str, ...]) -> None:
+        if not self._closed:
+            self._make(self._fork_heir(preload))
+
+    async def _fork_heir(self, preload: tuple[str, ...]) -> None:
+        with contextlib.suppress(KernelDied, ForkRefused, PeerDied, TimeoutError, OSError):
+            heir = await fork(await self._zygote(preload), ForkState.DORMANT, FORK_SECONDS, asleep=True)
+            if preload in self._heirs or self._closed:
+                heir.drop()
+                return
+            self._heirs[preload] = heir
+            heir.is_zygote = True
+            heir.keep(kept_as(HEIR_ENTRY, preload))
+            heir.report_to(self)
+
+    def _inherit(self, preload: tuple[str, ...]) -> asyncio.Task[WorkerLink] | None:
+        """Wake the heir of a zygote that has died; without one the next session has a new zygote started."""
+        if (heir := self._heirs.pop(preload, None)) is None:
+            return None
+        task = self._zygotes[preload] = asyncio.create_task(self._greet(heir, preload, woken=True))
+        return task
 
     def _environment(self) -> dict[str, str]:
         folder = self._runtime / stale_files.ZYGOTE
@@ -167,6 +247,11 @@ class Zygotes:
 def _launch(argv: list[str], log: int, line: int, env: dict[str, str]) -> None:
     """Start a process, and leave it to whoever awaits its handshake on ``line``."""
     subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(line,), env=env, cwd="/")
+
+
+def kept_as(entry: str, preload: tuple[str, ...]) -> str:
+    """The name under which the keeper holds a zygote or an heir with these modules."""
+    return f"{entry}{VERSION}/{','.join(preload)}"
 
 
 def importable(policy: SessionPolicy) -> tuple[str, ...]:

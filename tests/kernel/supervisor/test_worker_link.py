@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from session_processes import copies_of
 from waiting import SECONDS, until
 
 from rlm_ipc import framing, worker_protocol
+from rlm_kernel.supervisor import keeping
 from rlm_kernel.supervisor.patience import answered
 from rlm_kernel.supervisor.proc_status import effort
 from rlm_kernel.supervisor.worker_link import WorkerLink
@@ -57,6 +59,24 @@ async def test_a_kernel_cannot_name_the_process_of_another_as_its_own(child) -> 
     second.drop()
     theirs.close()
     their_others.close()
+
+
+async def test_nobody_waits_for_a_status_that_will_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper tells how its own children ended. After its death the kernels that it had are those of others."""
+    monkeypatch.setattr(keeping, "REAPED_SECONDS", 3600.0)
+    line, of_keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    kept = keeping.Keeping(line, 1, [sys.executable])
+    parent = subprocess.Popen(["sh", "-c", "sleep 3600 & echo $!; wait"], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    link, owner = WorkerLink(None, keeping=kept), Mourner()
+    link.take_over(pid, os.pidfd_open(pid), dead=False)
+    link.report_to(owner)
+    link.kill()
+    await asyncio.wait_for(owner.ended.wait(), SECONDS)
+    parent.communicate(timeout=SECONDS)
+    line.close()
+    of_keeper.close()
 
 
 @pytest.mark.parametrize("pid", [1, 0, -1, 1 << 40, "a text", None, [2]])
