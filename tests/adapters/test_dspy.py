@@ -102,12 +102,16 @@ def test_it_is_an_interpreter_as_dspy_defines_one() -> None:
         interpreter.execute("def (")
     with pytest.raises(CodeExecutionError, match="ZeroDivisionError"):
         interpreter.execute("1 / 0")
-    with pytest.raises(CodeExecutionError, match="JSON"):
+    with pytest.raises(CodeInterpreterError, match="JSON") as refused:
         interpreter.execute("1", {"no": object()})
+    assert type(refused.value) is CodeInterpreterError, "no other code would help"
     with pytest.raises(CodeExecutionError, match="no tool llm_query"):
         interpreter.execute("llm_query('?', mode='blocking')")
     interpreter.shutdown()
     interpreter.shutdown()
+    for use in (interpreter.start, lambda: interpreter.execute("x")):
+        with pytest.raises(CodeInterpreterError, match="session has ended"):
+            use()
     stranger = SessionInterpreter("no such policy")
     with pytest.raises(CodeInterpreterError, match="policy"):
         stranger.execute("1")
@@ -116,11 +120,16 @@ def test_it_is_an_interpreter_as_dspy_defines_one() -> None:
 
 def test_values_and_tools_are_those_that_dspy_has() -> None:
     """Large inputs with an underscore, models and named tuples, asynchronous tools, and values that are shown."""
+    from datetime import UTC, datetime
+    from enum import Enum
     from typing import NamedTuple
 
     from dspy.primitives.code_interpreter import CodeExecutionError, CodeInterpreterError
 
     from rlm_client.adapters.dspy_interpreter import SessionInterpreter
+
+    class Color(Enum):
+        RED = "red"
 
     class Doubled(NamedTuple):
         twice: int
@@ -138,5 +147,28 @@ def test_values_and_tools_are_those_that_dspy_has() -> None:
         interpreter.tools["again"] = lambda: interpreter.execute("1")
         with pytest.raises(CodeExecutionError, match="cannot execute recursively"):
             interpreter.execute("again()")
-        submitted = interpreter.execute("SUBMIT('yes')")
-        assert submitted.output == {"answer": "yes"}
+        assert interpreter.execute("later(21)['twice'], odd", {"odd": {30, 4, 1000}}) == [42, [4, 30, 1000]]
+        given = {"when": datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "paint": [Color.RED]}
+        assert interpreter.execute("when, paint", given) == ["2026-01-02T03:04:00+00:00", ["red"]]
+        assert interpreter("SUBMIT('yes')").output == {"answer": "yes"}
+
+
+def test_what_is_submitted_has_the_fields_that_are_wanted() -> None:
+    """Code that submits too little or too much is told so, in Python's words, and can try again."""
+    from dspy.primitives.code_interpreter import CodeExecutionError
+
+    from rlm_client.adapters.dspy_interpreter import SessionInterpreter
+
+    fields = [{"name": "answer"}, {"name": "score"}]
+    with SessionInterpreter(output_fields=fields) as interpreter:
+        for call, why in {
+            "SUBMIT('a')": r"missing 1 required positional argument: 'score'",
+            "SUBMIT(score=1, answr='a')": "an unexpected keyword argument 'answr'",
+            "SUBMIT('a', answer='b')": "multiple values for argument 'answer'",
+            "SUBMIT('a', 1, 2)": "takes 2 positional arguments but 3 were given",
+        }.items():
+            with pytest.raises(CodeExecutionError, match=why):
+                interpreter.execute(call)
+        assert interpreter.execute("SUBMIT('a', score=1)").output == {"answer": "a", "score": 1}
+        interpreter.output_fields = None
+        assert interpreter.execute("SUBMIT(['a', 1])").output == {"output": ["a", 1]}

@@ -62,7 +62,7 @@ class SessionInterpreter:
         self._policy = policy
         self._hosted: Hosted | None = None
         self._final: FinalOutput | None = None
-        self._runs = False
+        self._runs = self._ended = False
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +80,7 @@ class SessionInterpreter:
         Raises:
             CodeExecutionError: the code raised, or is not permitted.
             SyntaxError: it is no Python.
-            CodeInterpreterError: the session cannot be used.
+            CodeInterpreterError: the session cannot be used, or cannot be given a variable.
         """
         if self._runs:  # the session waits for the tool, and the tool would wait for the session
             raise CodeInterpreterError("a tool cannot execute recursively: its caller's interpreter waits for it")
@@ -90,6 +90,8 @@ class SessionInterpreter:
         finally:
             self._runs = False
 
+    __call__ = execute
+
     def _executed(self, code: str, variables: Mapping[str, object]) -> Any:
         hosted, self._final = self._session(), None
         tools = {name: tool for name, tool in self.tools.items() if name not in {_LLM, _BATCH}}
@@ -97,9 +99,7 @@ class SessionInterpreter:
         hosted.functions[_SUBMIT] = self._submit
         try:
             for name, value in variables.items():
-                if not name.isidentifier() or keyword.iskeyword(name):
-                    raise CodeInterpreterError(f"Invalid variable name: {name!r}")
-                hosted.bind(name, value)
+                _bind(hosted, name, value)
             cell = hosted.run(code)
         except CallerError as error:
             raise CodeExecutionError(str(error)) from error
@@ -108,22 +108,21 @@ class SessionInterpreter:
         return self._outcome(cell)
 
     def shutdown(self) -> None:
-        """End the session."""
-        hosted, self._hosted = self._hosted, None
+        """End the session, and with it this interpreter."""
+        hosted, self._hosted, self._ended = self._hosted, None, True
         if hosted is not None:
             hosted.end()
 
     def _session(self) -> Hosted:
+        if self._ended:
+            raise CodeInterpreterError("this interpreter's session has ended; make another interpreter")
         if self._hosted is None:
             self._hosted = Hosted("dspy", self._ask, policy=self._policy)
         return self._hosted
 
     def _submit(self, *args: Any, **kwargs: Any) -> None:
-        names = [field["name"] for field in self.output_fields or []]
-        if len(args) > len(names) and names:
-            raise TypeError(f"SUBMIT takes {', '.join(names)}")
-        positional = dict(zip(names, args, strict=False)) if names else {"output": args[0]} if args else {}
-        self._final = FinalOutput(positional | kwargs)
+        names = [field["name"] for field in self.output_fields or [{"name": "output"}]]
+        self._final = FinalOutput(_by_name(names, args, kwargs))
         raise _Submitted("the answer was submitted, the code ends here")
 
     def _outcome(self, cell: Cell) -> Any:
@@ -140,6 +139,32 @@ class SessionInterpreter:
         except Exception as error:
             return [error] * len(prompts)
         return [CallerError("there is no tool llm_query; register one in `tools`")] * len(prompts)
+
+
+def _bind(hosted: Hosted, name: str, value: object) -> None:
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise CodeInterpreterError(f"Invalid variable name: {name!r}")
+    try:
+        hosted.bind(name, value)
+    except CallerError as error:  # no other code would help
+        raise CodeInterpreterError(str(error)) from error
+
+
+def _by_name(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """What a function with these parameters gets; raises TypeError in the words of Python's own."""
+    if len(args) > len(names):
+        raise TypeError(f"SUBMIT() takes {len(names)} positional arguments but {len(args)} were given")
+    given = dict(zip(names, args, strict=False))
+    if wrong := [name for name in kwargs if name in given or name not in names]:
+        why = "multiple values for" if wrong[0] in given else "an unexpected keyword"
+        raise TypeError(f"SUBMIT() got {why} argument {wrong[0]!r}")
+    given |= kwargs
+    if missing := [name for name in names if name not in given]:
+        plural = "s" if len(missing) > 1 else ""
+        raise TypeError(
+            f"SUBMIT() missing {len(missing)} required positional argument{plural}: {', '.join(map(repr, missing))}"
+        )
+    return given
 
 
 def _by_keyword(tool: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,12 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date, time
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 from rlm_client.client import Client
 from rlm_client.results import Cell, Query
@@ -122,7 +127,11 @@ class Hosted:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a value of lists and dicts: models of pydantic, dataclasses and named tuples become dicts, sets lists."""
+    """Return a value of lists and dicts: models of pydantic, dataclasses and named tuples become dicts.
+
+    Sets become lists, in order if their items have one; enumerations become their values, and times, paths and numbers
+    that JSON lacks their texts.
+    """
     if isinstance(value, Mapping):
         return {key: as_plain(item) for key, item in value.items()}
     if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
@@ -131,9 +140,22 @@ def as_plain(value: Any) -> Any:
         return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple) and (names := getattr(value, "_fields", None)) is not None:
         return {name: as_plain(item) for name, item in zip(names, value, strict=True)}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, set | frozenset):
+        return [as_plain(item) for item in _in_order(value)]
+    if isinstance(value, list | tuple):
         return [as_plain(item) for item in value]
-    return value
+    if isinstance(value, Enum):
+        return as_plain(value.value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID | PurePath | Decimal) else value
+
+
+def _in_order(items: set[Any] | frozenset[Any]) -> Iterable[Any]:
+    try:
+        return sorted(items)
+    except TypeError:
+        return items
 
 
 def _as_json(name: str, value: object) -> str:
