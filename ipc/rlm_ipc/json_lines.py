@@ -25,7 +25,9 @@ CHUNK = 256 * 1024
 """Bytes asked for in one read."""
 EDGE = 4096
 """How much of the start and of the end of a refused line is kept, to find the id that has to be answered."""
-HANDSHAKE_ENVIRONMENT = ("PARENT_SESSION_ID", "OPENCODE_SESSION_ID", "RLM_KERNEL_POLICY", "RLM_KERNEL_TOOLS")
+MADE_BY, TERMINAL = "RLM_KERNEL_MADE_BY", "terminal"
+"""The variable that a command at a terminal sets for its own calls."""
+HANDSHAKE_ENVIRONMENT = ("PARENT_SESSION_ID", "OPENCODE_SESSION_ID", "RLM_KERNEL_POLICY", "RLM_KERNEL_TOOLS", MADE_BY)
 """The only variables of a client's environment that the daemon gets to see."""
 GOODBYE = b'{"rlm":"goodbye"}\n'
 """Last line of a daemon that stops on purpose: its fronts start a new one when they need it, not at once."""

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT, PROTOCOL
+from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT, MADE_BY, PROTOCOL, TERMINAL
 from rlm_ipc.messages import Json
 from rlm_mcp.errors import HandshakeRefused
 
@@ -43,6 +43,11 @@ class ClientInfo:
     connection: int = 0
     peer: int = -1
     admitted: set[tuple[int, str]] = field(default_factory=set, compare=False, repr=False)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person makes the call, by a command at a terminal."""
+        return self.env.get(MADE_BY) == TERMINAL
 
     @property
     def author(self) -> str:

@@ -29,6 +29,7 @@ __all__ = [
     "MOST_BYTES_OPEN",
     "MOST_ROWS",
     "MOST_ROWS_OPEN",
+    "TERMINAL",
     "Author",
     "JournalEntry",
     "append",
@@ -48,6 +49,8 @@ LONGEST_CODE = 65_536
 LONGEST_OUTPUT = 16_384
 """Characters kept of what a cell wrote."""
 LONGEST_STATUS = 20
+TERMINAL = "terminal"
+"""In place of an attachment: the cell came from `rlm-kernel run`."""
 HIGHEST_COUNT = 1 << 53
 """A kernel tells the number of a cell itself. Of a higher one nothing is kept: the database and pages take none."""
 MOST_ROWS = 1000
@@ -75,7 +78,7 @@ class JournalEntry:
     """One cell. Times in epoch seconds; ``status`` is ``ok``, ``error``, ``aborted`` or ``died``.
 
     ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the supervisor told
-    of the cell; ``attachment`` is the one that a person's cell came through;
+    of the cell; ``attachment`` is the one that a person's cell came through, or `TERMINAL`;
     ``displays`` are the pictures and the HTML that it showed, by MIME type and as the kernel made them. ``frame`` is
     the key of the frame that it was run for. ``number`` is 0 until the entry has a row. ``count`` is the number that
     the kernel gave the cell, ``value`` the text of its last expression, which ``output`` has too.
@@ -101,10 +104,15 @@ class JournalEntry:
 
     @property
     def by(self) -> str:
-        """Who ran the cell: the author, or ``trusted`` for a person in a copy without the language wall."""
-        return (
-            "trusted" if self.attachment is not None and self.attachment.startswith("trusted-") else self.author.value
-        )
+        """Who ran it: the author, ``terminal``, or ``trusted`` for a person in a copy without the language wall."""
+        if self.attachment == TERMINAL:
+            return TERMINAL
+        return "trusted" if (self.attachment or "").startswith("trusted-") else self.author.value
+
+    @property
+    def front_end(self) -> str | None:
+        """The attachment that the cell came through, if it was one."""
+        return None if self.attachment == TERMINAL else self.attachment
 
 
 _COLUMNS = tuple(each.name for each in fields(JournalEntry) if each.name != "number")

@@ -67,7 +67,7 @@ def presentable(parts: list[bytes]) -> list[bytes] | None:
         if kind in SAFE_KINDS:
             return parts
         if kind == "execute_reply":
-            payload = [item for item in content.get("payload") or () if item.get("source") in SAFE_PAYLOADS]
+            payload = [_done(item) for item in content.get("payload") or () if item.get("source") in SAFE_PAYLOADS]
             expressions = content.get("user_expressions") or {}
             shown = {name: _shown(value) for name, value in expressions.items()}
             content = {**content, "payload": payload, "user_expressions": shown}
@@ -78,6 +78,11 @@ def presentable(parts: list[bytes]) -> list[bytes] | None:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return [*parts[:5], framing.json_part(content)]
+
+
+def _done(item: Json) -> Json:
+    """What a front end is to do. If it is to leave, it ends its own kernel, this bridge: the session goes on."""
+    return {**item, "keepkernel": False} if item["source"] == "ask_exit" else item
 
 
 def _shown(content: dict[str, Json]) -> dict[str, Json]:

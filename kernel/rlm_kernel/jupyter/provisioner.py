@@ -24,6 +24,7 @@ from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import OfKernel, Operation, SpawnRequest
 from rlm_kernel.blocking_client import BlockingClient
 from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call
+from rlm_kernel.supervisor.leaving import OWNER
 from rlm_kernel.supervisor_connection import connect_socket
 from rlm_sandbox.policy import Policy, pin_policy
 
@@ -46,12 +47,17 @@ def connect() -> BlockingClient:
     return BlockingClient(sock, path)
 
 
-def start_kernel(policy: Policy, workspace: str, connection: dict[str, Json]) -> tuple[str, BlockingClient, int | None]:
-    """Start an owned kernel that serves ``connection``; returns its id, the client that owns it, and its pid."""
+def start_kernel(
+    policy: Policy, workspace: str, connection: dict[str, Json], owner: str = ""
+) -> tuple[str, BlockingClient, int | None]:
+    """Start an owned kernel that serves ``connection``; returns its id, the client that owns it, and its pid.
+
+    ``owner`` is the Jupyter session of a console that has started it for itself.
+    """
     kernel_id = uuid.uuid4().hex
     client = connect()
     scratch = new_scratch(discovery.runtime_dir(), kernel_id)
-    request = SpawnRequest(kernel_id, workspace, connection, label={"started_by": "jupyter"}, owned=True)
+    request = SpawnRequest(kernel_id, workspace, connection, label={"started_by": "jupyter", OWNER: owner}, owned=True)
     try:
         info = client.call(protocol.SPAWN, spawn_call(request, resolved(request, policy, scratch), scratch))
     except BaseException:
@@ -95,7 +101,9 @@ class RlmProvisioner(KernelProvisionerBase):
         connection = {**self.connection_info, "key": key.decode() if isinstance(key, bytes) else key}
         if self._rules is None:  # a restart keeps them
             self._rules = policy_for(name, workspace)
-        self._kernel, self._client, self.pid = start_kernel(self._rules, workspace, connection)
+        self._kernel, self._client, self.pid = start_kernel(
+            self._rules, workspace, connection, self.parent.session.session
+        )
 
     async def poll(self) -> int | None:
         """None while the kernel is alive."""

@@ -18,6 +18,7 @@ from rlm_kernel.supervisor.cell_log import LONGEST_CODE, CellLog, author_of, sho
 from rlm_kernel.supervisor.cell_output import CellOutput
 from rlm_kernel.supervisor.cell_request import DISPLAYS, CellRequest, direct_result
 from rlm_kernel.supervisor.kernel_json import LARGEST_JSON
+from rlm_kernel.supervisor.leaving import told_to_end
 from rlm_kernel.supervisor.limits import CellLimits
 from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor.session_policy import SessionLimits
@@ -74,6 +75,8 @@ class OutputRouter:
         self.busy_since: float | None = None
         self.file: SessionFile | None = None
         """Where it is noted how much of a request was shown to those who watch."""
+        self.owner = ""
+        """The Jupyter session of the client that has started the kernel for itself."""
         self._heard = self._shown_before = 0
         """How many messages about the request have come, and how many of them another supervisor has shown."""
         self._held: list[tuple[str, list[bytes]]] | None = None
@@ -159,7 +162,8 @@ class OutputRouter:
 
     def forward(self, channel: str, parts: tuple[bytes, ...]) -> None:
         """Sign and forward a Jupyter message of the kernel; malformed messages are dropped."""
-        request, signed = self.current, self.front.signer.signed(parts)
+        told = told_to_end(parts, self.owner) if channel == "shell" else parts
+        request, signed = self.current, self.front.signer.signed(told)
         if signed is None:
             return
         if request is not None and request.output is not None:

@@ -34,6 +34,7 @@ from rlm_kernel.supervisor.kept_session import KeptSession, KeptSpec
 from rlm_kernel.supervisor.kernel_messages import KernelMessages
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.kernel_requests import KernelRequests, RawAnswer
+from rlm_kernel.supervisor.leaving import OWNER
 from rlm_kernel.supervisor.limits import CellLimits, private_memory
 from rlm_kernel.supervisor.memory_watch import MemoryWatch
 from rlm_kernel.supervisor.named_runs import NamedRuns
@@ -103,7 +104,7 @@ class SupervisedSession:
             self,
         )
         self.kept = KeptSession(keeping, file or SessionFile.new(), self.checkpoints)
-        self.relay.file = self.kept.file
+        self.relay.file, self.relay.owner = self.kept.file, str(spec.request.label.get(OWNER, ""))
         self.named_runs = NamedRuns(self.kept.file)
         processes, checkpoints, queue, relay = self.processes, self.checkpoints, self.queue, self.relay
         self.watch = MemoryWatch(limits, self.scratch, processes, checkpoints, relay)

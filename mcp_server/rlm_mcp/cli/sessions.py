@@ -20,6 +20,7 @@ from rlm_client.client import Client, call_tool
 from rlm_client.results import Cell, Query
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
+from rlm_ipc.json_lines import MADE_BY, TERMINAL
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import ListJournal, ListSessions, SessionList
 from rlm_mcp.cli.completion import policy_choices, session_choices
@@ -275,6 +276,7 @@ def run(
         source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
+    os.environ[MADE_BY] = TERMINAL  # what the journal calls the author of the cell
     open_under(session, policy, as_json)
     printed = f"`rlm-kernel journal {session} --last 1` shows" if session else "its journal has"
     with interruptible(f"the code was stopped; the session keeps its variables, and {printed} what it printed"):

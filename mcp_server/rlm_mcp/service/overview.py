@@ -333,7 +333,7 @@ def _cell(entry: JournalEntry) -> CellLine:
     markdown, written = apart(entry.displays, entry.output)
     return CellLine(
         entry.number,
-        entry.author.value,
+        entry.by,
         entry.status[:20],
         entry.started_at,
         seconds,

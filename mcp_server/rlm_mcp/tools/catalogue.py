@@ -112,7 +112,8 @@ async def resolve_handle(service: Service, session: Session, given: take.Resolve
 async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> ToolAnswer:
     """Run a cell, or a batch up to the first that fails; a call that is cancelled interrupts it."""
     frame = service.frames.of_call(session, caller.handshake, caller.session)
-    run = service.runs.start(session, given.cells if given.code is None else given.code, frame)
+    code = given.cells if given.code is None else given.code
+    run = service.runs.start(session, code, frame, terminal=caller.handshake.is_terminal)
     try:
         return await service.follow(session, run, caller)
     except asyncio.CancelledError:

@@ -248,27 +248,30 @@ def test_nbclient_executes_a_notebook(kernelspec) -> None:
     assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3]
 
 
+def console(*options: str, code: str) -> str:
+    """What `jupyter console` says that is given these lines."""
+    command = [sys.executable, "-m", "jupyter_console", "--simple-prompt", *options]
+    done = subprocess.run(command, input=code, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_leaving_a_console_ends_the_kernel_that_it_has_started(kernelspec) -> None:
+    """As with the ordinary Python kernel, and without a word about keeping what ends with the console."""
+    said = console("--kernel", kernelspec, code="print(6 * 7)\nexit\n")
+    assert "42" in said
+    assert said.splitlines()[-1].endswith("Shutting down kernel")
+    assert "keep" not in said
+
+
 def test_the_console_attaches_to_a_live_session(kernelspec, isolation) -> None:
     """K-28: `jupyter console --existing` on a session's connection file sees the agent's variables."""
     manager, client = started(kernelspec)
     try:
         executed(client, "secret = 'from the agent'")
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "jupyter_console",
-                "--existing",
-                manager.connection_file,
-                "--simple-prompt",
-            ],
-            input="print(secret)\nexit\n",
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert "from the agent" in done.stdout
+        said = console("--existing", manager.connection_file, code="print(secret)\nexit\n")
+        assert "from the agent" in said
+        assert "keeping kernel alive" in said
         assert executed(client, "secret")[0]["status"] == "ok"
     finally:
         client.stop_channels()

@@ -196,12 +196,12 @@ def test_a_message_is_presentable_or_not_passed_on() -> None:
             "data": {"text/plain": "y", "text/html": "<b>y</b>"},
             "metadata": {"image/png": {"width": 5}},
         }
-    payload = [{"source": "page", "data": html}, {"source": "ask_exit"}]
+    payload = [{"source": "page", "data": html}, {"source": "ask_exit", "keepkernel": True}]
     reply = {"status": "ok", "payload": payload, "user_expressions": {"a": {"status": "ok", "data": html}}}
     cleaned = presentable(message("execute_reply", reply))
     assert cleaned is not None
     assert b"onclick" not in cleaned[5]
-    assert json.loads(cleaned[5])["payload"] == [{"source": "ask_exit"}]
+    assert json.loads(cleaned[5])["payload"] == [{"source": "ask_exit", "keepkernel": False}]
     for kind, content in (
         ("comm_open", {}),
         ("comm_msg", {}),

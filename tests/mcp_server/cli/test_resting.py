@@ -59,3 +59,21 @@ def test_one_that_rests_ends_by_its_name(daemon: Path, rests: str) -> None:
     assert check["fix"].endswith("rlm-kernel end asks")
     assert answer("end", rests) == {"ended": [rests]}
     assert resting() == []
+
+
+def test_the_journal_says_who_ran_a_cell_at_a_terminal(daemon: None, tmp_path: Path) -> None:
+    """A person's `rlm-kernel run` is no agent's work, also in an export and after a restore."""
+    call_tool("eval_code", {"code": "x = 1"}, session="shared")
+    cli("run", "x + 1", "--session", "shared")
+    call_tool("eval_code", {"code": "x + 2"}, session="shared")
+    wanted = [("agent", None), ("terminal", None), ("agent", None)]
+    assert [(cell["author"], cell["attachment"]) for cell in answer("journal", "shared")["cells"]] == wanted
+    cli("export", "shared", str(tmp_path / "shared.ipynb"))
+    cells = json.loads((tmp_path / "shared.ipynb").read_text())["cells"]
+    assert [cell["metadata"]["rlm"]["author"] for cell in cells if cell["cell_type"] == "code"] == [
+        a for a, _ in wanted
+    ]
+    cli("save", "shared", str(tmp_path / "shared.rlmsnap"))
+    cli("restore", str(tmp_path / "shared.rlmsnap"), "--session", "again")
+    assert [cell["author"] for cell in answer("journal", "again")["cells"]] == [author for author, _ in wanted]
+    cli("end", "shared", "again", "--yes")

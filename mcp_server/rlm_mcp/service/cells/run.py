@@ -27,6 +27,8 @@ class Run:
     batch: bool = False
     frame: int | None = None
     """What it is run for: the key of a frame."""
+    terminal: bool = False
+    """Whether a person runs it, at a terminal."""
     outcome: asyncio.Future[ToolAnswer] = field(init=False)
     answer: ToolAnswer | None = None
     """What came of it, unless that is a fault."""

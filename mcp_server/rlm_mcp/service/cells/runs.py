@@ -87,8 +87,10 @@ class Runs:
         """Seconds for which a call may block."""
         return self._waiting.longest
 
-    def start(self, session: Session, code: str | Sequence[str], frame: int | None = None) -> Run:
-        """Queue a cell, or a batch of them, which is run for ``frame``.
+    def start(
+        self, session: Session, code: str | Sequence[str], frame: int | None = None, *, terminal: bool = False
+    ) -> Run:
+        """Queue a cell, or a batch of them, which is run for ``frame``, or by a person at a ``terminal``.
 
         Raises:
             ToolFault: too many cells of the session wait already.
@@ -103,7 +105,7 @@ class Runs:
             )
         cells, batch = ((code,), False) if isinstance(code, str) else (code, True)
         ahead = tuple((one.id, one.code) for one in active)
-        run = Run(f"r{self._next_number()}", session, cells, batch, frame, ahead=ahead)
+        run = Run(f"r{self._next_number()}", session, cells, batch, frame, terminal, ahead=ahead)
         run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
         held = self._runs.setdefault(session.key, SessionRuns())
         held.trim()
@@ -247,7 +249,7 @@ class Runs:
                     kernel.notice = notice
                     break
                 _raise_if_died(result, kernel.expelled)
-                self._journal.ran(run.session.key, left.popleft(), run.since, result, run.frame)
+                self._journal.ran(run.session.key, left.popleft(), run.since, result, run.frame, terminal=run.terminal)
                 answers.append(await self._resolve(run, result, notice))
                 if result.status != "ok":
                     return
@@ -259,7 +261,8 @@ class Runs:
             kernel.notice = ""  # the error tells it
         rows = queries.of_session(self._store, run.session.key)
         asked = [row for row in rows if row.asked_by is Asker.CODE and row.number >= run.first_query]
-        self._journal.died(run.session.key, code, run.since, str(error), [row.id for row in asked], run.frame)
+        ids = [row.id for row in asked]
+        self._journal.died(run.session.key, code, run.since, str(error), ids, run.frame, terminal=run.terminal)
         cancelled = [row.id for row in asked if row.state in {QueryState.PENDING, QueryState.CANCELLED}]
         queries.cancel_pending(self._store, run.session.key, self._clock(), among=cancelled)
         inherited_queries.pass_on(self._store, run.session.key, cancelled)

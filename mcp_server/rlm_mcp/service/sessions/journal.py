@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.displays import kept
@@ -51,8 +52,20 @@ class Journal:
         """When something begins."""
         return self._clock()
 
-    def ran(self, session: int, code: str, began: float, result: CellResult, frame: int | None = None) -> None:
-        """Note a cell of an agent with what came of it; ``frame`` is what it was run for."""
+    def ran(
+        self,
+        session: int,
+        code: str,
+        began: float,
+        result: CellResult,
+        frame: int | None = None,
+        *,
+        terminal: bool = False,
+    ) -> None:
+        """Note a cell of an agent, or of a person at a ``terminal``, and what came of it.
+
+        ``frame`` is what it was run for.
+        """
         self._add(
             JournalEntry(
                 session,
@@ -63,6 +76,7 @@ class Journal:
                 result.status,
                 _output(result),
                 result.queries,
+                attachment=journal.TERMINAL if terminal else None,
                 displays=tuple(kept(result.data)),
                 frame=frame,
                 count=result.execution_count,
@@ -72,11 +86,20 @@ class Journal:
         )
 
     def died(
-        self, session: int, code: str, began: float, reason: str, asked: Sequence[str], frame: int | None = None
+        self,
+        session: int,
+        code: str,
+        began: float,
+        reason: str,
+        asked: Sequence[str],
+        frame: int | None = None,
+        *,
+        terminal: bool = False,
     ) -> None:
-        """Note a cell of an agent that took its kernel along."""
+        """Note a cell of an agent, or of a person at a ``terminal``, that took its kernel along."""
         ended, queries = self._clock(), tuple(asked)
-        self._add(JournalEntry(session, Author.AGENT, code, began, ended, "died", reason, queries, frame=frame))
+        entry = JournalEntry(session, Author.AGENT, code, began, ended, "died", reason, queries, frame=frame)
+        self._add(replace(entry, attachment=journal.TERMINAL if terminal else None))
 
     def told(self, session: int, kernel: str, note: CellNote) -> None:
         """Note a cell of which the supervisor tells: a notebook's, or one that an earlier daemon began."""
@@ -175,7 +198,7 @@ def entry_row(entry: JournalEntry) -> JournalCell:
         status=entry.status,
         output=entry.output,
         queries=entry.queries,
-        attachment=entry.attachment,
+        attachment=entry.front_end,
         number=entry.number,
         seconds=round(entry.ended_at - entry.started_at, 3),
         count=entry.count,

@@ -117,7 +117,7 @@ def cell_of(entry: JournalEntry, asked: dict[str, RecordedQuery]) -> RecordedCel
         status=entry.status,
         output=entry.output,
         queries=tuple(asked[query] for query in entry.queries if query in asked),
-        attachment=entry.attachment,
+        attachment=entry.front_end,
         displays=entry.displays,
         count=entry.count,
         value=entry.value,

@@ -219,7 +219,7 @@ function makeCell(cell) {
     title,
     h("span", { class: "note" }, `${shown}${cell.author} · ${times}`),
   );
-  const by = cell.author === "notebook" ? "a notebook" : "an agent";
+  const by = cell.author === "agent" ? "an agent" : `a ${cell.author}`;
   const end = h("p", { class: "quiet" }, `${cell.status} · by ${by}${asked}`);
   return h("li", { class: "cell" }, h("details", {}, summary, codeBlock(cell.code), ...outcome(cell, cellOf(cell.session, cell.number)), end));
 }
