@@ -91,9 +91,10 @@ class KernelList:
 
 @dataclass(frozen=True, slots=True)
 class OfKernel:
-    """A call about one kernel that needs no more."""
+    """A call about one kernel that needs no more. When it ends one, front ends are told ``why``."""
 
     kernel_id: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

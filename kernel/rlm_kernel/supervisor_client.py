@@ -191,12 +191,12 @@ class SupervisorClient(SupervisorConnection):
         """
         return await self.call(protocol.ROLLBACK, protocol.Rollback(kernel_id, cells))
 
-    async def shutdown(self, kernel_id: str) -> bool:
-        """End the kernel and remove its sockets.
+    async def shutdown(self, kernel_id: str, why: str = "") -> bool:
+        """End the kernel and remove its sockets; front ends are told ``why``.
 
         Its scratch folder stays for the caller; True if a session that was forked from it uses that, too.
         """
-        return (await self.call(protocol.SHUTDOWN, protocol.OfKernel(kernel_id))).shared
+        return (await self.call(protocol.SHUTDOWN, protocol.OfKernel(kernel_id, why))).shared
 
     # -- contexts and variables
 

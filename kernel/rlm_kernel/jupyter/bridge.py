@@ -2,7 +2,8 @@
 
 It binds the addresses that the front end has chosen, with the front end's own key, and relays raw messages to and from
 the supervisor, which decides what comes of them (`supervisor.attachments`). It holds nothing of the session: however
-it ends, only the attachment closes. It ends with the front end, with the session, and when the attachment is revoked.
+it ends, only the attachment closes. It ends with the front end. When the session ends, or the attachment is revoked, it
+says so until then (`ended`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_wire import GOODBYE
 from rlm_kernel.blocking_client import PAUSES, BlockingClient
 from rlm_kernel.channels import bound
+from rlm_kernel.jupyter.ended import AskedCells, EndedSession
 from rlm_kernel.jupyter.kernelspecs import key_file
 from rlm_kernel.jupyter.sanitizer import sanitized
 
@@ -51,6 +53,7 @@ SAFE_PAYLOADS = frozenset(("ask_exit", "set_next_input"))
 LOOK_AT_PARENT_MS = 1000
 LINGER_MS = 1000
 SCHEME = "hmac-sha256"
+_ENDED = "this session has ended: {}; what is shown here stays, open another session to go on"
 SUBSCRIBER_SECONDS = 2
 """How long requests wait for the front end's first subscriber of iopub: what is shown before, it would miss."""
 
@@ -106,8 +109,9 @@ class FrontEnd:
             raise CallerError(
                 f"an attachment's messages must be signed with {SCHEME}; configure the front end to use it"
             )
-        self._signer = Signer(connection["key"].encode())
+        self.signer = Signer(connection["key"].encode())
         self.subscribed = False
+        self.asked = AskedCells()
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.linger = LINGER_MS
         self.sockets: dict[str, zmq.Socket[bytes]] = {}
@@ -120,9 +124,11 @@ class FrontEnd:
         if channel is not None and DELIMITER in parts:
             at = list(parts).index(DELIMITER)
             message = presentable(list(parts[at:]))
+            if channel == "shell":
+                self.asked.answered(parts)
             if message is not None:
-                message[1] = self._signer.sign(message[2:6])
-                self._send(channel, [*parts[:at], *message])
+                message[1] = self.signer.sign(message[2:6])
+                self.put(channel, [*parts[:at], *message])
 
     def requests(self, channel: str) -> Iterator[list[bytes]]:
         """Yield the genuine requests that have come; answers a heartbeat and greets a subscriber by itself."""
@@ -130,20 +136,21 @@ class FrontEnd:
         while int(sock.EVENTS) & zmq.POLLIN:
             parts = sock.recv_multipart()
             if channel == "hb":
-                self._send("hb", parts)
+                self.put("hb", parts)
             elif channel == "iopub":
                 self._greet(parts[0])
-            elif self._signer.read(parts) is not None:
+            elif self.signer.read(parts) is not None:
                 yield parts
 
     def _greet(self, part: bytes) -> None:
         if part[:1] == b"\x01":
             self.subscribed = True
             topic = part[1:].decode("utf-8", "replace")
-            welcome = self._signer.parts("iopub_welcome", b"{}", {"subscription": topic})
-            self._send("iopub", ([part[1:]] if part[1:] else []) + welcome)
+            welcome = self.signer.parts("iopub_welcome", b"{}", {"subscription": topic})
+            self.put("iopub", ([part[1:]] if part[1:] else []) + welcome)
 
-    def _send(self, channel: str, parts: Sequence[bytes]) -> None:
+    def put(self, channel: str, parts: Sequence[bytes]) -> None:
+        """Send a message of our own; to a client that does not read it is dropped."""
         try:
             self.sockets[channel].send_multipart(parts, zmq.NOBLOCK)
         except zmq.ZMQError:
@@ -163,11 +170,11 @@ class Bridge:
         self._wakes, wakes = socket.socketpair()
         wakes.setblocking(False)
         signal.set_wakeup_fd(wakes.fileno())
-        self._keep = wakes
+        self._keep, self._ended = wakes, ""
         signal.signal(signal.SIGINT, lambda *_: None)
 
-    def run(self) -> None:
-        """Relay until the front end or the session ends."""
+    def run(self) -> str:
+        """Relay until the front end or the session ends; returns why the session has, empty if it has not."""
         poller, parent, until = zmq.Poller(), os.getppid(), time.monotonic() + SUBSCRIBER_SECONDS
         channels = {sock: channel for channel, sock in self._front_end.sockets.items()}
         requests = [sock for sock, channel in channels.items() if channel not in {"iopub", "hb"}]
@@ -183,7 +190,7 @@ class Bridge:
                 if source == fd_of_supervisor:
                     served_by = self._supervisor
                     if not self._from_supervisor():
-                        return
+                        return self._ended
                     if self._supervisor is not served_by:  # another one has taken over
                         poller.unregister(served_by)
                         poller.register(self._supervisor, zmq.POLLIN)
@@ -192,9 +199,12 @@ class Bridge:
                     self._interrupted()
                 else:
                     self._from_front_end(channels[source])
+        return ""
 
     def _from_front_end(self, channel: str) -> None:
         for parts in self._front_end.requests(channel):
+            if channel == "shell":
+                self._front_end.asked.asked(parts)
             self._say(framing.pack(CHANNELS[channel], parts))
 
     def _from_supervisor(self) -> bool:
@@ -206,6 +216,7 @@ class Bridge:
         while (message := self._parser.next()) is not None:
             message.close()
             if message.tag == GOODBYE:
+                self._ended = _ENDED.format(message.parts[0].decode()) if message.parts else ""
                 return False
             self._front_end.send(message.tag, message.parts)
         return alive or self._connect_again()
@@ -214,6 +225,7 @@ class Bridge:
         try:
             client = attach(self._line, self._pid)
         except (KernelError, OSError):  # there is none, or the session has ended
+            self._ended = "this front end has lost its session: the kernel is gone, or the attachment was revoked"
             return False
         before = self._supervisor
         self._supervisor, self._parser, self._pid = client.socket, client.parser, client.welcome.pid
@@ -266,14 +278,22 @@ def main() -> None:
     # VS Code drops "-f FILE" of a kernelspec and appends "--f=FILE".
     options.add_argument("-f", "--f", dest="connection_file", type=Path, required=True)
     given, _ = options.parse_known_args()
+    why, entered = "", None
     try:
         line = enter(given.attachment)
-        supervisor = attach(line)
+        entered = line, attach(line)
+    except (KernelError, OSError, discovery.DiscoveryError) as error:
+        sys.stderr.write(f"rlm-kernel: {error}\n")
+        why = f"this session cannot be used here: {error}"
+    try:
         front_end = FrontEnd(json.loads(given.connection_file.read_text()))
-    except (KernelError, ValueError, OSError, discovery.DiscoveryError, zmq.ZMQError) as error:
+    except (KernelError, ValueError, OSError, zmq.ZMQError) as error:
         sys.exit(f"rlm-kernel: {error}")
     try:
-        Bridge(front_end, line, supervisor).run()
+        if entered is not None:
+            why = Bridge(front_end, *entered).run()
+        if why:
+            EndedSession(front_end, why).serve(front_end.asked)
     except (OSError, KernelError) as error:
         sys.exit(f"rlm-kernel: the session's supervisor has gone: {error}")
     finally:

@@ -108,10 +108,12 @@ class Attachment:
         session.front.attachments[self.prefix] = self
         self._tell(True)
 
-    def close(self) -> None:
-        """End the attachment, and withdraw or stop what its front end has asked for."""
+    def close(self, why: str = "") -> None:
+        """End the attachment, and withdraw or stop what its front end has asked for; ``why`` its session has ended."""
         if self._closed:
             return
+        if why:
+            self._stream.send(GOODBYE, (why.encode(),))
         self._closed = True
         if self._second_thought is not None:
             self._second_thought.cancel()

@@ -27,8 +27,8 @@ class FrontEnd(Protocol):
         """Pass a message on to it."""
         ...
 
-    def close(self) -> None:
-        """Hang up on it."""
+    def close(self, why: str = "") -> None:
+        """Hang up on it; ``why`` the session has ended."""
         ...
 
 
@@ -43,6 +43,8 @@ class JupyterBroadcaster:
         self.sockets = JupyterSockets(context, connection, on_frames)
         self.attachments: dict[bytes, FrontEnd] = {}
         self._topics: set[bytes] = set()
+        self.why_ended = ""
+        """What front ends are told when the session ends."""
 
     @property
     def watched(self) -> bool:
@@ -60,10 +62,11 @@ class JupyterBroadcaster:
                 attachment.send(channel, parts)
         self.sockets.send(channel, parts)
 
-    def close(self) -> None:
-        """Close the attachments and the sockets."""
+    def close(self, why: str = "") -> None:
+        """Close the attachments and the sockets, and tell ``why`` the session has ended."""
+        why = why or self.why_ended or "its kernel was stopped"
         for attachment in list(self.attachments.values()):
-            attachment.close()
+            attachment.close(why)
         self.sockets.close()
 
     def publish(

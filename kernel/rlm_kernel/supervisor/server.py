@@ -272,6 +272,7 @@ async def _make_room(client: Connection, call: protocol.MakeRoom, _: Envelope) -
 @answers(protocol.SHUTDOWN)
 async def _shutdown(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.ShutDown]:
     session = client.supervisor.find(call.kernel_id)
+    session.front.why_ended = call.why
     session.close()
     shared = any(other.scratch == session.scratch for other in client.supervisor.sessions.values())
     return protocol.ShutDown(shared), ()

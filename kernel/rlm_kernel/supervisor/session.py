@@ -232,7 +232,7 @@ class SupervisedSession:
         self._driver.cancel()
         self.queue.close(error or UnknownKernel(self.kernel_id))
         self.processes.close()
-        self.front.close()
+        self.front.close("" if error is None else error.reason)
         self.queries.forget()
         self.kept.close(self.kernel_id)
         self.relay.file = None

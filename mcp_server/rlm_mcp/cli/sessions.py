@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Annotated, Literal
@@ -153,7 +154,8 @@ def end(
     if not yes and sys.stdin.isatty():
         what = "it" if len(sessions) == 1 else "them"
         typer.confirm(f"End {', '.join(sessions)}, and delete everything in {what}?", abort=True, err=True)
-    ended = [call_tool("end_session", {}, session=session)["ended"] for session in dict.fromkeys(sessions)]
+    with _by_a_person():
+        ended = [call_tool("end_session", {}, session=session)["ended"] for session in dict.fromkeys(sessions)]
     show({"ended": ended}, as_json, lambda: print("\n".join(f"ended {name}" for name in ended)))
 
 
@@ -276,10 +278,10 @@ def run(
         source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
-    os.environ[MADE_BY] = TERMINAL  # what the journal calls the author of the cell
     open_under(session, policy, as_json)
     printed = f"`rlm-kernel journal {session} --last 1` shows" if session else "its journal has"
-    with interruptible(f"the code was stopped; the session keeps its variables, and {printed} what it printed"):
+    stopped = f"the code was stopped; the session keeps its variables, and {printed} what it printed"
+    with interruptible(stopped), _by_a_person():
         answer = call_tool("eval_code", {"code": source}, session=session, policy=policy)
     _show_run(answer, session, as_json)
 
@@ -304,6 +306,16 @@ _WAITS = {
     "waiting": "the code is waiting for it; ",
     "queued": "earlier code is waiting for it, and this code runs afterwards; ",
 }
+
+
+@contextmanager
+def _by_a_person() -> Iterator[None]:
+    """Have the daemon know that what is called is no agent's doing."""
+    os.environ[MADE_BY] = TERMINAL
+    try:
+        yield
+    finally:
+        del os.environ[MADE_BY]
 
 
 def _show_run(answer: JsonObject, session: str | None, as_json: bool) -> None:

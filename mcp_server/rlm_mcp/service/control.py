@@ -187,8 +187,9 @@ class SessionControl:
                 return await self._sessions.sweep()
         return []
 
-    async def end(self, session: Session) -> ToolAnswer:
+    async def end(self, session: Session, by: str = "rlm-kernel itself") -> ToolAnswer:
         """End the session with everything in it; and all that was kept of it. Its id can be used again."""
+        session.kernel.why_ended = f"{by} has ended it"
         dropped = await self._sessions.end(session)
         return ToolAnswer({"ended": session.id, "unloaded": dropped}, ("unloaded",))
 

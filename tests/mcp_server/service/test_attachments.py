@@ -254,17 +254,46 @@ def test_an_attachment_that_watches_shows_everything_and_runs_nothing() -> None:
         assert wait_for(client, "stream")["content"]["text"] == "seen by all 1\n"
 
 
+def test_a_front_end_is_told_who_has_ended_its_session() -> None:
+    """Below the cell that was run last, and by every cell after that, a restart included; it is not called dead."""
+    agent("ending", "found = 1")
+    with opened(spec_of("ending")) as (manager, client):
+        asked = client.execute("found")
+        assert reply_to(client, asked)["status"] == "ok"
+        call_tool("end_session", {}, session="ending")
+        told = wait_for(client, "stream")
+        assert told["parent_header"]["msg_id"] == asked
+        assert "this session has ended: an agent, by end_session, has ended it" in told["content"]["text"]
+        for _ in range(2):
+            reply, _ = shown(client, "found")
+            assert reply["ename"] == "SessionEnded"
+            assert "has ended" in reply["evalue"]
+            assert manager.is_alive()
+            manager.restart_kernel()
+            client.wait_for_ready(timeout=SECONDS)
+
+
+def test_a_cell_that_runs_when_its_session_ends_gets_an_answer() -> None:
+    """Else a notebook would show it as running for ever."""
+    agent("running", "found = 1")
+    with opened(spec_of("running")) as (_, client):
+        asked = begin(client, "print('on')\nwhile True: pass")
+        assert CliRunner().invoke(app, ["end", "running", "--yes"]).exit_code == 0
+        reply = reply_to(client, asked)
+        assert reply["status"] == "error", reply
+
+
 def test_a_revoked_attachment_closes_at_once_and_opens_no_more() -> None:
-    """K-29: the front end's kernel has died; the session lives; another attachment can be made."""
+    """K-29: the front end is shut out, and says so; the session lives; another attachment can be made."""
     agent("revoked", "found = 1")
     name = spec_of("revoked")
-    with opened(name) as (manager, _):
+    with opened(name) as (_, client):
         (attachment,) = [
             row.attachment for row in ask(ListAttachments(), start=True).attachments if row.session == "revoked"
         ]
         kept = kernelspecs.key_file(attachment).read_text()
         assert ask(RevokeAttachment(attachment), start=True).closed == 1
-        manager.provisioner.process.wait(SECONDS)
+        assert "the attachment was revoked" in shown(client, "found")[0]["evalue"]
         assert name not in KernelSpecManager().find_kernel_specs()
     agent("revoked", "found")
     assert name not in KernelSpecManager().find_kernel_specs()
@@ -497,10 +526,10 @@ def test_a_developers_own_code_runs_in_a_copy_of_which_nothing_comes_back(isolat
         cells = control.reply.cells
     assert [cell.author for cell in cells] == ["agent", *["trusted"] * 5, "agent", "agent"]
     (attachment,) = [row.attachment for row in ask(ListAttachments(), start=True).attachments if row.mode == "trusted"]
-    with opened(spec_of("guarded", "trusted")) as (manager, client):
+    with opened(spec_of("guarded", "trusted")) as (_, client):
         assert shown(client, "found")[1] == "[1]"
         assert ask(RevokeAttachment(attachment), start=True).closed == 1
-        manager.provisioner.process.wait(SECONDS)
+        assert shown(client, "found")[0]["ename"] == "SessionEnded"
 
 
 def test_a_notebook_without_cells_of_ones_own_is_written_anew(tmp_path: Path) -> None:

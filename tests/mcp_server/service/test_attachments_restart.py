@@ -98,10 +98,15 @@ def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) ->
         trusted = [("trusted", f"eval('found{more}')") for more in ("", " + [2]", " + [3]")]
         assert cells == [("agent", "found = [1]"), *trusted]
         assert ask(RevokeAttachment(attachment), start=True).closed == 1
-        manager.provisioner.process.wait(SECONDS)
+        assert _is_shut_out(client)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def _is_shut_out(client: BlockingKernelClient) -> bool:
+    reply = client.execute_interactive("found", output_hook=lambda _: None, timeout=SECONDS)
+    return bool(reply["content"]["ename"] == "SessionEnded")
 
 
 def _supervisor() -> int:
@@ -132,7 +137,7 @@ def test_front_ends_come_back_to_the_next_supervisor(isolation: Any) -> None:
         for _, client in started:
             assert value(client, "len(found)") == "3"
         assert ask(RevokeAttachment(attachment), start=True).closed == 1
-        started[1][0].provisioner.process.wait(SECONDS)
+        assert _is_shut_out(started[1][1])
         assert value(started[0][1], "len(found)") == "3"
     finally:
         for manager, client in started:

@@ -60,6 +60,7 @@ class KernelProxy:
         self.deliveries = KernelDeliveries(events)
         self.attachments: list[str] = []
         """The attachments by which front ends have the session open, each as often as it is open."""
+        self.why_ended = ""  # what front ends are told when the kernel ends
         self.expelled = ""
         """Why the supervisor has ended the kernel, and the session is about to end with it."""
         self.queries = KernelQueries(store, row.key, events)
@@ -260,7 +261,7 @@ class KernelProxy:
         self.forget()
         self.queries.stop()
         if info is not None:
-            await self._gateway.discard(info)
+            await self._gateway.discard(info, self.why_ended)
 
     async def rollback(self, cells: int) -> RollbackInfo:
         """Undo the last completed cells.

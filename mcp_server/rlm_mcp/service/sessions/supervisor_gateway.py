@@ -96,13 +96,16 @@ class KernelGateway:
         """Forget the connection, because the supervisor has gone; the next use makes a new one."""
         self._client = None
 
-    async def discard(self, info: KernelInfo) -> None:
-        """End a kernel and remove what it leaves: its connection file, and its scratch folder unless a fork has it."""
+    async def discard(self, info: KernelInfo, why: str = "") -> None:
+        """End a kernel and remove what it leaves: its connection file, and its scratch folder unless a fork has it.
+
+        Front ends are told ``why``.
+        """
         self.unlisten(info.kernel_id)
         shared = False
         with suppress(KernelError, OSError, TimeoutError):
             client = await self.client(start=False)
-            shared = await asyncio.wait_for(client.shutdown(info.kernel_id), _STOP_SECONDS)
+            shared = await asyncio.wait_for(client.shutdown(info.kernel_id, why), _STOP_SECONDS)
         await asyncio.to_thread(stale_files.remove_of, info, keep_scratch=shared)
 
     def start_no_more(self) -> None:
