@@ -57,6 +57,11 @@ def die_with_parent() -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def outlive_parent() -> None:
+    """Take `die_with_parent` back."""
+    prctl(PR_SET_PDEATHSIG, 0)
+
+
 def trim_heap() -> None:
     """Give back what imports and start-up have freed: several megabytes of a process that then lives for days."""
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:

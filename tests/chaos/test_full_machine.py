@@ -148,7 +148,7 @@ def test_no_more_processes_is_told_and_costs_nobody_anything(scarce, everything_
     assert inventory.supervisor() == supervisor
     for session in ("s", "ahead", "t", "f"):
         call("end_session", session=session)
-    wait_until(lambda: Inventory.take().kernels <= 2)
+    wait_until(lambda: Inventory.take().kernels <= inventory.WARM)
     wait_until(lambda: Inventory.take().files == [])
 
 
@@ -295,7 +295,7 @@ def test_a_full_disk_under_sockets_and_scratch_folders_is_told(disk, everything_
     full = disk(isolation.runtime)
     assert call("eval_code", code="x = 1")["success"]
     wait_until(lambda: call("status")["kernel"]["checkpoint"])
-    wait_until(lambda: Inventory.take().kernels == 4)
+    wait_until(lambda: Inventory.take().kernels == inventory.WARM + 2)
     before = Inventory.take()
     full.fill()
     for answer in (call("eval_code", session="t", code="1"), call("fork_session", name="f")):
@@ -304,11 +304,11 @@ def test_a_full_disk_under_sockets_and_scratch_folders_is_told(disk, everything_
     psutil.Process(call("status")["kernel"]["pid"]).kill()
     wait_until(lambda: call("eval_code", code="x").get("result") == "1")
     # One more than before: the copy that undoes the last cell is kept beside the newest one.
-    wait_until(lambda: Inventory.take().kernels == 5 and Inventory.take().files == before.files)
+    wait_until(lambda: Inventory.take().kernels == inventory.WARM + 3 and Inventory.take().files == before.files)
     full.free()
     assert call("eval_code", session="t", code="1")["result"] == "1"
     assert call("fork_session", name="f")["session"] == "f"
     for session in ("s", "t", "f"):
         assert call("end_session", session=session)["ended"] == session
-    wait_until(lambda: Inventory.take().kernels <= 2)
+    wait_until(lambda: Inventory.take().kernels <= inventory.WARM)
     wait_until(lambda: Inventory.take().files == [])

@@ -1,7 +1,8 @@
 """Supervisors, keepers and kernels are killed at random instants, and a model says what each session must hold.
 
-Three sessions count, one under each mode of checkpoints. A kill of anything but a session's own process loses nothing.
-If that dies, the loss is the one that was told, or none. ``make chaos-supervisor OPS=500 SEED=1``
+A session counts under each mode of checkpoints. A kill of anything but its own process loses nothing. If that dies, the
+loss is the one that was told, or none. The session under ``durable`` is used through a daemon, which saves it to disk;
+where the daemon dies, those of all modes are. ``make chaos-supervisor OPS=500 SEED=1``
 """
 
 import asyncio
@@ -17,9 +18,12 @@ import pytest
 from death_times import Wait, Waits
 from session_processes import copies_of, keeper_of, kill_with_keeper, standby_of, zygote_of
 from survival_table import BEGIN, END, MODES, PAGE, Measured, Survival, table, write_page
+from tool_session import ToolSession, daemon, kill
+from waiting import until
 
-from rlm_ipc.errors import SupervisorGone
-from rlm_ipc.kernel_reports import CellResult
+from rlm_ipc.errors import DaemonUnavailable, SupervisorGone
+from rlm_ipc.kernel_reports import CellResult, KernelInfo
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
@@ -30,6 +34,9 @@ OPS = int(os.environ.get("RLM_SUPERVISOR_OPS", "12"))
 SEED = int(os.environ.get("RLM_SUPERVISOR_SEED", "1"))
 RECORD = bool(os.environ.get("RLM_SUPERVISOR_RECORD"))
 BOTH = ("keeper", "supervisor")
+DAEMON, ALL = ("daemon",), ("daemon", *BOTH)
+DIRECT = tuple(mode for mode in MODES if mode != "durable")
+"""The modes of sessions that are used without a daemon."""
 VICTIMS = (
     ("supervisor",),
     ("supervisor",),
@@ -43,11 +50,12 @@ VICTIMS = (
     ("supervisor", "standby"),
     ("supervisor", "live"),
     ("keeper", "live"),
+    DAEMON,
 )
 STOPPED = ("stopped",)
 EVERY = 40
-"""So many kills of anything else for one of keeper and supervisor at once, which begins anew, and for one supervisor
-that is stopped (SIGSTOP), which the keeper takes half a minute to replace."""
+"""So many kills of anything else for one of keeper and supervisor at once, with the daemon or without, which begins
+anew, and for one supervisor that is stopped (SIGSTOP), which the keeper takes half a minute to replace."""
 CELL = """
 import time
 n += 1
@@ -62,7 +70,8 @@ class Model:
 
     def __init__(self, client: SupervisorClient, chance: random.Random) -> None:
         self.client, self.chance = client, chance
-        self.values = {mode: [0] for mode in MODES}
+        self.values = {mode: [0] for mode in DIRECT}
+        self.tools = {mode: ToolSession(mode) for mode in MODES}
         self.told = 0
         self.survival = Survival()
         self.waits = Waits()
@@ -72,6 +81,8 @@ class Model:
         supervisor = self.client.pid
         assert supervisor is not None
         with suppress(psutil.Error, LookupError):
+            if which == "daemon":
+                return daemon()
             if which in {"supervisor", "stopped"}:
                 return supervisor
             if which == "live":
@@ -93,6 +104,13 @@ class Model:
 
     async def step(self, number: int, mode: str, victims: tuple[str, ...]) -> None:
         """Run a cell in one session, kill during it, and compare."""
+        if mode not in DIRECT or "daemon" in victims:
+            await self.step_of_tools(number, self.tools[mode], victims)
+        else:
+            await self.step_of_calls(number, mode, victims)
+
+    async def step_of_calls(self, number: int, mode: str, victims: tuple[str, ...]) -> None:
+        """Run a cell by a call of the supervisor."""
         lines, pause = self.chance.choice((0, 1, 200)), self.chance.choice((0, 0, 0.05))
         live = (await self.client.kernel_info(mode)).pid
         assert live is not None
@@ -102,7 +120,7 @@ class Model:
         if "copy" in victims:  # each cell has another one
             there["copy"] = self.victim("copy", live)
         was_done, began = cell.done, time.monotonic()
-        victims = tuple(which for which in victims if _kill(which, there[which]))
+        victims = _killed(victims, there)
         result = await asyncio.wait_for(cell.result(), 120)
         measured = self.survival.of(victims, mode) if victims else Measured()
         measured.deaths += 1
@@ -125,6 +143,46 @@ class Model:
         if {"live", "copy"} & set(victims):  # it may have died after its cell: then the next one is told, and copied
             await self.look(victims)
 
+    async def step_of_tools(self, number: int, session: ToolSession, victims: tuple[str, ...]) -> None:
+        """Run a cell by a call of the daemon."""
+        lines, pause = self.chance.choice((0, 1, 200)), self.chance.choice((0, 0, 0.05))
+        info = await self.kernel_of(session)
+        live = info.pid or 0
+        there = {which: self.victim(which, live) for which in (*victims, "standby", "zygote")}
+        cell = _start(session, CELL.format(lines=lines, seconds=max(pause, 0.2 if "daemon" in victims else 0)))
+        if "daemon" in victims:
+            await until(lambda: self.begun(info.kernel_id, cell))
+        await asyncio.wait({cell}, timeout=self.chance.uniform(0, 0.06))
+        if "copy" in victims:
+            there["copy"] = self.victim("copy", live)
+        was_done, began = cell.done(), time.monotonic()
+        victims = _killed(victims, there)
+        measured = self.survival.of(victims, session.mode) if victims else Measured()
+        measured.deaths += 1
+        answer = await _answer(session, cell)
+        undone = answer is not None and answer.get("error") == "kernel_died"
+        if undone:
+            assert "live" in victims, (victims, answer)
+            measured.undone += 1
+        elif answer is not None:
+            session.ran(answer, lines)
+        else:  # it had begun, so it goes on, and no daemon was there to hear of its end
+            session.values.append(session.values[-1] + 1)
+        lost = await asyncio.to_thread(session.look, cut=False)
+        assert lost == 0, (victims, session.mode, lost)
+        if victims and victims != STOPPED:
+            seconds = time.monotonic() - began
+            what = f"{lines} lines, {pause} s{', done' if was_done else ''}"
+            self.waits.add(Wait(number, victims, session.mode, began, seconds, what, self.behind(victims, there)))
+
+    async def kernel_of(self, session: ToolSession) -> KernelInfo:
+        """The kernel of a session that is used through the daemon."""
+        return next(info for info in await self.client.kernels() if info.label.get("session") == session.name)
+
+    async def begun(self, kernel_id: str, cell: asyncio.Future[JsonObject]) -> bool:
+        """Whether a cell is in its kernel, or has ended."""
+        return cell.done() or (await self.client.running(kernel_id)).cell is not None
+
     async def lose(self, mode: str, result: CellResult, victims: tuple[str, ...]) -> None:
         """Take back what is told to be lost."""
         assert result.loss is not None, result
@@ -141,7 +199,7 @@ class Model:
 
     async def look(self, victims: tuple[str, ...] = ()) -> None:
         """Compare all sessions; a loss between two cells is told by the next one."""
-        for mode in MODES:
+        for mode in DIRECT:
             await self.look_at(mode, victims)
 
     async def look_at(self, mode: str, victims: tuple[str, ...]) -> None:
@@ -154,33 +212,63 @@ class Model:
         self.values[mode].append(self.values[mode][-1])
 
     async def begin(self, workspace: Path) -> None:
-        """Start the sessions."""
-        for mode in MODES:
+        """Start the sessions that have no daemon."""
+        for mode in DIRECT:
             policy = load_policy("default").model_copy(update={"checkpoint": mode})
             policy = policy.model_copy(update={"language": policy.language.model_copy(update={"imports": ("time",)})})
             await self.client.spawn(SpawnRequest(mode, str(workspace)), policy)
             await self.client.execute(mode, "n = 0").result()
             self.values[mode] = [0]
 
-    async def end(self) -> None:
-        """Kill keeper and supervisor at once: everything goes, and who waits for a cell is told."""
-        cells = [self.client.execute(mode, CELL.format(lines=1, seconds=0.05)) for mode in MODES]
+    async def end(self, victims: tuple[str, ...]) -> None:
+        """Kill keeper and supervisor at once: everything goes but what is on disk, and who waits for a cell is told.
+
+        If the daemon dies as well, all who have called it are told by their next call.
+        """
+        code = CELL.format(lines=1, seconds=0.05)
+        for _ in range(self.chance.randrange(3)):  # fewer than are saved at once
+            self.tools["durable"].ran(await _start(self.tools["durable"], CELL.format(lines=0, seconds=0)), 0)
+        cells = [self.client.execute(mode, code) for mode in DIRECT]
+        asked = {mode: _start(session, code) for mode, session in self.tools.items()}
+        await asyncio.wait(asked.values(), timeout=self.chance.uniform(0, 0.06))
+        if "daemon" in victims:
+            kill(daemon(), signal.SIGKILL)
         kill_with_keeper(self.client.pid or 0)
-        for mode, cell in zip(MODES, cells, strict=True):
+        for mode, cell in zip(DIRECT, cells, strict=True):
             with suppress(SupervisorGone):  # it may just have ended
                 await asyncio.wait_for(cell.result(), 120)
-            self.survival.of(BOTH, mode).add(Measured(deaths=1, undone=1, everything=1))
+            if victims == BOTH:
+                self.survival.of(BOTH, mode).add(Measured(deaths=1, undone=1, everything=1))
         self.client.close()
+        for mode, session in self.tools.items():
+            answer = await _answer(session, asked[mode])
+            if answer is not None and answer.get("success"):
+                session.ran(answer, 1)
+            lost = await asyncio.to_thread(session.look, cut=True, before=answer)
+            if victims == ALL or mode not in DIRECT:
+                measured = Measured(1, undone=1, cells=lost or 0, everything=int(lost is None))
+                self.survival.of(victims, mode).add(measured)
         self.client = await SupervisorClient.connect()
 
 
-def _kill(which: str, pid: int | None) -> bool:
-    """Whether there was somebody to kill."""
-    with suppress(ProcessLookupError):
-        if pid is not None:
-            os.kill(pid, signal.SIGSTOP if which == "stopped" else signal.SIGKILL)
-            return True
-    return False
+def _start(session: ToolSession, code: str) -> asyncio.Task[JsonObject]:
+    return asyncio.create_task(asyncio.to_thread(session.call, "eval_code", code=code))
+
+
+async def _answer(session: ToolSession, cell: asyncio.Task[JsonObject]) -> JsonObject | None:
+    """What a cell comes to, if need be by the next daemon; None if nobody knows there."""
+    try:
+        return await asyncio.wait_for(cell, 120)
+    except (DaemonUnavailable, OSError):
+        answer = await asyncio.to_thread(session.again, "wait")
+        return None if answer.get("error") == "run_not_found" else answer
+
+
+def _killed(victims: tuple[str, ...], there: dict[str, int | None]) -> tuple[str, ...]:
+    """Kill, or stop, those that are there; returns which of them were."""
+    return tuple(
+        which for which in victims if kill(there[which], signal.SIGSTOP if which == "stopped" else signal.SIGKILL)
+    )
 
 
 async def test_only_the_death_of_a_session_itself_loses_anything(
@@ -190,6 +278,8 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
     chance = random.Random(SEED)
     model = Model(await SupervisorClient.connect(), chance)
     await model.begin(tmp_path)
+    for session in model.tools.values():
+        await asyncio.to_thread(session.begin)
     for number in range(OPS):
         await model.step(number, chance.choice(MODES), chance.choice(VICTIMS))
         if number % EVERY == EVERY // 2:
@@ -197,8 +287,8 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
         if number % 10 == 9:
             await model.look()
         if number % EVERY == EVERY - 1:
-            await model.end()
-            assert await model.client.kernels() == []
+            await model.end(ALL if number // EVERY % 2 else BOTH)
+            assert not {info.kernel_id for info in await model.client.kernels()} & set(DIRECT)
             await model.begin(tmp_path)
     await model.look()
     with capsys.disabled():
@@ -217,8 +307,9 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
 def test_the_page_shows_what_was_recorded() -> None:
     """Of every kind of death, and in the words of the page."""
     survival = Survival.recorded()
-    assert survival.rows.keys() == {" ".join(victims) for victims in (*VICTIMS, BOTH, STOPPED)}
-    assert all(rows.keys() == set(MODES) for rows in survival.rows.values())
+    assert survival.rows.keys() == {" ".join(victims) for victims in (*VICTIMS, BOTH, ALL, STOPPED)}
+    for who, rows in survival.rows.items():
+        assert rows.keys() == (set(MODES) - {"off"} if "copy" in who else set(MODES)), who
     page = PAGE.read_text()
     assert page.count(BEGIN) == page.count(END) == 1
     assert page.partition(BEGIN)[2].partition(END)[0] == table(survival)

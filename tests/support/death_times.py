@@ -43,8 +43,8 @@ class Waits:
 
     def report(self) -> Iterator[str]:
         """Lines for a person: one death and two at once apart, then each kind of death, then the slowest."""
-        alone = [wait for wait in self.all if len(wait.victims) == 1]
-        yield f"one death: {figures(alone)}"
+        alone = [wait for wait in self.all if len(wait.victims) == 1 and wait.victims != ("daemon",)]
+        yield f"one death but for the daemon's: {figures(alone)}"
         yield f"two at once: {figures([wait for wait in self.all if len(wait.victims) > 1])}"
         kinds = defaultdict[str, list[Wait]](list)
         for wait in self.all:

@@ -14,7 +14,7 @@ from pathlib import Path
 RECORDED = Path(__file__).parents[1] / "chaos" / "survival.json"
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 BEGIN, END = "<!-- survival: begin -->\n", "<!-- survival: end -->\n"
-MODES = ("off", "lazy", "strict")
+MODES = ("off", "lazy", "strict", "durable")
 NAMES = {
     "supervisor": "the supervisor",
     "keeper": "the keeper",
@@ -23,6 +23,7 @@ NAMES = {
     "standby": "the process that stands by",
     "live": "the session's own process",
     "stopped": "the supervisor, stopped (SIGSTOP)",
+    "daemon": "the daemon",
 }
 HEAD = (
     "| who dies (SIGKILL) | " + " | ".join(f"variables under `{mode}`" for mode in MODES) + " | a cell that runs |\n"
@@ -84,7 +85,7 @@ def table(survival: Survival) -> str:
     """The table as it stands on the page."""
     lines = []
     for who, rows in sorted(survival.rows.items(), key=lambda row: (len(row[0].split()), "live" in row[0], row[0])):
-        names = " and ".join(NAMES[name] for name in who.split())
+        names = _listed([NAMES[name] for name in who.split()])
         both = Measured()
         for row in rows.values():
             both.add(row)
@@ -92,12 +93,18 @@ def table(survival: Survival) -> str:
     return HEAD + "".join(lines)
 
 
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def _kept(rows: Mapping[str, Measured], mode: str) -> str:
     row = rows.get(mode)
-    if row is None:
-        return "were not tried"
+    if row is None:  # under ``off`` there is no checkpoint that could die
+        return "-"
     if row.everything:
         return "are lost" if row.everything == row.deaths else f"are lost ({row.everything} of {row.deaths})"
+    if row.cells and mode == "durable":
+        return "go back to the last save"
     if row.cells:
         return f"go back by {row.cells} cell at most" if row.cells == 1 else f"go back by {row.cells} cells at most"
     return "are kept"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import select
 import socket
 import sys
 
@@ -22,6 +23,11 @@ def main() -> None:
     options.add_argument("--fd", type=int, required=True, help="the lifeline, by which it gets its line")
     options.add_argument("--preload", default="", help="modules to import before the first fork, comma-separated")
     given = options.parse_args()
+    lifeline = socket.socket(fileno=given.fd)
+    # It looks at its lifeline when it has warmed up, seconds from now, and until then only this supervisor knows it.
+    processes.die_with_parent()
+    if _is_cut(lifeline):
+        return
     processes.begin_startup()
     # No debugger in a kernel: it would start threads, and a process with threads cannot be forked safely.
     sys.modules["debugpy"] = None  # type: ignore[assignment]
@@ -43,12 +49,19 @@ def main() -> None:
     # What this system allows is found out once, and every fork inherits the answers. That halves its time to start.
     confine.prepare(default)
     shared_str.available()
-    lifeline = socket.socket(fileno=given.fd)
     line, generation = framing.first_line(lifeline)
     worker = Worker(socket.socket(fileno=line), lifeline, generation)
     worker.warmup.warm(default)
+    processes.outlive_parent()
     worker.process.handshake(kernel_info=worker.process.kernel.kernel_info)
     worker.serve()
+
+
+def _is_cut(lifeline: socket.socket) -> bool:
+    """Whether nobody holds the other end: the supervisor had died before this process asked to die with it."""
+    poll = select.poll()
+    poll.register(lifeline, 0)
+    return bool(poll.poll(0))
 
 
 if __name__ == "__main__":

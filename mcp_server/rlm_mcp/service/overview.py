@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from rlm_client.rlm.prompts import is_set_up
 from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, SessionLine
@@ -25,6 +26,7 @@ from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.pictures import picture_of
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.contexts.variables import KernelVariables
+from rlm_mcp.service.sessions.durable import UnsavedCells
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
@@ -97,6 +99,14 @@ class VariableList:
         return cls(tuple(sorted(rows, key=lambda row: (-row.size, row.name))), note)
 
 
+class Saves(Protocol):
+    """Saves what cells have changed to disk, under ``checkpoint: durable``; see `session_events.Events`."""
+
+    def unsaved(self, session: Session) -> UnsavedCells:
+        """Tell what of a session is not on disk yet."""
+        ...
+
+
 class Overview:
     """Looks at the sessions of the daemon."""
 
@@ -108,6 +118,7 @@ class Overview:
         runs: Runs,
         journal: Journal,
         variables: KernelVariables,
+        saves: Saves,
     ) -> None:
         self.store = store
         self.live = live
@@ -115,6 +126,7 @@ class Overview:
         self.runs = runs
         self.journal = journal
         self.variables = variables
+        self.saves = saves
 
     async def overview(self) -> SessionsSeen:
         """Every open session with its state and what it holds, what rests or ended lately, what waits for answers."""
@@ -214,8 +226,9 @@ class Viewer:
         kernel = await session.kernel.seen()
         await self._follow_variables(session, kernel, last)
         pending = queries.pending(watch.store, session.key)
+        durable, unsaved = session.policy.checkpoint == "durable", watch.saves.unsaved(session)
         return {
-            "about": _about(session, kernel),
+            "about": {**_about(session, kernel), "unsaved": plain(unsaved) if durable else None},
             "walls": _walls(session, kernel),
             "running": await self._running(session, kernel),
             "queries": [plain(_asked(session.id, row)) for row in pending[:_MOST_QUERIES]],

@@ -122,7 +122,7 @@ class Service:
         self.control = SessionControl(store, self.sessions, self.runs, self.gateway, clock, self._events)
         self.attachments = Attachments(store, self.sessions, self.gateway, self.journal, clock)
         self.model_runs = ModelRuns(store, self.journal, variables, clock)
-        self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables)
+        self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables, self._events)
         self._forks = Forks(store, self.sessions, self.gateway, self.policies, clock)
         summaries = FrameSummaries(store, self.sessions, self.queries, self.providers)
         self.holders = Holders(store, clock, str(discovery.runtime_dir()))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from session_processes import end_process, standby_of, zygote_of
+from session_processes import end_process, kill_with_keeper, runs, standby_of, zygote_of
 from waiting import until, wait_until
 
 from rlm_ipc.supervisor_protocol import SpawnRequest
@@ -70,3 +70,23 @@ async def test_the_heir_of_a_zygote_takes_its_place(
         await own_supervisor.spawn(SpawnRequest(f"other {number}"), load_policy("default"))
         assert (await own_supervisor.execute(f"other {number}", "1 + 1").result()).result == "2"
         assert zygote_of(own_supervisor.pid) == heir
+
+
+@pytest.mark.parametrize("moment", ["at once", "while it imports"])
+async def test_a_zygote_that_starts_ends_with_its_supervisor(
+    real_starts: None, isolation: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moment: str
+) -> None:
+    """It does not look at its lifeline while it imports; here that never ends."""
+    begun = tmp_path / "begun"
+    (tmp_path / "IPython").mkdir()
+    code = f"import pathlib, signal\npathlib.Path({str(begun)!r}).touch()\nsignal.pause()\n"
+    (tmp_path / "IPython" / "__init__.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    client = await SupervisorClient.connect()
+    assert client.pid is not None
+    zygote = await until(partial(zygote_of, client.pid))
+    if moment == "while it imports":
+        await until(begun.exists)
+    kill_with_keeper(client.pid)
+    await until(lambda: not runs(zygote))
+    client.close()

@@ -296,11 +296,7 @@ async def start_and_end(supervisor, spawn, given: Policy, value, count: int) -> 
         await value(kernel, "kept = 1")
         await supervisor.shutdown(kernel.kernel_id)
     kept = 5  # the zygote, its heir, and made ahead: a kernel for most sessions, a private one, its first number
-
-    async def only_those() -> bool:
-        return len(offspring(supervisor)) == kept
-
-    await until(only_those)
+    await until(lambda: offspring(supervisor), lambda found: len(found) == kept)
     mounts = Path(f"/proc/{supervisor.pid}/mountinfo").read_text()
     folders = sorted(os.listdir(Path(kernel.scratch).parents[1] / stale_files.ZYGOTE))
     return mounts, Path("/proc/self/mountinfo").read_text(), folders

@@ -7,13 +7,16 @@ from typing import Any
 import psutil
 import pytest
 from command_line import cli
+from jupyter_client.blocking.client import BlockingKernelClient
 from session_processes import end_process, kill_with_keeper, runs
-from waiting import wait_until
+from waiting import SECONDS, wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
-from rlm_ipc.daemon_connection import the_socket
+from rlm_ipc.daemon_connection import DaemonConnection, the_socket
+from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.errors import ToolFailed
+from rlm_ipc.session_requests import ListJournal
 from rlm_ipc.variable_images import hash_of
 from rlm_ipc.worker_requests import Piece
 from rlm_mcp.formats.pieces import PieceFolder
@@ -116,6 +119,51 @@ def test_what_was_not_saved_in_time_is_told(seldom: str) -> None:
     wait_until_saved(seldom)
     assert run(seldom, "n = 3")["success"]
     cli("journal", seldom)  # which has it written down
+    end_the_machine()
+    answer = run(seldom, "n")
+    assert (answer["result"], "what 1 later cell did to them is lost" in answer["notice"]) == ("2", True), answer
+
+
+def run_in_notebook(session: str, *cells: str) -> None:
+    """Run cells as a person with a notebook does, and return when the journal of the session has them."""
+    before = len(journal(session))
+    client = BlockingKernelClient()
+    client.load_connection_file(call_tool("status", {}, session=session)["kernel"]["connection_file"])
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=SECONDS)
+        for code in cells:
+            reply = client.execute_interactive(code, timeout=SECONDS)
+            assert reply["content"]["status"] == "ok", reply["content"]
+    finally:
+        client.stop_channels()
+    wait_until(lambda: journal(session), lambda told: len(told) == before + len(cells))
+
+
+def journal(session: str) -> tuple[JournalCell, ...]:
+    """The cells of a session."""
+    with DaemonConnection(ListJournal(session=session, last=None)) as control:
+        return control.reply.cells
+
+
+def test_what_a_notebook_does_outlives_the_machine(session: str) -> None:
+    """Its cells are saved like those of an agent, with what an agent has bound before."""
+    assert run(session, "mine = [1]")["success"]
+    run_in_notebook(session, "import pandas as pd\ntable = pd.DataFrame({'a': [1, 2, 3]})", "mine.append(table)")
+    wait_until_saved(session)
+    end_the_machine()
+    answer = run(session, "int(table['a'].sum()), mine[1] is table")
+    assert answer["result"] == "(6, True)", answer
+    assert "later cell" not in answer["notice"]
+
+
+def test_cells_of_a_notebook_that_are_not_on_disk_are_counted(seldom: str) -> None:
+    """The page and `status` count them before the machine ends, and the next answer after it."""
+    assert run(seldom, "n = 1")["success"]
+    run_in_notebook(seldom, "n = 2")
+    wait_until_saved(seldom)
+    run_in_notebook(seldom, "n = 3")
+    assert unsaved(seldom)["cells"] == 1
     end_the_machine()
     answer = run(seldom, "n")
     assert (answer["result"], "what 1 later cell did to them is lost" in answer["notice"]) == ("2", True), answer

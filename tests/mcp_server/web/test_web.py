@@ -15,6 +15,7 @@ from waiting import wait_until
 
 import rlm_mcp.web
 from rlm_client.client import call_tool
+from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_requests import ServeWeb
 
@@ -209,6 +210,20 @@ def test_arrays_and_tables_are_listed_with_what_they_hold(page: Any) -> None:
     assert sizes["array"] == 800_000
     assert sizes["table"] >= 800_000
     assert call_tool("eval_code", {"code": "asked"}, session="arrays")["result"] == "[]"
+
+
+def test_what_is_not_on_the_disk_yet_is_shown(page: Any) -> None:
+    """Under ``checkpoint: durable``: how many cells the end of the machine would cost. Elsewhere nothing is said."""
+    folder = discovery.config_dir() / "policies"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "extends: default\ncheckpoint: durable\nlimits: {unsaved_seconds: 3600, unsaved_cells: 2}\n"
+    (folder / "seldom-saved.yaml").write_text(text)
+    for cells in (1, 0):
+        assert call_tool("eval_code", {"code": f"x = {cells}"}, session="saved", policy="seldom-saved")["success"]
+        about = page.look("saved", lambda parts, cells=cells: parts["about"]["unsaved"]["cells"] == cells)["about"]
+        assert (about["unsaved"]["since"] is None, about["unsaved"]["reason"]) == (not cells, None)
+    assert call_tool("eval_code", {"code": "x = 1"}, session="unsaved")["success"]
+    assert page.look("unsaved", lambda parts: parts.get("about"))["about"]["unsaved"] is None
 
 
 def test_what_runs_is_shown_while_it_runs(page: Any, begin: Any) -> None:

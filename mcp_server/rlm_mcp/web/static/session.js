@@ -98,6 +98,7 @@ function renderGauges(about, row) {
     gauges.push(["Memory", bytes(about.memory_bytes), `of ${bytes(about.memory_limit)} for its code`, share]);
     const most = Math.max(0, ...about.can_undo);
     gauges.push(["Can be undone", most ? several(most, "cell") : "nothing", `copies of the process: ${about.checkpoint}`]);
+    if (about.unsaved) gauges.push(["Not on disk yet", about.unsaved.cells ? several(about.unsaved.cells, "cell") : "nothing", about.unsaved.reason ? `a save failed and is tried again: ${about.unsaved.reason}` : "a save follows by itself"]);
     if (about.uncopied) gauges.push(["No checkpoint", several(about.uncopied.age, "cell"), `a crash would lose them: ${about.uncopied.reason}`]);
   }
   if (about.refused) {
