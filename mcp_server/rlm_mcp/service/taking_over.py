@@ -18,6 +18,7 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory import queries, sessions
 from rlm_memory.errors import StoreFault
+from rlm_memory.journal import Author
 from rlm_memory.store import Store
 
 __all__ = ["TakingOver"]
@@ -56,6 +57,8 @@ class TakingOver:
             self._parts.providers.asked(session, queries.pending(self._store, session.key))
             for note in await client.cells(info.kernel_id, self._parts.journal.last_serial(info.kernel_id)):
                 self._parts.journal.told(session.key, info.kernel_id, note)
+                if note.author == Author.AGENT.value:
+                    self._parts.runs.ended(session, note)
             if (cell := (await client.running(info.kernel_id)).cell) is not None and cell.run:
                 self._parts.runs.claim(session, cell, client.claim(info.kernel_id, cell.run))
 

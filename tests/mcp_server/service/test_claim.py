@@ -90,3 +90,20 @@ def test_a_cell_that_nobody_claims_is_in_the_journal(tmp_path: Path, monkeypatch
     assert call_tool("eval_code", {"code": "x"}, session="alone")["result"] == "5"
     shown = cli("journal", "alone").stdout
     assert (shown.count("print('before')"), shown.count("after\n")) == (1, 1)
+
+
+def test_wait_finds_a_cell_that_ended_while_no_daemon_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller was told that the call was lost: it was not."""
+    monkeypatch.setenv("RLM_KERNEL_POLICY", "trusted")
+    go = tmp_path / "go"
+    thread = _start("meanwhile", CODE.format(str(go)))
+    wait_until(lambda: _state("meanwhile"), core.KernelState.BUSY.__eq__)
+    _kill()
+    thread.join()
+    go.touch()
+    wait_until(lambda: _state("meanwhile"), core.KernelState.IDLE.__eq__)
+    answer: dict[str, Any] = call_tool("wait", {}, session="meanwhile")
+    assert (answer["result"], answer["stdout"].split(), answer["success"]) == ("5", ["before", "after"], True)
+    assert answer["notice"] == "an earlier daemon started this code, and it ended before this one began"

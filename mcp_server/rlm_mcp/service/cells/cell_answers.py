@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from rlm_ipc.kernel_reports import CellError, CellResult
+from rlm_ipc.kernel_reports import CellError, CellNote, CellResult
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Uncopied
 from rlm_mcp.service.queries.answering import shown, waiting
@@ -18,6 +18,7 @@ __all__ = [
     "LEAST_OF_A_CELL",
     "batch_answer",
     "cell_answer",
+    "ended_answer",
     "missing_copy",
     "queued_answer",
     "running_answer",
@@ -57,6 +58,21 @@ def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> T
     if notice:
         fields["notice"] = notice
     return ToolAnswer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+
+def ended_answer(cell: CellNote) -> ToolAnswer:
+    """Return the answer about a cell that has ended while no daemon was there, from what its kernel's journal has."""
+    fields: JsonObject = {
+        "success": cell.status == "ok",
+        "stdout": cell.output.removesuffix(cell.value) if cell.value else cell.output,
+        "stderr": "",
+        "error": None if cell.status == "ok" else _ANSI.sub("", "\n".join(cell.traceback)) or cell.status,
+        "execution_time_seconds": round(cell.ended - cell.started, 3),
+        "notice": "an earlier daemon started this code, and it ended before this one began",
+    }
+    if cell.value:
+        fields["result"] = cell.value
+    return ToolAnswer(fields, CUTTABLE)
 
 
 def batch_answer(answers: Sequence[ToolAnswer], asked: int) -> ToolAnswer:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
-from rlm_ipc.kernel_reports import CellResult, RunningCell
+from rlm_ipc.kernel_reports import CellNote, CellResult, RunningCell
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor_client import Execution
 from rlm_mcp.formats.pictures import pictures_in
@@ -20,6 +20,7 @@ from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.cells.cell_answers import (
     batch_answer,
     cell_answer,
+    ended_answer,
     queued_answer,
     running_answer,
     told_of_loss,
@@ -119,6 +120,13 @@ class Runs:
         run.outcome = asyncio.create_task(self._go_on(run, execution), name=f"run {run.id}")
         self._runs.setdefault(session.key, SessionRuns()).add(run)
         return run
+
+    def ended(self, session: Session, cell: CellNote) -> None:
+        """Keep what came of a cell that has ended while no daemon was there: its caller may ask for it."""
+        run = Run(f"r{self._next_number()}", session, (cell.code,), began=True)
+        run.answer, run.outcome = ended_answer(cell), asyncio.get_running_loop().create_future()
+        run.outcome.set_result(run.answer)
+        self._runs.setdefault(session.key, SessionRuns()).add(run)
 
     def active(self, session: Session) -> list[Run]:
         """List the session's runs that have not finished, the oldest first."""
