@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from rlm_ipc.daemon_requests import Request
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = [
     "AddAttachment",

@@ -7,9 +7,9 @@ The daemon keeps chains and runs as they come. What they mean, and what is to be
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from rlm_ipc.daemon_requests import Request
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
 __all__ = [

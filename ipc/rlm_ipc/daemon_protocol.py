@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlm_ipc.attachment_requests import (
@@ -58,6 +57,7 @@ from rlm_ipc.daemon_requests import (
     Tidy,
     WebServed,
 )
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.messages import Json
 from rlm_ipc.session_record import SessionRecord

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rlm_ipc.daemon_rows import RestingSession
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = [
     "Ancestor",

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
 __all__ = [

@@ -21,11 +21,11 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from rlm_ipc import signals
 from rlm_ipc.errors import ProtocolError
+from rlm_ipc.late_dataclasses import dataclass
 
 HEADER = struct.Struct("!cBHQ")
 MAX_FRAMES = 4096

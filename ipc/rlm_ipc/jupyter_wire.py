@@ -12,10 +12,10 @@ import itertools
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rlm_ipc.framing import json_part
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
 DELIMITER = b"<IDS|MSG>"

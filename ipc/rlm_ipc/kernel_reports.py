@@ -6,8 +6,7 @@ says or hears itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended, Loss, Uncopied
 

@@ -11,12 +11,12 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import AskedQuery, CellNote
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, plain, read_known
 from rlm_ipc.worker_requests import HandedOut
 

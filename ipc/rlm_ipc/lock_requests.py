@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rlm_ipc.daemon_requests import Request
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
 __all__ = ["LockShown", "ShowLock"]

@@ -8,7 +8,8 @@ made from these fields where it is shown.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["Ended", "Loss", "Lost", "NoCopy", "Uncopied"]
 

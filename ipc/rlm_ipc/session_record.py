@@ -5,9 +5,8 @@ Times are epoch seconds, sizes bytes. What code and kernels have said stands in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlm_ipc.daemon_rows import SaidMessage
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = [
     "AttachmentNote",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlm_ipc.daemon_requests import Request
 from rlm_ipc.daemon_rows import (
     AnswerUse,
@@ -19,6 +17,7 @@ from rlm_ipc.daemon_rows import (
     SessionLine,
     WaitingQuery,
 )
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.tree_record import TreeRecord
 

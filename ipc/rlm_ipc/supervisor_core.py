@@ -8,9 +8,9 @@ gives to a supervisor (``--keeper-fd``, ``--generation``), and the files of `lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
 __all__ = [

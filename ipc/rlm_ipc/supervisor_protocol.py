@@ -6,7 +6,7 @@ and server (`rlm_kernel.supervisor.server`) know the messages from here alone, `
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from rlm_ipc import supervisor_core as core
@@ -23,6 +23,7 @@ from rlm_ipc.kernel_reports import (
     RollbackInfo,
     RunningCell,
 )
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
 Request = TypeVar("Request")

@@ -7,11 +7,11 @@ failure}, blobs…]``, and an event ``EVENT [json{kernel_id, event, body}]``.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, plain, read, read_known
 from rlm_ipc.supervisor_core import Range
 from rlm_ipc.supervisor_protocol import EVENTS, Event, Operation, Reply, Request

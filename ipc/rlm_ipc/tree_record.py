@@ -5,8 +5,7 @@ Times are epoch seconds. What people, models and code have said stands in it as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.session_record import RecordedCell, RecordedContext
 
 __all__ = ["RecordedEvent", "RecordedFrame", "TreeRecord"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlm_ipc.daemon_requests import Request
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = [
     "ExportWork",

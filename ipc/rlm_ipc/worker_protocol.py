@@ -22,12 +22,13 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import BudgetUsed, GivenAnswers, QueryOutcome, WallState
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, JsonObject, plain, read
 from rlm_ipc.supervisor_core import Range
 

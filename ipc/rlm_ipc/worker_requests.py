@@ -7,13 +7,14 @@ order. The answer comes from a process that runs hostile code: whoever has asked
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from rlm_ipc import framing
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import BudgetUsed, QueryOutcome
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, JsonObject, plain, read
 
 Reply = TypeVar("Reply")

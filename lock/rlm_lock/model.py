@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["Change", "Definition", "Extract", "FileChange", "FileEntry", "FileNote"]
 

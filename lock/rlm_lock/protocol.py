@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 from rlm_lock.model import FileChange
 

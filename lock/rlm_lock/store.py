@@ -15,11 +15,11 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.listing.table import HASH, FileTable
 
 __all__ = ["KEPT_VERSIONS", "ParsedFile", "Store", "Version"]

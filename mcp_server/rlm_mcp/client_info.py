@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT, MADE_BY, PROTOCOL, TERMINAL
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 from rlm_mcp.errors import HandshakeRefused
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from rlm_contexts.parses import FileParsed
 from rlm_contexts.searches import ScanResult, SearchRequest
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
 __all__ = [

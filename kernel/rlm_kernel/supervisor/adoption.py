@@ -12,10 +12,10 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from rlm_ipc.errors import KernelError
 from rlm_ipc.framed_stream import Unfinished
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.version import VERSION
 from rlm_ipc.worker_protocol import SPEAKS
 from rlm_kernel.keeper.keeper import has_ended

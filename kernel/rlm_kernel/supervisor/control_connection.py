@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from rlm_ipc import discovery, framing
@@ -14,6 +13,7 @@ from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import CallerError, KernelError, to_wire
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.kernel_reports import CellResult
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.supervisor_protocol import Operation
 from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor.attachments import Attachment

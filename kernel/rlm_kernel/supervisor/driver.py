@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rlm_ipc.errors import KernelDied
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses

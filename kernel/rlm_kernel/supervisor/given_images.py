@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.worker_requests import Restore
 from rlm_kernel.supervisor.keeping import Keeping
 

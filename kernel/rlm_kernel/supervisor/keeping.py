@@ -16,9 +16,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from rlm_ipc import discovery, processes
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.keeper import keeper
 
 REAPED_SECONDS = 0.3

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from rlm_ipc.kernel_reports import AskedQuery, QueryOutcome, WallState
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Loss
 from rlm_ipc.supervisor_protocol import Spawn

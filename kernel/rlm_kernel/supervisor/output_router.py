@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.displays import printable
 from rlm_ipc.kernel_reports import RunningCell
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.outcomes import Ended, Loss
 from rlm_ipc.supervisor_protocol import OutputSoFar
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, Shown

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc import processes as process
 from rlm_ipc.errors import KernelError, ProcessError
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.outcomes import Ended
 from rlm_ipc.supervisor_protocol import AnswersAssigned, Event
 from rlm_kernel.supervisor import oom_victims

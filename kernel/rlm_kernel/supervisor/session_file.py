@@ -14,11 +14,11 @@ import mmap
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from rlm_ipc import framing
 from rlm_ipc.kernel_reports import CellResult
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import plain, read_known
 
 T = TypeVar("T")

@@ -7,10 +7,10 @@ pydantic would take a quarter of its memory.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from rlm_ipc import messages
 from rlm_ipc.errors import CallerError, ProtocolError
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["SessionLimits", "SessionPolicy", "read_policy"]
 

@@ -15,6 +15,7 @@ import socket
 import sys
 
 from rlm_ipc import framing, processes
+from rlm_ipc.late_dataclasses import complete
 
 
 def main() -> None:
@@ -51,6 +52,7 @@ def main() -> None:
     shared_str.available()
     line, generation = framing.first_line(lifeline)
     worker = Worker(socket.socket(fileno=line), lifeline, generation)
+    complete()  # here, where forks share it, and where no code of a session seems to compile it
     worker.warmup.warm(default)
     processes.outlive_parent()
     worker.process.handshake(kernel_info=worker.process.kernel.kernel_info)

@@ -8,13 +8,13 @@ import os
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.packing import from_bytes
 from rlm_lock.index.modules import Modules
 from rlm_lock.index.postings import SEGMENT_BITS, SEGMENT_FILES, Postings, PostingsWriter, Sizes

@@ -13,9 +13,10 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import BinaryIO
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["FIELD_SHIFT", "SEGMENT_BITS", "SEGMENT_FILES", "Field", "Postings", "PostingsWriter", "Sizes"]
 

@@ -7,9 +7,9 @@ import math
 import posixpath
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
 from zlib import crc32
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.words import hash_of, parts_of, unpack
 from rlm_lock.index.modules import import_parts, module_terms
 from rlm_lock.index.postings import Field

@@ -6,9 +6,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rlm_contexts.bundle import is_secret_name
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.listing.table import FileTable
 from rlm_lock.listing.walk import DEEPEST
 from rlm_lock.model import FileNote

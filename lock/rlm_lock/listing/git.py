@@ -14,9 +14,9 @@ import select
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.processes import die_with_parent
 
 __all__ = ["GitCommand", "GitOutput", "head", "is_repository", "log", "staged", "untracked"]

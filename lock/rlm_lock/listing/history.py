@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.listing import git
 
 __all__ = ["MOST_COMMITS", "Commit", "History", "read_history"]

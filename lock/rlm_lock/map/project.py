@@ -6,8 +6,8 @@ import heapq
 import itertools
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.packing import definitions_in, from_bytes, names_in
 from rlm_lock.extraction.words import hash_of, parts_of
 from rlm_lock.index.postings import Field

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.words import hash_of, parts_of, words_in
 
 __all__ = ["Sought", "asks_for_tests", "terms_of"]

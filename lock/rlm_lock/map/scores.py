@@ -12,8 +12,8 @@ import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.words import COUNT, HEAD, hash_of, unpack
 from rlm_lock.index.modules import imports_folders
 from rlm_lock.index.postings import FIELD_SHIFT, Field

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 
 __all__ = ["FIRST", "Line", "estimated", "text_of"]

@@ -9,13 +9,13 @@ from base64 import b64decode
 from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from rlm_contexts.errors import ContextError, HelperDied, HelperTimeout
 from rlm_contexts.helpers.job import Helper, Job, JobLimits
 from rlm_contexts.helpers.protocol import ParseFiles
 from rlm_contexts.parses import FileParsed
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.packing import to_bytes
 from rlm_lock.model import Extract, FileNote
 from rlm_lock.parsing.job import wasted

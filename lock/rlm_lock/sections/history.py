@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["History", "PastSession", "VersionLine", "iso", "version_line"]
 

@@ -7,8 +7,8 @@ import itertools
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.model import FileEntry
 from rlm_lock.names import shown
 from rlm_lock.sections.history import iso

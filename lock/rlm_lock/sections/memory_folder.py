@@ -12,8 +12,8 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_lock.sections.history import History, PastSession, VersionLine, version_line
 from rlm_lock.sections.keyfiles import KeyFile, KeyFiles, Role

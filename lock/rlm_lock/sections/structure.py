@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 from rlm_lock.sections.manifests.collecting import Manifests, Package
 from rlm_lock.sections.manifests.model import Ecosystem, Manifest

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.model import FileEntry
 
 __all__ = ["Imported", "ProjectView", "is_below", "top_first"]

@@ -7,9 +7,9 @@ import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.cli.clients import CLIENTS, NAME, ClientConfig
 
 __all__ = ["ClientFile", "configured", "is_installed"]

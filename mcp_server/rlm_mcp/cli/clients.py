@@ -10,7 +10,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ import typer
 import rlm_mcp
 from rlm_ipc import discovery
 from rlm_ipc.json_lines import hooks_folder
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import JsonFlag, failing, show
 from rlm_mcp.hook.blocks import BLOCKS, Installation

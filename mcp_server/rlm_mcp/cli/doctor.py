@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import ask, the_socket
 from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, failing, show, size

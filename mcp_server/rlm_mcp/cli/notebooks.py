@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ import typer
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.errors import KernelError, ToolFailed
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.session_requests import ShowRecord
 from rlm_mcp.cli.completion import policy_choices, session_choices

@@ -7,13 +7,14 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.errors import KernelError, ProtocolError, ToolFailed
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject, read
 from rlm_ipc.session_record import RecordedCell
 from rlm_ipc.session_requests import ShowTree

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from rlm_ipc import supervisor_core as core
 from rlm_ipc.daemon_connection import DaemonConnection, start_daemon
 from rlm_ipc.daemon_requests import StopDaemon
 from rlm_ipc.errors import DaemonUnavailable, KernelError, SupervisorGone
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import plain
 from rlm_ipc.version import VERSION
 from rlm_mcp.cli.output import JsonFlag, console, failing, printable, show

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from mcp.shared.dispatcher import coerce_request_id
@@ -35,6 +34,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 from rlm_mcp.daemon.mcp_lines import render_message
 from rlm_mcp.formats.pictures import PNG

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.loop.prompts import INTERACTIVE
 from rlm_memory.frames.prompts import completion, overflow
 

@@ -6,11 +6,12 @@ A run begins with the turn in which a model is told how to work. A cell belongs 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rlm_client.rlm.prompts import LAST_TURN, question_in, task_of_child
 from rlm_ipc.daemon_rows import SaidMessage
 from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled, with_traceback
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_mcp.formats.markdown_tree import Tree, apart
 from rlm_mcp.formats.pictures import pictures_in

@@ -12,7 +12,6 @@ import re
 import warnings
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rlm_client.models.json_schemas import import_jsonschema
 from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_ipc.version import VERSION

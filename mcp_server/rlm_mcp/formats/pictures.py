@@ -12,8 +12,8 @@ import binascii
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["PNG", "BadPicture", "ShownPicture", "checked_png", "pictures_in"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing
 
 __all__ = ["SavedImage", "image_in"]

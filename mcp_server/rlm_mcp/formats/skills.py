@@ -7,8 +7,9 @@ A skill is a folder: ``SKILL.md`` (the core, with a name, a description and the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["CORE_LINES", "QUICK_LINES", "Skill", "SkillFault", "for_type", "lint", "load", "load_all"]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["BLOCKS", "HookBlock", "Installation"]
 

@@ -11,9 +11,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.hook.events import (
     AgentStarted,
     AgentStopped,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["RunnerReport", "read_report", "runs_something"]
 

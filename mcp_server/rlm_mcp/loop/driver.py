@@ -10,12 +10,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rlm_ipc import discovery
 from rlm_ipc.chain_requests import AgentRun, Chain, ChainOpened, Failure, RunKind, TaskLine, Verdict
 from rlm_ipc.errors import ToolFailed
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import read
 from rlm_mcp.loop import planner
 from rlm_mcp.loop.daemon_rows import Rows

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from rlm_ipc.chain_requests import AgentRun, Failure, RunKind, TaskLine, Verdict
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.loop.options import Options
 
 __all__ = [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.progress import Progress
 from rlm_mcp.service.queries.sampling import Sampling

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from rlm_client.rlm.prompts import is_set_up
@@ -17,6 +16,7 @@ from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, Ses
 from rlm_ipc.displays import MOST_KEPT_CHARS, unstyled, with_traceback
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import SessionsSeen
 from rlm_ipc.worker_requests import VariableRow

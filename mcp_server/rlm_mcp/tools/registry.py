@@ -8,7 +8,7 @@ Whatever goes wrong becomes one JSON object that says what to do next; nothing a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from rlm_contexts.errors import ContentDamaged
 from rlm_contexts.shares import ShownShare
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments, is_disk_full
 from rlm_mcp.service.queries.sampling import InputRequired

@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown, text_of
 from rlm_lock.sections.globs import matches
 from rlm_lock.sections.manifests.go_and_rust import read_cargo, read_go_mod, read_go_work

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["Declaration", "Declared", "Dependency", "Ecosystem", "LockFile", "Manifest", "Reader", "Unreadable"]
 

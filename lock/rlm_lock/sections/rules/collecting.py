@@ -5,8 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown, text_of
 from rlm_lock.sections.globs import matches
 from rlm_lock.sections.rules.model import (

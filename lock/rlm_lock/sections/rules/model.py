@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 
 __all__ = ["Rule", "RuleKind", "RuleSet", "Rules", "Severity", "first_sentence", "in_set", "quoted", "safe_text"]

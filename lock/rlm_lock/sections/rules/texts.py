@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 
 __all__ = ["TEXTS", "TextKind", "front_matter_list", "included_paths"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 from rlm_lock.sections.manifests.documents import json_table, table, text, toml_table
 from rlm_lock.sections.manifests.lines import lines_of

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["OPEN", "FileFault", "State", "Tracked", "Tracker"]

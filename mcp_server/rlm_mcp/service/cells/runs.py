@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
 from rlm_ipc.kernel_reports import CellNote, CellResult, RunningCell
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor_client import Execution
 from rlm_mcp.formats.pictures import pictures_in

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, assert_never
 
 from rlm_contexts.loading.places import PathReach
 from rlm_contexts.loading.selection import AskedPath
 from rlm_ipc import discovery
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.contexts.sources import Files, Inline, Source, Url, Variable
 from rlm_mcp.service.errors import ToolFault

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, assert_never
 
 from rlm_contexts.errors import TextTooLarge
 from rlm_contexts.loading.selection import put_asked
 from rlm_contexts.loading.sources import LoadedSource, put_url
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.authority import (
     Permitted,

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlm_contexts.errors import TextTooLarge
 from rlm_contexts.store.pins import holding
 from rlm_contexts.text.changes import Changes, changes
 from rlm_contexts.text.text import Text
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.service.contexts.authority import Permitted
 from rlm_mcp.service.contexts.ingesting import NOTED, Ingested
 from rlm_mcp.service.contexts.sources import Load, Source, resolve_again

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlm_contexts.text.model import StoredText
 from rlm_ipc.errors import UnknownVariable
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.service.contexts.ingesting import Ingested
 from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Clock

@@ -6,13 +6,14 @@ Loaded texts are read in the daemon, from the context store, so that they answer
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypedDict
 
 from rlm_contexts.search.pool import ScanWorkers
 from rlm_contexts.searches import LineMatch, ScanResult
 from rlm_contexts.shares import ShownShare
 from rlm_contexts.text.text import Text
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.worker_requests import Scan, VariableRow
 from rlm_mcp.service.contexts.contexts import Contexts

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.service.errors import ToolFault
 from rlm_sandbox.policy.urls import instead, is_url, unread_scheme
 

@@ -7,8 +7,9 @@ Looking opens no session and makes no frame. What a person does goes through the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.tree_record import RecordedFrame
 from rlm_mcp.service.errors import ToolFault

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_memory.errors import StoreFault, UnknownFrame

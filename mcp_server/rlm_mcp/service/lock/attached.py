@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from rlm_contexts.store.pins import holding
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_lock.protocol import Phase, ReadSection, Refreshed, Section
 from rlm_mcp.service.lock.history import History

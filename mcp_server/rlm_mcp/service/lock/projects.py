@@ -12,10 +12,10 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.protocol import Phase, Progress, Question, Refresh, Refreshed, ScannerSpec
 from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.beginnings import Beginnings

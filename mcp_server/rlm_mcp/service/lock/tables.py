@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault
 

@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rlm_client.models.answer_schema import AnswerUnfit, fitted
 from rlm_client.models.errors import ModelError
 from rlm_ipc.daemon_rows import WaitingQuery
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets

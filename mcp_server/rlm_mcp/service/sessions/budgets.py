@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from rlm_ipc.kernel_reports import BudgetUsed
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import plain
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import budgets, queries

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rlm_ipc.errors import KernelBusy
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import moment

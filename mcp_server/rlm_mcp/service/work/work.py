@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rlm_contexts.errors import SourceError
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject, read
 from rlm_ipc.work_requests import MeasuredLine, MeasuresShown, WorkImported
 from rlm_mcp.client_info import ClientInfo

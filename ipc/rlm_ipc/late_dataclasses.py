@@ -1,0 +1,121 @@
+"""`dataclass` of the standard library, whose frozen classes are compiled when their first object is made.
+
+The standard library compiles six methods of each frozen class when that is defined, which takes most of a millisecond.
+That was half of the start of a supervisor and a third of that of a daemon, for hundreds of classes of which a process
+uses few. Here a class has its fields, its slots and everything that `dataclasses` reads from the beginning. Its
+``__init__`` is compiled when it is first called, and all classes share the other methods.
+
+Type checkers see the standard library's decorator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, dataclass, field, fields
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["complete", "dataclass"]
+
+_OWN_FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "kw_only")
+_waiting: list[type[Any]] = []
+
+
+def complete() -> None:
+    """Compile what is left: for a process that forks, or in which code of others may be watched when it compiles."""
+    while _waiting:
+        _compile(_waiting.pop())
+
+
+if not TYPE_CHECKING:
+
+    def dataclass(cls: type | None = None, /, **options: Any) -> Any:
+        """Make a data class, with the options that the standard library has; only frozen ones are made late."""
+        if not options.pop("frozen", False):
+            return dataclasses.dataclass(cls, **options)
+        return _late(options) if cls is None else _late(options)(cls)
+
+
+def _late(options: dict[str, Any]) -> Callable[[type], Any]:
+    methods = _FROZEN | (_COMPARED if options.pop("eq", True) else {})
+    if options.get("slots"):
+        methods = methods | _COPIED
+
+    def made(cls: type) -> Any:
+        # With `slots` this is another class than the given one.
+        late: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
+
+        def first(self: object, *given: Any, **named: Any) -> None:
+            _compile(late)
+            late.__init__(self, *given, **named)
+
+        if "__init__" not in vars(late):
+            late.__init__ = first
+            _waiting.append(late)
+        for name in methods.keys() - vars(late).keys():
+            setattr(late, name, methods[name])
+        return late
+
+    return made
+
+
+def _compile(late: Any) -> None:
+    """Give a class the ``__init__`` that the standard library makes of its fields."""
+    own = {"__post_init__": late.__post_init__} if hasattr(late, "__post_init__") else {}
+    told = [
+        (each.name, each.type, field(**{name: getattr(each, name) for name in _OWN_FIELD})) for each in fields(late)
+    ]
+    model: Any = dataclasses.make_dataclass(late.__name__, told, namespace=own, repr=False, eq=False, frozen=True)
+    late.__init__ = model.__init__
+    late.__init__.__qualname__ = f"{late.__qualname__}.__init__"
+
+
+def _names(cls: Any, used_in: str) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(cls) if getattr(each, used_in))
+
+
+@cache
+def _compared(cls: type) -> Callable[[object], object]:
+    names = _names(cls, "compare")
+    return attrgetter(*names) if names else lambda _: ()
+
+
+def _eq(self: Any, other: Any) -> Any:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    compared = _compared(self.__class__)
+    return compared(self) == compared(other)
+
+
+def _hash(self: Any) -> int:
+    return hash(_compared(self.__class__)(self))
+
+
+def _repr(self: Any) -> str:
+    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _names(self, "repr"))
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _setattr(self: object, name: str, value: object) -> None:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _delattr(self: object, name: str) -> None:
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _getstate(self: Any) -> list[Any]:
+    return [getattr(self, each.name) for each in fields(self)]
+
+
+def _setstate(self: Any, state: list[Any]) -> None:
+    for each, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, each.name, value)
+
+
+_FROZEN: dict[str, Any] = {"__repr__": _repr, "__setattr__": _setattr, "__delattr__": _delattr}
+_COMPARED: dict[str, Any] = {"__eq__": _eq, "__hash__": _hash}
+_COPIED: dict[str, Any] = {"__getstate__": _getstate, "__setstate__": _setstate}
+"""`copy` and `pickle` store in the slots, which are frozen."""
