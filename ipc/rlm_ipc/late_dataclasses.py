@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["complete", "dataclass"]
 
 _OWN_FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "kw_only")
+_Method = Callable[..., object]
 _waiting: list[type[Any]] = []
 
 
@@ -38,7 +39,7 @@ if not TYPE_CHECKING:
         return _late(options) if cls is None else _late(options)(cls)
 
 
-def _late(options: dict[str, Any]) -> Callable[[type], Any]:
+def _late(options: Any) -> Callable[[type], Any]:
     methods = _FROZEN | (_COMPARED if options.pop("eq", True) else {})
     if options.get("slots"):
         methods = methods | _COPIED
@@ -115,7 +116,7 @@ def _setstate(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, each.name, value)
 
 
-_FROZEN: dict[str, Any] = {"__repr__": _repr, "__setattr__": _setattr, "__delattr__": _delattr}
-_COMPARED: dict[str, Any] = {"__eq__": _eq, "__hash__": _hash}
-_COPIED: dict[str, Any] = {"__getstate__": _getstate, "__setstate__": _setstate}
+_FROZEN: dict[str, _Method] = {"__repr__": _repr, "__setattr__": _setattr, "__delattr__": _delattr}
+_COMPARED: dict[str, _Method] = {"__eq__": _eq, "__hash__": _hash}
+_COPIED: dict[str, _Method] = {"__getstate__": _getstate, "__setstate__": _setstate}
 """`copy` and `pickle` store in the slots, which are frozen."""

@@ -75,3 +75,16 @@ def test_the_types_of_ever_more_tests_are_checked(root: Path) -> None:
     folders = (root, root / "tests/support", root / "tests/escapes", root / "tests/seeds")
     paths = [name.removesuffix(".*").replace(".", "/") for name in unchecked]
     assert [path for path in paths if not any(list(folder.glob(f"{path}*")) for folder in folders)] == []
+
+
+def test_frozen_classes_cost_a_start_nothing(source_files: list[Path], root: Path) -> None:
+    """Those of the standard library were a third of a daemon's start: see rlm_ipc/late_dataclasses.py."""
+    late = ("ipc", "lock", "mcp_server", "kernel/rlm_kernel/supervisor", "kernel/rlm_kernel/jupyter")
+    found = []
+    for path in source_files:
+        text = path.read_text()
+        place = path.relative_to(root)
+        if any(place.is_relative_to(part) for part in late) and not place.is_relative_to("mcp_server/rlm_mcp/demo"):
+            own = re.search(r"^from dataclasses import .*\bdataclass\b", text, re.MULTILINE)
+            found += [str(place)] if own and "@dataclass(frozen=True" in text else []
+    assert found == []
