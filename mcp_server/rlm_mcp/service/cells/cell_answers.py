@@ -62,17 +62,18 @@ def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> T
 
 def ended_answer(cell: CellNote) -> ToolAnswer:
     """Return the answer about a cell that has ended while no daemon was there, from what its kernel's journal has."""
-    fields: JsonObject = {
-        "success": cell.status == "ok",
-        "stdout": cell.output.removesuffix(cell.value) if cell.value else cell.output,
-        "stderr": "",
-        "error": None if cell.status == "ok" else _ANSI.sub("", "\n".join(cell.traceback)) or cell.status,
-        "execution_time_seconds": round(cell.ended - cell.started, 3),
-        "notice": "an earlier daemon started this code, and it ended before this one began",
-    }
-    if cell.value:
-        fields["result"] = cell.value
-    return ToolAnswer(fields, CUTTABLE)
+    return ToolAnswer(
+        {
+            "success": cell.status == "ok",
+            "stdout": cell.output.removesuffix(cell.value) if cell.value else cell.output,
+            "stderr": "",
+            "error": None if cell.status == "ok" else _ANSI.sub("", "\n".join(cell.traceback)) or cell.status,
+            "execution_time_seconds": round(cell.ended - cell.started, 3),
+            "notice": "an earlier daemon started this code, and it ended before this one began",
+            **({"result": cell.value} if cell.value else {}),
+        },
+        CUTTABLE,
+    )
 
 
 def batch_answer(answers: Sequence[ToolAnswer], asked: int) -> ToolAnswer:
