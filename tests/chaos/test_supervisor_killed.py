@@ -21,7 +21,7 @@ from survival_table import BEGIN, END, MODES, PAGE, Measured, Survival, table, w
 from tool_session import ToolSession, daemon, kill
 from waiting import until
 
-from rlm_ipc.errors import DaemonUnavailable, SupervisorGone
+from rlm_ipc.errors import DaemonUnavailable, ProcessError, SupervisorGone
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Ended, Loss, Lost
@@ -121,9 +121,17 @@ class Model:
             there["copy"] = self.victim("copy", live)
         was_done, began = cell.done, time.monotonic()
         victims = _killed(victims, there)
-        result = await asyncio.wait_for(cell.result(), 120)
         measured = self.survival.of(victims, mode) if victims else Measured()
         measured.deaths += 1
+        try:
+            result = await asyncio.wait_for(cell.result(), 120)
+        except ProcessError:
+            if not {"supervisor", "live"} <= set(victims):
+                raise
+            # Both who knew the answer are dead. The loss is the next cell's to tell.
+            self.values[mode].append(self.values[mode][-1] + 1)
+            await self.look(victims)
+            return
         if result.ended is Ended.WORKER_DIED:
             assert "live" in victims, (victims, result)
             assert mode != "strict" or result.loss == Loss(in_cell=True), result
