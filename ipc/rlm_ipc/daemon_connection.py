@@ -165,7 +165,11 @@ class DaemonConnection(Generic[Reply]):
         raise DaemonUnavailable(ENDED_UNDER_A_CALL)
 
     def close(self) -> None:
-        """Hang up. A request that is under way is cancelled by it."""
+        """Hang up. A request that is under way is cancelled before."""
+        with suppress(OSError):
+            if cancel := self._dialogue.cancel():
+                self._socket.settimeout(0)  # a daemon that does not read is not waited for
+                self._socket.send(cancel)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # a thread that waits for an answer is woken by it
         self._socket.close()

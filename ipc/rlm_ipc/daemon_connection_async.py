@@ -96,8 +96,10 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
         raise DaemonUnavailable(ENDED_UNDER_A_CALL)
 
     def close(self) -> None:
-        """Hang up. A request that is under way is cancelled by it."""
+        """Hang up. A request that is under way is cancelled before."""
         if self._transport is not None:
+            if not self._ended and (cancel := self._dialogue.cancel()) and not self._transport.get_write_buffer_size():
+                self._transport.write(cancel)  # goes out at once, unless the daemon does not read
             self._transport.abort()
 
     def _send(self, data: bytes) -> None:

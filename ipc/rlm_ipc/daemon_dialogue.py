@@ -53,6 +53,7 @@ class Dialogue:
         self._splitter = LineSplitter()
         self._lines: deque[bytes | Oversized] = deque()
         self._requests = 0
+        self._asked: int | None = None
 
     def feed(self, data: bytes) -> None:
         """Take what was read."""
@@ -74,14 +75,23 @@ class Dialogue:
     def request(self, method: str, params: JsonObject, on_progress: OnProgress | None) -> bytes:
         """Return an MCP request, whose answer `answer` finds."""
         self._requests += 1
+        self._asked = self._requests
         meta = _ENVELOPE if on_progress is None else {**_ENVELOPE, "progressToken": self._requests}
         message = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": {**params, "_meta": meta}}
         return json.dumps(message).encode() + b"\n"
+
+    def cancel(self) -> bytes:
+        """Return what cancels the request that waits for its answer; nothing if none does."""
+        if self._asked is None:
+            return b""
+        params = {"requestId": self._asked}
+        return json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).encode() + b"\n"
 
     def answer(self, line: bytes, on_progress: OnProgress | None) -> JsonObject | None:
         """Return the result if the line answers the request; of notifications it passes on those of progress."""
         said = json.loads(line)
         if said.get("id") == self._requests:
+            self._asked = None
             return _result(said)
         if on_progress is not None and said.get("method") == "notifications/progress":
             told = said["params"]

@@ -8,6 +8,7 @@ with the calls behind it. The bytes of an answer are the same on both ways.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -61,7 +62,9 @@ class Content:
     is_error: bool
 
 
-CallTool = Callable[[str, Mapping[str, Json], Mapping[str, Json], Progress], Awaitable[Content]]
+HasLeft = Callable[[], bool]
+"""Says of a call that ends early whether its client has hung up without cancelling it."""
+CallTool = Callable[[str, Mapping[str, Json], Mapping[str, Json], Progress, HasLeft], Awaitable[Content]]
 """Calls a tool by its name, with arguments and the ``_meta`` of the call. A client's fault is an answer, too."""
 
 
@@ -118,9 +121,11 @@ class DirectCalls:
         self.permit: Permit | None = None
         self._writer = writer
         self._running: dict[RequestId, asyncio.Task[None]] = {}
-        self._unwanted: set[asyncio.Task[None]] = set()
         self._elsewhere: set[RequestId] = set()
         """Calls that the SDK has and has not answered: those behind them would overtake them here."""
+        self._cancelled: set[RequestId] = set()
+        """Calls, here or there, that the client has cancelled."""
+        self._has_hung_up = False
 
     def take(self, line: bytes) -> bool:
         """Answer the call in a line, and say whether it is one that is answered here."""
@@ -142,9 +147,10 @@ class DirectCalls:
                 self.permit = None
             case JSONRPCNotification(method="notifications/cancelled", params={"requestId": str() | int() as named}):
                 request = coerce_request_id(named)
+                if request in self._elsewhere or request in self._running:
+                    self._cancelled.add(request)
                 self._elsewhere.discard(request)
                 if (task := self._running.get(request)) is not None:
-                    self._unwanted.add(task)
                     task.cancel()
 
     def answered(self, message: JSONRPCMessage) -> None:
@@ -152,8 +158,17 @@ class DirectCalls:
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             self._elsewhere.discard(coerce_request_id(message.id))
 
+    def has_left(self, request: RequestId) -> bool:
+        """Say whether the client has hung up without cancelling that call."""
+        return self._has_hung_up and coerce_request_id(request) not in self._cancelled
+
+    def ended(self, request: RequestId) -> None:
+        """Forget a call of the SDK that has ended."""
+        self._cancelled.discard(coerce_request_id(request))
+
     def cancel(self) -> None:
         """Give up what runs: the client has hung up."""
+        self._has_hung_up = True
         for task in self._running.values():
             task.cancel()
 
@@ -163,9 +178,9 @@ class DirectCalls:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._unwanted.discard(task)
         for request in [request for request, one in self._running.items() if one is task]:
             del self._running[request]
+            self._cancelled.discard(request)
 
     async def _answer(self, permit: Permit, call: _Call) -> None:
         token = call.meta.get(_TOKEN)
@@ -181,9 +196,11 @@ class DirectCalls:
                 )
 
         try:
-            line = permit.shape.line(call.id, await permit.call(call.name, call.arguments, call.meta, progress))
+            has_left = functools.partial(self.has_left, call.id)
+            content = await permit.call(call.name, call.arguments, call.meta, progress, has_left)
+            line = permit.shape.line(call.id, content)
         except asyncio.CancelledError:
-            if asyncio.current_task() not in self._unwanted:  # who has cancelled a call is told nothing more of it
+            if coerce_request_id(call.id) not in self._cancelled:  # who has cancelled a call is told nothing more of it
                 self._put(_failed(call.id, CONNECTION_CLOSED, "Connection closed"))
             raise
         except Exception:

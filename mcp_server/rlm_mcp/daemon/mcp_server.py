@@ -6,6 +6,7 @@ Nothing is kept per connection: which session a call is for comes with the call 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -36,7 +37,7 @@ from rlm_ipc.messages import Json
 from rlm_ipc.version import VERSION
 from rlm_mcp.client_info import current_handshake
 from rlm_mcp.daemon import prompts, resources
-from rlm_mcp.daemon.direct_calls import Content, Permit, ResultShape, current_direct_calls, envelope
+from rlm_mcp.daemon.direct_calls import Content, HasLeft, Permit, ResultShape, current_direct_calls, envelope
 from rlm_mcp.daemon.subscriptions import Subscriptions
 from rlm_mcp.daemon.tool_lists import ToolLists
 from rlm_mcp.formats.pictures import PNG
@@ -71,6 +72,9 @@ def build_server(service: Service) -> Server[Any]:
             content = await _answered(service, name, arguments, _caller(service, context, sampling))
         except InputRequired as asked:
             return asked.result
+        finally:
+            if (direct := current_direct_calls.get()) is not None and context.request_id is not None:
+                direct.ended(context.request_id)
         images = [ImageContent(data=image, mime_type=PNG) for image in content.images]
         texts = [TextContent(text=text) for text in content.texts]
         return CallToolResult(content=[*texts, *images], is_error=content.is_error)
@@ -151,8 +155,15 @@ async def _answered(service: Service, name: str, arguments: Mapping[str, Json] |
 def _permit(service: Service, server: Server[Any], context: Context) -> None:
     """Let calls like this one go without the SDK, which has checked it, if the connection has such a way."""
 
-    async def call(name: str, arguments: Mapping[str, Json], meta: Mapping[str, Json], progress: Progress) -> Content:
-        return await _answered(service, name, arguments, _calling(service, meta, progress, None))
+    async def call(
+        name: str,
+        arguments: Mapping[str, Json],
+        meta: Mapping[str, Json],
+        progress: Progress,
+        has_left: HasLeft,
+    ) -> Content:
+        caller = replace(_calling(service, meta, progress, None), has_left=has_left)
+        return await _answered(service, name, arguments, caller)
 
     direct = current_direct_calls.get()
     if direct is not None and direct.permit is None:
@@ -165,7 +176,11 @@ def _caller(service: Service, context: Context, sampling: Sampling | None) -> Ca
     async def progress(done: float, message: str, total: float | None = None) -> None:
         await context.session.report_progress(done, total, message)
 
-    return _calling(service, context.meta or {}, progress, sampling)
+    caller = _calling(service, context.meta or {}, progress, sampling)
+    direct, request = current_direct_calls.get(), context.request_id
+    if direct is None or request is None:
+        return caller
+    return replace(caller, has_left=functools.partial(direct.has_left, request))
 
 
 def _calling(service: Service, meta: Mapping[str, Any], progress: Progress, sampling: Sampling | None) -> Caller:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.progress import Progress
@@ -12,9 +14,13 @@ __all__ = ["Caller"]
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls a tool: the client, the session that the call itself names, where progress goes, and its own model."""
+    """Who calls a tool: the client, the session that the call itself names, where progress goes, and its own model.
+
+    ``has_left`` says of a call that ends early whether its client has hung up without cancelling it.
+    """
 
     handshake: ClientInfo
     session: str | None
     progress: Progress
     sampling: Sampling | None = None
+    has_left: Callable[[], bool] = lambda: False

@@ -110,14 +110,18 @@ async def resolve_handle(service: Service, session: Session, given: take.Resolve
     tier="core",
 )
 async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> ToolAnswer:
-    """Run a cell, or a batch up to the first that fails; a call that is cancelled interrupts it."""
+    """Run a cell, or a batch up to the first that fails; a call that is cancelled interrupts it.
+
+    A client that dies or hangs up cancels nothing: `wait` has the result.
+    """
     frame = service.frames.of_call(session, caller.handshake, caller.session)
     code = given.cells if given.code is None else given.code
     run = service.runs.start(session, code, frame, terminal=caller.handshake.is_terminal)
     try:
         return await service.follow(session, run, caller)
     except asyncio.CancelledError:
-        service.runs.abandon(run)
+        if not caller.has_left():
+            service.runs.abandon(run)
         raise
 
 

@@ -19,7 +19,7 @@ from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
-from rlm_ipc.json_lines import hooks_folder, socket_path
+from rlm_ipc.json_lines import MADE_BY, TERMINAL, hooks_folder, socket_path
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.places import tree_of
 
@@ -116,7 +116,7 @@ def test_run_prints_what_the_code_prints(running: Any) -> None:
     assert cli("run", "print(1)").stdout == "print(1)"
     assert cli("run", "-", stdin="2 + 2").stdout == "2 + 2"
     result = answer("run", "x", "--session", "ses_a")
-    assert result["env"] == {"PARENT_SESSION_ID": "ses_a"}
+    assert result["env"] == {"PARENT_SESSION_ID": "ses_a", MADE_BY: TERMINAL}
     assert result["success"] is True
 
 
@@ -208,7 +208,7 @@ def test_a_policys_path_is_the_clients(running: Any, tmp_path: Path, monkeypatch
     """The daemon runs in another folder; so a relative path reaches it as an absolute one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RLM_KERNEL_POLICY", "rules.yaml")
-    assert answer("run", "x")["env"] == {"RLM_KERNEL_POLICY": str(tmp_path / "rules.yaml")}
+    assert answer("run", "x")["env"] == {"RLM_KERNEL_POLICY": str(tmp_path / "rules.yaml"), MADE_BY: TERMINAL}
     assert call_tool("status", {}, policy="sub/../mine.yml")["env"]["RLM_KERNEL_POLICY"] == str(tmp_path / "mine.yml")
 
 

@@ -197,11 +197,38 @@ async def test_calls_behind_one_that_the_sdk_has_do_not_overtake_it(quiet: Servi
         assert client.direct == 1
 
 
-async def test_a_client_that_hangs_up_interrupts_its_calls(live: Service) -> None:
-    """What nobody waits for does not run on."""
-    async with wire(live, "2025", "left") as client:
-        client.call(1, {"name": "eval_code", "arguments": {"code": "while True: pass"}}, progressToken=1)
+async def _came_of_the_cell(client: Wire) -> bytes:
+    """What `wait` answers when the session's cell has ended."""
+    line = b"running"
+    while b"running" in line:
+        client.call(1, {"name": "wait", "arguments": {}})
+        line = await client.line()
+    return line
+
+
+@pytest.mark.parametrize("more", [{}, {"other": 1}], ids=["here", "by the SDK"])
+async def test_a_cell_goes_on_when_its_client_hangs_up(live: Service, more: dict[str, int]) -> None:
+    """A front that dies costs its client the answer, which whoever asks for it then gets."""
+    session = f"left{len(more)}"
+    async with wire(live, "2025", session) as client:
+        code = "import time\nprint('before')\ntime.sleep(3)\nprint('after')\n'kept'"
+        client.call(1, {"name": "eval_code", "arguments": {"code": code}, **more}, progressToken=1)
         assert b"notifications/progress" in await client.line()
-    async with wire(live, "2025", "left") as client:
-        client.call(1, {"name": "eval_code", "arguments": {"code": "'free'"}})
-        assert b"free" in await client.line()
+    async with wire(live, "2025", session) as client:
+        line = await _came_of_the_cell(client)
+        assert rb"\"result\":\"" + b"'kept'" in line, line
+        assert rb"\"stdout\":\"before\\nafter\\n\"" in line, line
+
+
+@pytest.mark.parametrize("more", [{}, {"other": 1}], ids=["here", "by the SDK"])
+async def test_a_client_that_cancels_before_it_hangs_up_interrupts_its_cell(
+    live: Service, more: dict[str, int]
+) -> None:
+    """As a program of ours does at Ctrl-C: both arrive at once, and the notification counts."""
+    session = f"cancelled{len(more)}"
+    async with wire(live, "2025", session) as client:
+        client.call(1, {"name": "eval_code", "arguments": {"code": "while True: pass"}, **more}, progressToken=1)
+        assert b"notifications/progress" in await client.line()
+        client.put({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+    async with wire(live, "2025", session) as client:
+        assert b"nterrupted" in await _came_of_the_cell(client)  # as it ran, or before it began

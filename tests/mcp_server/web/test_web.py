@@ -243,7 +243,7 @@ def test_what_runs_is_shown_while_it_runs(page: Any, begin: Any) -> None:
     parts = page.look("live", lambda parts: parts.get("journal"))
     assert parts["running"] is None
     cell = parts["journal"][0]
-    assert (cell["status"], cell["author"], cell["count"]) == ("error", "agent", 1)
+    assert (cell["status"], cell["author"], cell["count"]) == ("error", "terminal", 1)
 
 
 def test_a_cell_that_failed_shows_its_line(page: Any, run: Any) -> None:
