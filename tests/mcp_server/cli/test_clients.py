@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command_line import cli
 
-from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT
+from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT, MADE_BY
 from rlm_mcp.cli.clients import CLIENTS, CODEX_VARIABLES
 from rlm_mcp.hook.blocks import BLOCKS
 
@@ -76,7 +76,8 @@ def test_codex_is_told_every_variable_that_we_read() -> None:
     given = _server("codex", CLIENTS["codex"].render(["rlm-kernel"]))["env_vars"]
     folders = {f"RLM_KERNEL_{name}_DIR" for name in ("RUNTIME", "STATE", "CONFIG")}
     assert set(given) == set(CODEX_VARIABLES)
-    assert (set(HANDSHAKE_ENVIRONMENT) - {"OPENCODE_SESSION_ID"}) | folders <= set(given)
+    others = {"OPENCODE_SESSION_ID", MADE_BY}  # another client's, and what a command sets for its own calls
+    assert (set(HANDSHAKE_ENVIRONMENT) - others) | folders <= set(given)
 
 
 def test_an_unknown_client_is_answered_with_the_known_ones() -> None:

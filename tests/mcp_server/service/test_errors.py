@@ -1,7 +1,8 @@
 """Errors of the layers below a tool: each class has its code and what to do next, and a tool answers with them."""
 
 import errno
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ CODES = {
     "not_ready": "NotReady",
     "path_taken": "PathTaken",
     "lease_lost": "LeaseLost",
-    "store_unavailable": "StoreError StoreFault StoreTooNew StoreUnavailable",
+    "store_unavailable": "DiskFull StoreError StoreFault StoreTooNew StoreUnavailable",
     "context_error": "ContextError TextRequestError",
     "cannot_read": "OutOfReach SourceChanged SourceError",
     "invalid_arguments": "BadRange",
@@ -104,12 +105,20 @@ def test_an_answer_has_the_code_the_fields_the_message_and_the_hint(error: Excep
     assert list(fault_from(error).answer().items()) == list(said.items())
 
 
-@pytest.mark.parametrize("kind", [context.StoreError, memory.StoreFault])
-def test_a_store_that_fails_on_a_full_disk_says_so(kind: type[Exception]) -> None:
+def _store_error(number: int) -> Exception:
+    error = context.StoreError("cannot write")
+    error.__cause__ = OSError(number, os.strerror(number))
+    return error
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [_store_error, lambda number: memory.fault("/nowhere/db", OSError(number, os.strerror(number)))],
+    ids=["texts", "database"],
+)
+def test_a_store_that_fails_on_a_full_disk_says_so(failed: Callable[[int], Exception]) -> None:
     """Only then: another failure of it is for `rlm-kernel doctor`."""
-    error = kind("cannot write")
-    assert fault_from(error).code == "store_unavailable"
-    error.__cause__ = OSError(errno.ENOSPC, "no space left")
-    full = fault_from(error).answer()
+    assert fault_from(failed(errno.EACCES)).code == "store_unavailable"
+    full = fault_from(failed(errno.ENOSPC)).answer()
     assert (full["error"], full["resource"]) == ("machine_full", "disk")
     assert "free space on the disks of" in full["hint"]
