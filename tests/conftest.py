@@ -15,7 +15,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,9 +36,6 @@ _SECONDS_TO_LEAVE = 60.0  # a helper process that is still starting notices late
 
 _SECONDS_TO_ANSWER = 90.0
 """How long a command may take whose processes have to start first."""
-
-_SECONDS_OF_A_ROUND = 5.0
-"""How long processes that were told to end are waited for, until it is looked who has come meanwhile."""
 
 _LONG_FILES = (
     "mcp_server/service/test_upgrade.py",
@@ -274,16 +270,14 @@ def _ended() -> Iterator[None]:
 def _terminate_children_except(before: set[psutil.Process]) -> list[psutil.Process]:
     """Terminate all children that are new, and those that they start meanwhile: a daemon that starts a supervisor.
 
-    A sleeping copy hears no signal. It ends with the supervisor and the keeper, and one of these may just have been
-    replaced by the other: so each round looks anew who there is.
+    What the supervisor of the module has forked meanwhile is its own. It may be a sleeping copy, which hears no signal.
     """
-    deadline = time.monotonic() + _SECONDS_TO_ANSWER
-    while started := list(_descendants() - before):
+    while started := [child for child in _descendants() - before if not _belongs_to(child, before)]:
         for child in started:
             with suppress(psutil.NoSuchProcess):
                 child.terminate()
-        _, left = psutil.wait_procs(started, timeout=_SECONDS_OF_A_ROUND)
-        if left and time.monotonic() > deadline:
+        _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_ANSWER)
+        if left:
             return left
     return []
 
