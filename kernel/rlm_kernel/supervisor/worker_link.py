@@ -290,7 +290,10 @@ class WorkerLink:
         """End the process at once."""
         self.signal(signal.SIGKILL)
         if self.pid is None and not self.dead:
-            (self._finish if self._stream is None else self._stream.close)()
+            if self._stream is None:
+                self._finish()
+            else:
+                self._stream.close()
 
     def drop(self) -> None:
         """End it, and no longer listen."""

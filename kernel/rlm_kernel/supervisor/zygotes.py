@@ -88,14 +88,13 @@ class Zygotes:
                 del self._heirs[preload]
                 asyncio.get_running_loop().call_later(HEIR_AGAIN_SECONDS, self._make_heir, preload)
         for preload, task in list(self._zygotes.items()):
-            if task.done() and not task.cancelled() and not task.exception() and task.result() is link:
+            if _started(task) is link:
                 self._inherit(preload)
 
     def pids(self) -> set[int | None]:
         """The processes that are of no session."""
-        tasks = [task for task in self._zygotes.values() if task.done() and not task.cancelled()]
-        living = {task.result().pid for task in tasks if not task.exception()}
-        return living | {peer.pid for peer in (*self._ready.values(), *self._heirs.values())}
+        started = [zygote for task in self._zygotes.values() if (zygote := _started(task)) is not None]
+        return {peer.pid for peer in (*started, *self._ready.values(), *self._heirs.values())}
 
     async def fresh_worker(self, preload: tuple[str, ...], *, usual: bool, private: bool) -> WorkerLink:
         """A fresh process that waits for its session, made ahead for a ``usual`` session, else made now."""
@@ -121,8 +120,8 @@ class Zygotes:
         for heir in self._heirs.values():
             heir.drop()
         for task in self._zygotes.values():
-            if task.done() and task.exception() is None:
-                task.result().drop()
+            if (zygote := _started(task)) is not None:
+                zygote.drop()
             else:
                 task.cancel()
 
@@ -162,7 +161,7 @@ class Zygotes:
     async def _zygote(self, preload: tuple[str, ...]) -> WorkerLink:
         """A living zygote with these modules imported. It is started when first needed, and again after its death."""
         task = self._zygotes.get(preload)
-        if task is None or (task.done() and (task.exception() is not None or task.result().dead)):
+        if task is None or (task.done() and ((zygote := _started(task)) is None or zygote.dead)):
             task = self._inherit(preload) or asyncio.create_task(self._start(preload))
             self._zygotes[preload] = task
         try:
@@ -247,6 +246,11 @@ class Zygotes:
 def _launch(argv: list[str], log: int, line: int, env: dict[str, str]) -> None:
     """Start a process, and leave it to whoever awaits its handshake on ``line``."""
     subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(line,), env=env, cwd="/")
+
+
+def _started(task: asyncio.Task[WorkerLink]) -> WorkerLink | None:
+    """The zygote that a task has started, if it has."""
+    return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
 
 def kept_as(entry: str, preload: tuple[str, ...]) -> str:
