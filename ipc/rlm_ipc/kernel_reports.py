@@ -229,9 +229,10 @@ class CellNotes:
 
 @dataclass(frozen=True, slots=True)
 class RunningCell:
-    """A cell under way: its code, who wrote it (``agent`` or ``notebook``), and since when (epoch seconds).
+    """A cell under way: its code, its ``author``, and since when (epoch seconds).
 
-    ``run`` is its name, by which a caller that comes later may claim it; empty if nobody may.
+    The author is ``agent``, ``notebook`` or ``terminal``. ``run`` is its name, by which a caller that comes later may
+    claim it; empty if nobody may.
     """
 
     code: str

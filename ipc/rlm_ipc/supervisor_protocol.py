@@ -113,8 +113,8 @@ class Execute:
     code: str
     store_history: bool = True
     run: str = ""
-    after: str = ""
-    """The cell that is known to have ended well before, or this one is skipped."""
+    after: str = ""  # the cell that is known to have ended well before, or this one is skipped
+    attachment: str = ""  # `TERMINAL` in place of one: a person runs the cell at a terminal
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,12 +157,16 @@ class SupervisorClient(SupervisorConnection):
         future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, store_history, run))
         return Execution(self, kernel_id, run, future)
 
-    def execute_all(self, kernel_id: str, cells: Sequence[str]) -> list[Execution]:
-        """Queue cells that run one after the other. Those behind one that does not end well are skipped."""
+    def execute_all(self, kernel_id: str, cells: Sequence[str], attachment: str = "") -> list[Execution]:
+        """Queue cells that run one after the other. Those behind one that does not end well are skipped.
+
+        ``attachment`` is `TERMINAL` if a person runs them at a terminal.
+        """
         started, after = list[Execution](), ""
         for code in cells:
             run = secrets.token_hex(8)
-            future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, run=run, after=after))
+            call = protocol.Execute(kernel_id, code, run=run, after=after, attachment=attachment)
+            future = self.start_call(protocol.EXECUTE, call)
             started.append(Execution(self, kernel_id, run, future))
             after = run
         return started

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Error, Locator, Page, expect
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_requests import ServeWeb
+from rlm_ipc.json_lines import MADE_BY, TERMINAL
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PAPER = {"light": "rgb(247, 246, 243)", "dark": "rgb(21, 23, 26)"}
@@ -84,6 +85,7 @@ def test_the_running_cell_is_followed_and_interrupted(show: Any, begin: Any) -> 
     page = show("loop")
     expect(page.locator("#running-output")).to_contain_text("begun")
     expect(page.locator("#running-code")).to_contain_text("while True")
+    expect(page.locator("#running-title")).to_contain_text(re.compile("an agent.s cell since"))
     expect(branch_of(page, "loop").locator(".state")).to_have_text("running")
     expect(button(page, "Roll back…")).to_be_disabled()
     button(page, "Interrupt").click()
@@ -92,6 +94,18 @@ def test_the_running_cell_is_followed_and_interrupted(show: Any, begin: Any) -> 
     expect(button(page, "Interrupt")).to_be_disabled()
     expect(page.locator("#journal .dot")).to_have_attribute("data-status", "error")
     assert "CellInterrupted" in str(cell.result(60))
+
+
+def test_a_cell_that_runs_says_who_runs_it(show: Any, begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person at a terminal is no agent: while the cell runs, and in its journal."""
+    monkeypatch.setenv(MADE_BY, TERMINAL)
+    begin("typed", LOOP)
+    page = show("typed")
+    expect(page.locator("#running-title")).to_contain_text(re.compile("a terminal.s cell since"))
+    button(page, "Interrupt").click()
+    expect(page.locator("#journal summary .note")).to_contain_text("terminal")
+    page.locator("#journal summary").click()
+    expect(page.locator("#journal details")).to_contain_text("by a terminal")
 
 
 def test_cells_are_rolled_back(show: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rlm_ipc.displays import kept
+from rlm_ipc.json_lines import TERMINAL
 from rlm_ipc.jupyter_wire import DELIMITER
 from rlm_ipc.kernel_reports import CellNote
 from rlm_ipc.messages import JsonObject, plain
@@ -67,8 +68,13 @@ class CellLog:
 
 
 def author_of(request: CellRequest) -> str:
-    """Who asked for a cell: an ``agent``, or a developer's ``notebook``."""
+    """Who asked for a cell: an ``agent``, or a developer's ``notebook``. The attachment tells of a terminal."""
     return "notebook" if request.direct is None else "agent"
+
+
+def shown_author(request: CellRequest) -> str:
+    """Who asked for a cell, as people are told: an ``agent``, a ``notebook`` or a person at a ``terminal``."""
+    return TERMINAL if request.attachment == TERMINAL else author_of(request)
 
 
 def content_of(request: CellRequest) -> JsonObject | None:

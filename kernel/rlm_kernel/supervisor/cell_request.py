@@ -27,14 +27,15 @@ class CellRequest:
     """A request in the queue of a session: a Jupyter client's (raw parts), or a ``cell`` of a supervisor client.
 
     ``direct`` is the future of that client. ``run`` is the key by which the client, or an ``attachment``, refers to the
-    request later. ``header`` is the parent header of Jupyter messages about the request; a direct cell gets one only
-    when it is needed. ``shadowed`` are the contexts whose names the cell has taken, and ``returned`` those whose names
-    it took or deleted and gave back. A ``withdrawn`` request must not begin any more. A cell that was ``interrupted``
-    before it began ends as it begins. One that ``says_that_it_waits`` shows so in front ends. ``ended`` tells what
-    ended the request, ``reason`` why, in words, unless it ended by itself, and ``loss`` what was lost with its worker.
-    ``uncopied`` is what no checkpoint holds after it. The caller of one that was ``left`` has gone, and may come again.
-    One that was ``told`` has been answered by an earlier supervisor: it is only looked at again. One that has its turn
-    and not ``may_begin`` is skipped.
+    request later. A person's cell at a terminal has `TERMINAL` in place of an attachment. ``header`` is the parent
+    header of Jupyter messages about the request; a direct cell gets one only when it is needed. ``shadowed`` are the
+    contexts whose names the cell has taken, and ``returned`` those whose names it took or deleted and gave back. A
+    ``withdrawn`` request must not begin any more. A cell that was ``interrupted`` before it began ends as it begins.
+    One that ``says_that_it_waits`` shows so in front ends. ``ended`` tells what ended the request, ``reason`` why, in
+    words, unless it ended by itself, and ``loss`` what was lost with its worker. ``uncopied`` is what no checkpoint
+    holds after it. The caller of one that was ``left`` has gone, and may come again. One that was ``told`` has been
+    answered by an earlier supervisor: it is only looked at again. One that has its turn and not ``may_begin`` is
+    skipped.
     """
 
     tag: bytes
@@ -79,9 +80,11 @@ class CellRequest:
         direct: asyncio.Future[CellResult],
         run: object = None,
         may_begin: Callable[[], bool] | None = None,
+        attachment: str = "",
     ) -> CellRequest:
         """A cell of a caller of the supervisor."""
-        return cls(RunCell.TAG, EXECUTE, cell=RunCell(code, store_history), direct=direct, run=run, may_begin=may_begin)
+        cell = RunCell(code, store_history)
+        return cls(RunCell.TAG, EXECUTE, [], None, cell, direct, run, attachment, may_begin=may_begin)
 
     def kept(self) -> tuple[bytes, ...]:
         """What a later supervisor needs to answer it; `of_kept` reads it."""
@@ -93,6 +96,7 @@ class CellRequest:
             str(self.run).encode("utf-8", "replace"),
             stored,
             self.cell.code.encode("utf-8", "surrogatepass"),
+            self.attachment.encode(),
         )
 
     @classmethod
@@ -101,8 +105,8 @@ class CellRequest:
         tag, name, *rest = kept
         if tag != RunCell.TAG:
             return cls.of_client(tag, rest, attachment=name.decode())
-        code = rest[1].decode("utf-8", "surrogatepass")
-        return cls.of_caller(code, bool(rest[0]), direct, name.decode())
+        code, attachment = rest[1].decode("utf-8", "surrogatepass"), b"".join(rest[2:]).decode()
+        return cls.of_caller(code, bool(rest[0]), direct, name.decode(), attachment=attachment)
 
     @property
     def identities(self) -> list[bytes]:

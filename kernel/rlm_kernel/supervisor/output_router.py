@@ -15,7 +15,7 @@ from rlm_ipc.outcomes import Ended, Loss
 from rlm_ipc.supervisor_protocol import OutputSoFar
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, Shown
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
-from rlm_kernel.supervisor.cell_log import LONGEST_CODE, CellLog, author_of, shown_content
+from rlm_kernel.supervisor.cell_log import LONGEST_CODE, CellLog, shown_author, shown_content
 from rlm_kernel.supervisor.cell_output import CellOutput
 from rlm_kernel.supervisor.cell_request import DISPLAYS, CellRequest, direct_result
 from rlm_kernel.supervisor.kernel_json import LARGEST_JSON
@@ -92,7 +92,7 @@ class OutputRouter:
         cell = None
         if request is not None and content is not None and self.busy_since is not None:
             run = request.run if request.direct is not None and isinstance(request.run, str) else ""
-            cell = RunningCell(str(content["code"])[:LONGEST_CODE], author_of(request), self.busy_since, run)
+            cell = RunningCell(str(content["code"])[:LONGEST_CODE], shown_author(request), self.busy_since, run)
         if output is None:
             return OutputSoFar("", "", cell)
         return OutputSoFar(output.text("stdout"), output.text("stderr"), cell)

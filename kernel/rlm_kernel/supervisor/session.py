@@ -307,7 +307,8 @@ class SupervisedSession:
         future: asyncio.Future[CellResult] = asyncio.get_running_loop().create_future()
         self.named_runs.enter(run, future)
         may_begin = self.named_runs.condition(call.after)
-        self.queue.enqueue(CellRequest.of_caller(call.code, call.store_history, future, run, may_begin))
+        request = CellRequest.of_caller(call.code, call.store_history, future, run, may_begin, call.attachment)
+        self.queue.enqueue(request)
         return future
 
     def input_came(self, parts: list[bytes]) -> None:

@@ -6,14 +6,16 @@ import asyncio
 from typing import Final
 
 from rlm_ipc.displays import printable
+from rlm_ipc.json_lines import TERMINAL
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
-from rlm_kernel.supervisor.cell_log import author_of, shown_content
+from rlm_kernel.supervisor.cell_log import shown_author, shown_content
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
 from rlm_kernel.supervisor.request_queue import RequestQueue
 
 SHOWN_AFTER_SECONDS: Final = 1.0
 """Most cells begin before that, and nobody asks why."""
 LONGEST_LINE: Final = 80
+_WHOSE: Final = {"agent": "an agent", "notebook": "another notebook", TERMINAL: "a terminal"}
 
 
 class WaitingNotes:
@@ -43,7 +45,7 @@ def _same_client(one: CellRequest, other: CellRequest) -> bool:
 
 
 def _note(ahead: CellRequest) -> str:
-    whose = "an agent" if author_of(ahead) == "agent" else "another notebook"
+    whose = _WHOSE[shown_author(ahead)]
     content = shown_content(ahead)
     line = "" if content is None else str(content["code"]).strip().partition("\n")[0]
     short = line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"

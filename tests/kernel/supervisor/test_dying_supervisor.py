@@ -12,6 +12,7 @@ import pytest
 from waiting import until, wait_until
 
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.json_lines import TERMINAL
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.kept_gate import KeptGate
@@ -71,6 +72,23 @@ async def test_a_system_call_that_a_dying_supervisor_has_received_is_answered(
     async with asyncio.timeout(60):
         result = await cell.result()
     assert (result.stdout, result.error) == ("runs\nrefused\n", None)
+
+
+async def test_the_next_supervisor_knows_who_runs_a_cell(
+    own_supervisor: SupervisorClient, tmp_path: Path, told
+) -> None:
+    """A person at a terminal does not become an agent."""
+    client = own_supervisor
+    await client.spawn(SpawnRequest("k1", str(tmp_path)), load_policy("default"))
+    (cell,) = client.execute_all("k1", [told.wait], TERMINAL)
+    await until(lambda: client.running("k1"), lambda now: now.cell is not None)
+    os.kill(client.pid or 0, signal.SIGKILL)
+    now = await until(lambda: client.running("k1"), lambda now: now.cell is not None)
+    assert now.cell is not None
+    assert now.cell.author == TERMINAL
+    told.give()
+    async with asyncio.timeout(60):
+        assert (await cell.result()).error is None
 
 
 async def test_a_cell_that_a_dying_supervisor_had_noted_and_not_sent_has_its_own_output_only(

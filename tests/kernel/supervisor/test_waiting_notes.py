@@ -10,6 +10,8 @@ import pytest
 from jupyter_client import AsyncKernelClient
 from waiting import until
 
+from rlm_ipc.json_lines import TERMINAL
+
 pytestmark = pytest.mark.anyio
 
 
@@ -59,6 +61,20 @@ async def test_a_cell_behind_an_agents_cell_says_so_until_it_begins(supervisor, 
         rest = await shown_of(client, asked, is_end)
     assert [kind for kind, _ in rest] == ["clear_output", "status", "execute_input", "execute_result", "status"]
     assert rest[0][1] == {"wait": False}
+
+
+async def test_a_cell_behind_a_terminals_cell_says_so(supervisor, kernel, told) -> None:
+    """A person at a terminal is no agent; the cell's name is told to who asks what runs."""
+    async with notebook(kernel.connection) as client:
+        (running,) = supervisor.execute_all(kernel.kernel_id, [told.wait], TERMINAL)
+        now = await until(lambda: supervisor.running(kernel.kernel_id), lambda now: now.cell is not None)
+        assert now.cell.author == TERMINAL
+        asked = client.execute("6 * 7")
+        ((_, note),) = await shown_of(client, asked, is_note)
+        assert note["text"].startswith("[waits for the cell of a terminal that runs now: ")
+        told.give()
+        await running.result()
+        await shown_of(client, asked, is_end)
 
 
 async def test_a_cell_behind_the_same_notebooks_cell_says_nothing(kernel, told) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import cli
+from command_line import answer, cli
 from waiting import wait_until
 
 from rlm_client.client import call_tool
@@ -18,6 +18,7 @@ from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_requests import ShowStatus
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
+from rlm_ipc.json_lines import MADE_BY, TERMINAL
 from rlm_kernel.blocking_client import BlockingClient
 
 pytestmark = pytest.mark.usefixtures("shared_processes")
@@ -70,19 +71,21 @@ def test_wait_finds_a_cell_of_the_daemon_before(
     runs: dict[str, str] = call_tool("status", {}, session=session)["runs"]
     assert list(runs.values()) == ["running"]
     go.touch()
-    answer: dict[str, Any] = call_tool("wait", {}, session=session)
-    assert (answer["result"], answer["stdout"]) == ("5", "before\nafter\n")
-    assert answer["notice"] == "an earlier daemon started this code, and ended while it ran"
+    came: dict[str, Any] = call_tool("wait", {}, session=session)
+    assert (came["result"], came["stdout"]) == ("5", "before\nafter\n")
+    assert came["notice"] == "an earlier daemon started this code, and ended while it ran"
     assert call_tool("eval_code", {"code": "x + 1"}, session=session)["result"] == "6"
     assert cli("journal", session).stdout.count("print('before')") == 1
 
 
 def test_a_cell_that_nobody_claims_is_in_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ended while no daemon was there."""
+    """It ended while no daemon was there. Who has run it, a person at a terminal, is known still."""
     monkeypatch.setenv("RLM_KERNEL_POLICY", "trusted")
     go = tmp_path / "go"
+    monkeypatch.setenv(MADE_BY, TERMINAL)
     thread = _start("alone", CODE.format(str(go)))
     wait_until(lambda: _state("alone"), core.KernelState.BUSY.__eq__)
+    monkeypatch.delenv(MADE_BY)
     _stop()
     thread.join()
     go.touch()
@@ -90,6 +93,7 @@ def test_a_cell_that_nobody_claims_is_in_the_journal(tmp_path: Path, monkeypatch
     assert call_tool("eval_code", {"code": "x"}, session="alone")["result"] == "5"
     shown = cli("journal", "alone").stdout
     assert (shown.count("print('before')"), shown.count("after\n")) == (1, 1)
+    assert [cell["author"] for cell in answer("journal", "alone")["cells"]] == [TERMINAL, "agent"]
 
 
 def test_wait_finds_a_cell_that_ended_while_no_daemon_was_there(
@@ -104,6 +108,6 @@ def test_wait_finds_a_cell_that_ended_while_no_daemon_was_there(
     thread.join()
     go.touch()
     wait_until(lambda: _state("meanwhile"), core.KernelState.IDLE.__eq__)
-    answer: dict[str, Any] = call_tool("wait", {}, session="meanwhile")
-    assert (answer["result"], answer["stdout"].split(), answer["success"]) == ("5", ["before", "after"], True)
-    assert answer["notice"] == "an earlier daemon started this code, and it ended before this one began"
+    came: dict[str, Any] = call_tool("wait", {}, session="meanwhile")
+    assert (came["result"], came["stdout"].split(), came["success"]) == ("5", ["before", "after"], True)
+    assert came["notice"] == "an earlier daemon started this code, and it ended before this one began"

@@ -236,7 +236,7 @@ def test_what_runs_is_shown_while_it_runs(page: Any, begin: Any) -> None:
 
     parts = page.look("live", begun)
     assert "while True" in parts["running"]["code"]
-    assert parts["running"]["author"] == "agent"
+    assert parts["running"]["author"] == "terminal"
     status, done = page.act("live", "interrupt")
     assert status == 200
     assert len(done["interrupted"]) == 1

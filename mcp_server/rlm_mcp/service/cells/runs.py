@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
+from rlm_ipc.json_lines import TERMINAL
 from rlm_ipc.kernel_reports import CellNote, CellResult, RunningCell
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.outcomes import Ended
@@ -115,7 +116,8 @@ class Runs:
 
     def claim(self, session: Session, cell: RunningCell, execution: Execution) -> Run:
         """Go on with a cell that an earlier daemon has started; it is the session's latest run."""
-        run = Run(f"r{self._next_number()}", session, (cell.code,), execution=execution, began=True)
+        terminal = cell.author == TERMINAL
+        run = Run(f"r{self._next_number()}", session, (cell.code,), terminal=terminal, execution=execution, began=True)
         run.first_query = queries.next_in_code(self._store, session.row.id)
         run.outcome = asyncio.create_task(self._go_on(run, execution), name=f"run {run.id}")
         self._runs.setdefault(session.key, SessionRuns()).add(run)
@@ -243,7 +245,8 @@ class Runs:
         """Run the cells one after the other, up to the first that fails, and add to ``answers`` what comes of each."""
         kernel, left = run.session.kernel, deque(run.cells)
         while left:
-            executions, run.began = deque(await kernel.execute(*left)), True
+            attachment = TERMINAL if run.terminal else ""
+            executions, run.began = deque(await kernel.execute(*left, attachment=attachment)), True
             while executions:
                 run.execution, run.behind = executions.popleft(), executions
                 notice, kernel.notice, waited = "; ".join(filter(None, (kernel.notice, waited))), "", ""

@@ -164,17 +164,17 @@ class KernelProxy:
         async with self.watched():
             return await self.begin.copy(await self.open(), self.session, self.policy, attachment)
 
-    async def execute(self, *cells: str) -> list[Execution]:
+    async def execute(self, *cells: str, attachment: str = "") -> list[Execution]:
         """Start cells, one after the other, in an up-to-date kernel; the caller holds it (`KernelTurn.exclusive`).
 
-        Those behind one that does not end well are skipped.
+        Those behind one that does not end well are skipped. ``attachment`` is `TERMINAL` if a person runs them.
 
         Raises:
             KernelDied, SupervisorGone: the kernel could not be started or ended at once.
         """
         async with self.watched():
             kernel_id = await self._ready()
-            return (await self._gateway.client()).execute_all(kernel_id, cells)
+            return (await self._gateway.client()).execute_all(kernel_id, cells, attachment)
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:

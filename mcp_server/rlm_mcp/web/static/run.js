@@ -5,7 +5,7 @@ import { ask, deedButton } from "./dialogs.js";
 import { byId, h, keep, show, theirs, write } from "./dom.js";
 import { cellOfRun, forgetRuns, wholeRun } from "./feed.js";
 import { STATUSES, makeLine, runLink, used } from "./runs.js";
-import { bytes, dollars, duration, firstLine, moment, several, tokens } from "./words.js";
+import { AUTHORS, bytes, dollars, duration, firstLine, moment, several, tokens } from "./words.js";
 
 const OPEN_QUERIES = 5; // more of a cell are folded
 const ROLES = { system: "System prompt", user: "Told", assistant: "Said" };
@@ -148,7 +148,7 @@ function makeReply(turn) {
 
 function makeCell(cell) {
   const facts = [cell.status, duration(cell.seconds)];
-  if (cell.author !== "agent") facts.push(`by a ${cell.author}`);
+  if (cell.author !== "agent") facts.push(`by ${AUTHORS[cell.author]}`);
   const title = h("summary", {}, h("span", { class: "dot", "data-status": cell.status }), h("b", {}, `Code ${counted(cell)}`.trim()), " ", h("small", {}, facts.join(" · ")));
   const queries = cell.queries.map((query) => makeQuery(query, cell.queries.length <= OPEN_QUERIES));
   return h("details", { class: "ran", open: true }, title, codeBlock(cell.code), ...outcome(cell, cellOfRun(run.line.key, cell.number)), ...queries);

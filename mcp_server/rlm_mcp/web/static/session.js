@@ -9,7 +9,7 @@ import { STATES, link } from "./overview.js";
 import { inline } from "./python.js";
 import { makeQuery } from "./queries.js";
 import { runLink, runsOf } from "./runs.js";
-import { bytes, duration, firstLine, moment, several } from "./words.js";
+import { AUTHORS, bytes, duration, firstLine, moment, several } from "./words.js";
 
 let known = {};
 
@@ -135,7 +135,7 @@ function renderPolicy(about) {
 function renderRunning(running) {
   show(byId("running"), running !== null);
   if (running === null) return;
-  const who = running.author === "notebook" ? "a notebook’s cell" : "an agent’s cell";
+  const who = `${AUTHORS[running.author]}’s cell`;
   const waits = running.waits_for.length ? `, waits for ${running.waits_for.join(", ")}` : "";
   const behind = running.behind ? `, ${several(running.behind, "cell")} behind it` : "";
   byId("running-title").replaceChildren("Running now ", h("small", {}, `${who} since ${moment(running.since)}${waits}${behind}`));
@@ -220,7 +220,6 @@ function makeCell(cell) {
     title,
     h("span", { class: "note" }, `${shown}${cell.author} · ${times}`),
   );
-  const by = cell.author === "agent" ? "an agent" : `a ${cell.author}`;
-  const end = h("p", { class: "quiet" }, `${cell.status} · by ${by}${asked}`);
+  const end = h("p", { class: "quiet" }, `${cell.status} · by ${AUTHORS[cell.author]}${asked}`);
   return h("li", { class: "cell" }, h("details", {}, summary, codeBlock(cell.code), ...outcome(cell, cellOf(cell.session, cell.number)), end));
 }

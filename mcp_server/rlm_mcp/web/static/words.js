@@ -34,6 +34,9 @@ export const dollars = (amount) => (amount === 0 ? "$0" : `$${amount < 0.1 ? amo
 
 export const several = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
+/** Who has run a cell. */
+export const AUTHORS = { agent: "an agent", notebook: "a notebook", terminal: "a terminal", trusted: "a trusted notebook" };
+
 export const firstLine = (text) => text.split("\n").find((line) => line.trim()) ?? "";
 
 /** A word for a shell. */
