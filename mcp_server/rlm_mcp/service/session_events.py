@@ -143,10 +143,10 @@ class Events:
         """Have something done in a task, which ends with the service at the latest."""
         return self._tasks.start(work)
 
-    def cell_ended(self, session: int) -> None:
-        """Have saved what a cell has changed, if the policy of its session asks for that."""
-        if (found := self._parts.sessions.of_key(session)) is not None:
-            self.changed(found)
+    def cell_ended(self, session: int) -> bool:
+        """Have saved what a cell has changed, if the policy of its session asks for that; returns whether it does."""
+        found = self._parts.sessions.of_key(session)
+        return found is not None and self._durable.changed(found)
 
     def changed(self, session: Session) -> None:
         """Have saved what changed otherwise."""

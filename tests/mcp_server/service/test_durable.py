@@ -118,7 +118,6 @@ def test_what_was_not_saved_in_time_is_told(seldom: str) -> None:
     assert run(seldom, "n = 2")["success"]
     wait_until_saved(seldom)
     assert run(seldom, "n = 3")["success"]
-    cli("journal", seldom)  # which has it written down
     end_the_machine()
     answer = run(seldom, "n")
     assert (answer["result"], "what 1 later cell did to them is lost" in answer["notice"]) == ("2", True), answer

@@ -46,13 +46,28 @@ def result(stdout: str = "", **changed: object) -> CellResult:
     return CellResult(**{**fields, **changed})  # type: ignore[arg-type]
 
 
+def can_wait(_: int) -> bool:
+    """Whether the row of a cell has to be written at once: it has not."""
+    return False
+
+
 def written(store: Store, key: int) -> list[str]:
     return [row.code for row in journal.of_session(store, key)]
 
 
+async def test_a_row_that_cannot_wait_is_written_at_once(store, session, clock) -> None:
+    """And with it those that waited, in their order."""
+    key, other = session("a"), session("b")
+    book = Journal(store, clock, other.__eq__)
+    book.ran(key, "first", 1.0, result())
+    assert written(store, key) == []
+    book.ran(other, "second", 2.0, result())
+    assert (written(store, key), written(store, other)) == (["first"], ["second"])
+
+
 async def test_cells_are_written_by_themselves_a_moment_later(store, session, clock) -> None:
     """Nobody has to ask for them; those who ask do not wait for the moment."""
-    key, book = session("a"), Journal(store, clock, list[int]().append)
+    key, book = session("a"), Journal(store, clock, can_wait)
     clock.now = 7.0
     began = book.now()
     clock.now = 9.0
@@ -76,7 +91,7 @@ async def test_cells_are_written_by_themselves_a_moment_later(store, session, cl
 
 async def test_what_a_cell_wrote_showed_and_raised_is_its_output(store, session, clock) -> None:
     """Each part without its last line end, as much of it as is kept, and nothing where there was nothing."""
-    key, book = session("a"), Journal(store, clock, list[int]().append)
+    key, book = session("a"), Journal(store, clock, can_wait)
     error = CellError("ValueError", "no", ())
     book.ran(key, "all", 1.0, result("out\n", stderr="err\n\n", result="4", error=error, queries=("q_000",)))
     book.ran(key, "none", 1.0, result())
@@ -95,7 +110,7 @@ async def test_what_a_cell_wrote_showed_and_raised_is_its_output(store, session,
 
 async def test_what_the_host_tells_is_written_once(store, session, clock) -> None:
     """With the attachment, the serial and what was shown; the next daemon asks from there."""
-    key, book = session("a"), Journal(store, clock, list[int]().append)
+    key, book = session("a"), Journal(store, clock, can_wait)
     note = CellNote(4, "notebook", "", "x", 1.0, 2.25, "ok", "o", ("q_000",), ())
     book.told(key, "k", note)
     book.told(key, "k", note)
@@ -118,7 +133,7 @@ async def test_what_the_host_tells_is_written_once(store, session, clock) -> Non
 
 async def test_seconds_are_told_to_the_thousandth(store, session, clock) -> None:
     """More is noise, less hides a short cell."""
-    key, book = session("a"), Journal(store, clock, list[int]().append)
+    key, book = session("a"), Journal(store, clock, can_wait)
     clock.now = 1.00149
     book.ran(key, "x", 1.0, result())
     assert entry_row(book.of_session(key)[0]).seconds == 0.001
@@ -126,7 +141,7 @@ async def test_seconds_are_told_to_the_thousandth(store, session, clock) -> None
 
 async def test_a_session_is_trimmed_every_fifty_cells(store, session, clock) -> None:
     """It never holds more than fifty beyond its bound, and each session is counted by itself."""
-    key, other, book = session("a"), session("b"), Journal(store, clock, list[int]().append)
+    key, other, book = session("a"), session("b"), Journal(store, clock, can_wait)
     for number in range(1001):
         book.ran(key, str(number), 1.0, result())
     book.flush()
@@ -144,7 +159,7 @@ async def test_a_session_is_trimmed_every_fifty_cells(store, session, clock) -> 
 
 async def test_the_bound_over_all_sessions_is_held(store, session, clock, monkeypatch) -> None:
     """By whoever calls it now and then."""
-    key, book = session("a"), Journal(store, clock, list[int]().append)
+    key, book = session("a"), Journal(store, clock, can_wait)
     journal.append(store, [_entry(key, "x" * 65_536) for _ in range((64 << 20) // 65_536 + 1)])
     book.trim_all()
     assert len(written(store, key)) == (64 << 20) // 65_536
@@ -176,7 +191,7 @@ class Broken:
 async def test_a_database_that_cannot_be_written_is_tried_again(store, session, clock, caplog, monkeypatch) -> None:
     """What waits is written later, in order; the trouble is told once, and once more when it comes back."""
     monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.05)
-    key, book, database = session("a"), Journal(store, clock, list[int]().append), Broken(store)
+    key, book, database = session("a"), Journal(store, clock, can_wait), Broken(store)
     for turn in range(2):
         caplog.clear()
         with caplog.at_level(logging.WARNING, writer.__name__):
@@ -196,7 +211,7 @@ async def test_a_database_that_cannot_be_written_is_tried_again(store, session, 
 async def test_a_journal_that_is_closed_does_not_try_again(store, session, clock, monkeypatch) -> None:
     """The database may be another's by then."""
     monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.01)
-    key, book, database = session("a"), Journal(store, clock, list[int]().append), Broken(store)
+    key, book, database = session("a"), Journal(store, clock, can_wait), Broken(store)
     database.breaks()
     book.ran(key, "lost", 1.0, result())
     book.close()
@@ -207,7 +222,7 @@ async def test_a_journal_that_is_closed_does_not_try_again(store, session, clock
 
 async def test_no_more_than_a_thousand_wait_for_a_broken_database(store, session, clock) -> None:
     """The oldest are given up."""
-    keys, book, database = (session("a"), session("b")), Journal(store, clock, list[int]().append), Broken(store)
+    keys, book, database = (session("a"), session("b")), Journal(store, clock, can_wait), Broken(store)
     database.breaks()
     for number in range(1001):
         book.ran(keys[number % 2], str(number), 1.0, result())
@@ -221,7 +236,7 @@ async def test_no_more_than_a_thousand_wait_for_a_broken_database(store, session
 
 async def test_a_session_that_has_ended_is_forgotten_alone(store, session, clock) -> None:
     """What waits of others is written, and its count begins anew."""
-    key, other, book = session("a"), session("b"), Journal(store, clock, list[int]().append)
+    key, other, book = session("a"), session("b"), Journal(store, clock, can_wait)
     book.ran(key, "gone", 1.0, result())
     book.ran(other, "kept", 1.0, result())
     book.forget(key)

@@ -57,10 +57,10 @@ class DurableSaves:
             return UnsavedCells()
         return UnsavedCells(state.cells, moment(state.since), state.failed or None)
 
-    def changed(self, session: Session) -> None:
-        """Note that a cell, or what undoes cells, has changed variables."""
+    def changed(self, session: Session) -> bool:
+        """Note that a cell, or what undoes cells, has changed variables; returns whether they are saved at all."""
         if session.policy.checkpoint != "durable":
-            return
+            return False
         state = self._states.get(session.key)
         if state is None:
             state = self._states[session.key] = _State()
@@ -70,6 +70,7 @@ class DurableSaves:
         state.cells += 1
         if state.cells >= session.policy.limits.unsaved_cells or state.failed:
             state.due.set()
+        return True
 
     def forget(self, session: int) -> None:
         """Let go of a session that has ended or rests."""

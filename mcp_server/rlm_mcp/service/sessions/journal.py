@@ -1,8 +1,9 @@
 """The journal of every session: gathered while cells run, written a moment after their answers have left.
 
 A cell costs its caller one append to a list. Rows follow in batches; what has not been written when the daemon is
-killed (at most `_GATHER_SECONDS` of cells) is missing from the journal, nothing else depends on it. Cells that are run
-for a frame are written at once: its log is made of them.
+killed (at most `_GATHER_SECONDS` of cells) is missing from the journal. Where something else depends on a row, it is
+written at once: the log of a frame is made of them, and a session that goes back to what is on disk counts in them how
+many cells it lost.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _TRIM_EVERY = 50
 class Journal:
     """Takes note of cells and writes them down."""
 
-    def __init__(self, store: Store, clock: Clock, ended: Callable[[int], None]) -> None:
-        """``ended`` is called with the key of a session when a cell of it has ended."""
+    def __init__(self, store: Store, clock: Clock, ended: Callable[[int], bool]) -> None:
+        """``ended`` is told the key of a session of which a cell has ended; returns whether its row cannot wait."""
         self._store = store
         self._clock = clock
         self._ended = ended
@@ -170,11 +171,10 @@ class Journal:
 
     def _add(self, entry: JournalEntry) -> None:
         self._waiting.append(entry)
-        self._ended(entry.session)
-        if entry.frame is None:
-            self._later(_GATHER_SECONDS)
-        else:  # its frame's log is to lose nothing
+        if self._ended(entry.session) or entry.frame is not None:
             self.flush()
+        else:
+            self._later(_GATHER_SECONDS)
 
     def _later(self, seconds: float) -> None:
         if self._timer is None:
