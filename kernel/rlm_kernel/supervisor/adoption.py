@@ -10,8 +10,9 @@ import asyncio
 import fcntl
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TypeVar
 
 from rlm_ipc.errors import KernelError
 from rlm_ipc.framed_stream import Unfinished
@@ -35,6 +36,7 @@ from rlm_kernel.supervisor.worker_link import WorkerLink
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 NewSession = Callable[[KeptSpec, SessionFile], SupervisedSession]
 GivenUp = Callable[[KeptSpec, Exception], None]
 DEADLY = 2
@@ -57,7 +59,7 @@ class Adoption:
 
     def __init__(self, keeping: Keeping, unfinished: Unfinished) -> None:
         self._keeping, self._unfinished = keeping, unfinished
-        self._links = {name: self._link(name) for name in keeping.names("process/")}
+        self._links = dict(self._read_each("process/", self._link))
         self._gates: dict[str, ForkBroker] = {}
         self._files: set[str] = set()
         """Under which names the texts and images of the sessions are kept."""
@@ -65,16 +67,30 @@ class Adoption:
     def zygotes(self, entry: str) -> dict[tuple[str, ...], WorkerLink]:
         """The zygotes, or the heirs, that live, by what they have imported."""
         found = {}
-        for name in self._keeping.names(entry):
-            link = self._link(name)
-            link.is_zygote = True
-            _, version, preload = name.split("/", 2)
+        for name, (version, preload, link) in self._read_each(entry, self._zygote):
             if version != VERSION:
                 link.drop()  # the next sessions are to be of this version
                 self._keeping.drop(name)
             elif not link.dead:
-                found[tuple(filter(None, preload.split(",")))] = link
+                found[preload] = link
         return found
+
+    def _zygote(self, name: str) -> tuple[str, tuple[str, ...], WorkerLink]:
+        _, version, preload = name.split("/", 2)
+        link = self._link(name)
+        link.is_zygote = True
+        return version, tuple(filter(None, preload.split(","))), link
+
+    def _read_each(self, entry: str, read: Callable[[str], T]) -> Iterator[tuple[str, T]]:
+        """What is read under each name of that kind. A process that another version describes otherwise is given up."""
+        for name in self._keeping.names(entry):
+            try:
+                found = read(name)
+            except Exception:  # one that cannot be read must not end this supervisor, and each after it
+                log.exception("what an earlier supervisor has left of %s cannot be used; it is given up", name)
+                self._keeping.drop(name)
+            else:
+                yield name, found
 
     def sessions(self, new_session: NewSession, given_up: GivenUp) -> list[LeftSession]:
         """The sessions, which do not work yet; what belongs to none is given up."""
@@ -106,6 +122,7 @@ class Adoption:
         return tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0) for fd in entry.descriptors) if entry else ()
 
     def _link(self, name: str) -> WorkerLink:
+        pid, protocol = map(int, self._keeping.entries[name].content.split()[:2])  # other versions say more
         lifeline, pidfd, *pipes = self._copies(name)
         link = WorkerLink(
             None,
@@ -115,9 +132,8 @@ class Adoption:
             keeping=self._keeping,
         )
         link.key, link.tether = name, Tether.of(pipes[0]) if pipes else None
-        pid, protocol = self._keeping.entries[name].content.split()
-        link.protocol = int(protocol)
-        link.take_over(int(pid), pidfd, dead=has_ended(pidfd))
+        link.protocol = protocol
+        link.take_over(pid, pidfd, dead=has_ended(pidfd))
         return link
 
     def _session(self, name: str, new_session: NewSession) -> LeftSession:
