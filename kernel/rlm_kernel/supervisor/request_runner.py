@@ -104,8 +104,10 @@ class RequestRunner:
         if answered:
             await self._answer_again(request, serial)
             return
-        if self.processes.serving.dead and completed and not await self._resumed_with(request):
-            return
+        if self.processes.serving.dead and completed:
+            completed = not self._uncount(request, serial)
+            if completed and not await self._resumed_with(request):
+                return
         live, file = self.processes.serving, self.kept.file
         began, since = file.times
         taken_over = TakenOver(began, time.monotonic() - since, file.published)
@@ -213,9 +215,7 @@ class RequestRunner:
             self.relay.succeed(request, done, limits)
         except PeerDied:
             limits.end()
-            if is_cell and self.kept.counted == serial and not self.checkpoints.covered:
-                self.checkpoints.cells -= 1  # no copy has this cell: it is undone, and no completed one with it
-                self.kept.counted = 0
+            self._uncount(request, serial)
             await self._answer_for_dead(live, request, limits)
         finally:
             self.wait.end()
@@ -224,6 +224,14 @@ class RequestRunner:
             self.kept.file.answered(serial)
         if runs_code:
             self.copying.later()
+
+    def _uncount(self, request: CellRequest, serial: int) -> bool:
+        """Count a cell no more if it was counted, and the dead process has left no copy with it; returns whether."""
+        if request.kind != EXECUTE or self.kept.counted != serial or self.checkpoints.covered:
+            return False
+        self.checkpoints.cells -= 1  # it is undone itself, and no completed one with it
+        self.kept.counted = 0
+        return True
 
     def _finish(self, request: CellRequest, done: worker_protocol.CellDone, is_cell: bool, completed: bool) -> None:
         if is_cell and not completed:

@@ -13,6 +13,7 @@ from waiting import until, wait_until
 
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.json_lines import TERMINAL
+from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.kept_gate import KeptGate
@@ -110,3 +111,29 @@ async def test_a_cell_that_a_dying_supervisor_had_noted_and_not_sent_has_its_own
     async with asyncio.timeout(60):
         result = await client.call(protocol.EXECUTE, protocol.Execute("k1", "print('this')", run="mine"))
     assert (result.stdout, result.result, result.error) == ("this\n", None, None)
+
+
+@pytest.mark.parametrize("mode", ["strict", "lazy", "off"])
+async def test_a_cell_that_was_counted_and_not_copied_when_all_died_is_the_loss_itself(
+    own_supervisor: SupervisorClient, tmp_path: Path, told, mode: str
+) -> None:
+    """Its answer had been held for its copy. It is undone and says so, and no completed cell is lost besides."""
+    client, policy = own_supervisor, load_policy("trusted").model_copy(update={"checkpoint": mode})
+    await client.spawn(SpawnRequest("k1", str(tmp_path)), policy)
+    assert (await client.execute("k1", "n = 1").result()).error is None
+    await until(lambda: client.kernel_info("k1"), lambda info: info.checkpoint or mode == "off")
+    cell = client.execute("k1", f"n = 2\nprint('runs')\n{told.wait}")
+    await until(cell.output_so_far, lambda told: "runs" in told[0])
+    supervisor, live = client.pid, (await client.kernel_info("k1")).pid
+    assert supervisor is not None
+    assert live is not None
+    os.kill(supervisor, signal.SIGSTOP)
+    with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+        cells, only_cells, pristine, _ = file.cells
+        file.note_cells(cells + 1, file.running[0], only_cells=only_cells, pristine=pristine)
+    os.kill(live, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        result = await cell.result()
+    lost = Loss(Lost.EVERYTHING if mode == "off" else Lost.NOTHING, in_cell=True)
+    assert (result.ended, result.loss) == (Ended.WORKER_DIED, lost)
