@@ -99,6 +99,39 @@ def test_a_developer_may_only_watch(page: Page, lab, daemon: Path) -> None:
     assert agent(session, "found") == "1"
 
 
+@pytest.mark.parametrize("lab", ["ipc"], indirect=True)  # no transport has a part in it
+def test_a_notebook_reads_who_has_ended_its_session(page: Page, lab, daemon: Path) -> None:
+    """Below the cell that ran last, and below each that is run after it; a restart does not bring the session back."""
+    session = f"over-{lab.transport}"
+    agent(session, "found = 1")
+    notebook = Notebook(page, lab, daemon, session)
+    last = notebook.start("found")
+    expect(last).to_contain_text("1")
+    call_tool("end_session", {}, session=session)
+    expect(last.last).to_contain_text("this session has ended: an agent ended it with end_session")
+    expect(notebook.start("found + 1")).to_contain_text("KernelGone: this session has ended: an agent ended it")
+    notebook.press("restart-kernel")
+    page.locator(".jp-Dialog .jp-mod-accept").click()
+    notebook.is_idle()
+    expect(notebook.start("found + 2")).to_contain_text("its session has ended")
+    expect(page.locator(".jp-Dialog")).to_have_count(0)
+
+
+@pytest.mark.parametrize("lab", ["ipc"], indirect=True)  # no transport has a part in it
+def test_cells_that_run_and_wait_say_that_their_session_has_ended(page: Page, lab, daemon: Path) -> None:
+    """Neither is shown as running for ever."""
+    session = f"cut-{lab.transport}"
+    agent(session, "found = 1")
+    notebook = Notebook(page, lab, daemon, session)
+    runs = notebook.start("print('it runs')\nwhile True: pass")
+    expect(runs.first).to_contain_text("it runs")
+    waits = notebook.start("found")
+    subprocess.run([daemon, "end", session, "--yes"], check=True, capture_output=True, timeout=SECONDS)
+    expect(runs.last).to_contain_text("this session has ended: `rlm-kernel end` at a terminal ended it")
+    expect(waits).to_contain_text("this session has ended: `rlm-kernel end` at a terminal ended it")
+    notebook.is_idle()
+
+
 def test_open_starts_jupyterlab_on_the_notebook(daemon: Path, tmp_path: Path, address_of) -> None:
     """K-29: one command: the notebook is written, and the program in the foreground is JupyterLab."""
     agent("one-command", "1")

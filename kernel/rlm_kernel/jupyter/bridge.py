@@ -53,7 +53,6 @@ SAFE_PAYLOADS = frozenset(("ask_exit", "set_next_input"))
 LOOK_AT_PARENT_MS = 1000
 LINGER_MS = 1000
 SCHEME = "hmac-sha256"
-_ENDED = "this session has ended: {}; what is shown here stays, open another session to go on"
 SUBSCRIBER_SECONDS = 2
 """How long requests wait for the front end's first subscriber of iopub: what is shown before, it would miss."""
 
@@ -174,7 +173,7 @@ class Bridge:
         signal.signal(signal.SIGINT, lambda *_: None)
 
     def run(self) -> str:
-        """Relay until the front end or the session ends; returns why the session has, empty if it has not."""
+        """Relay until the front end or the kernel ends; returns why the kernel has, empty if it has not."""
         poller, parent, until = zmq.Poller(), os.getppid(), time.monotonic() + SUBSCRIBER_SECONDS
         channels = {sock: channel for channel, sock in self._front_end.sockets.items()}
         requests = [sock for sock, channel in channels.items() if channel not in {"iopub", "hb"}]
@@ -216,7 +215,7 @@ class Bridge:
         while (message := self._parser.next()) is not None:
             message.close()
             if message.tag == GOODBYE:
-                self._ended = _ENDED.format(message.parts[0].decode()) if message.parts else ""
+                self._ended = message.parts[0].decode() if message.parts else ""
                 return False
             self._front_end.send(message.tag, message.parts)
         return alive or self._connect_again()

@@ -20,7 +20,7 @@ from rlm_ipc.version import VERSION
 
 __all__ = ["AskedCells", "EndedSession"]
 
-NAME = "SessionEnded"
+NAME = "KernelGone"
 LOOK_AT_PARENT_MS = 1000
 _LANGUAGE = {"name": "python", "version": "3", "mimetype": "text/x-python", "file_extension": ".py"}
 _INFO = {
@@ -73,7 +73,7 @@ class AskedCells:
 
 
 class EndedSession:
-    """Stands in for a session that is no more, and says ``why``."""
+    """Stands in for a kernel that is gone, and says ``why``."""
 
     def __init__(self, front: Front, why: str) -> None:
         self._front, self._why = front, why

@@ -109,7 +109,7 @@ class Attachment:
         self._tell(True)
 
     def close(self, why: str = "") -> None:
-        """End the attachment, and withdraw or stop what its front end has asked for; ``why`` its session has ended."""
+        """End the attachment, and withdraw or stop what its front end has asked for; ``why`` its kernel is gone."""
         if self._closed:
             return
         if why:

@@ -10,6 +10,7 @@ import zmq
 from rlm_ipc import worker_protocol
 from rlm_ipc.jupyter_wire import Received, Signer
 from rlm_ipc.messages import JsonObject
+from rlm_ipc.outcomes import KERNEL_STOPPED
 from rlm_ipc.worker_protocol import CellReply, CellStatus
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.sockets import SUBSCRIBED_SECONDS, JupyterSockets
@@ -28,7 +29,7 @@ class FrontEnd(Protocol):
         ...
 
     def close(self, why: str = "") -> None:
-        """Hang up on it; ``why`` the session has ended."""
+        """Hang up on it; ``why`` the kernel is gone."""
         ...
 
 
@@ -44,7 +45,7 @@ class JupyterBroadcaster:
         self.attachments: dict[bytes, FrontEnd] = {}
         self._topics: set[bytes] = set()
         self.why_ended = ""
-        """What front ends are told when the session ends."""
+        """What front ends are told when the kernel ends."""
 
     @property
     def watched(self) -> bool:
@@ -63,8 +64,8 @@ class JupyterBroadcaster:
         self.sockets.send(channel, parts)
 
     def close(self, why: str = "") -> None:
-        """Close the attachments and the sockets, and tell ``why`` the session has ended."""
-        why = why or self.why_ended or "its kernel was stopped"
+        """Close the attachments and the sockets, and tell ``why`` the kernel is gone."""
+        why = why or self.why_ended or KERNEL_STOPPED
         for attachment in list(self.attachments.values()):
             attachment.close(why)
         self.sockets.close()

@@ -17,7 +17,7 @@ from rlm_ipc import framing, worker_protocol, worker_requests
 from rlm_ipc.errors import KernelBusy, SessionExpelled, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.messages import Json
-from rlm_ipc.outcomes import Ended
+from rlm_ipc.outcomes import Ended, session_ended
 from rlm_ipc.supervisor_protocol import CellEnded, Event, Execute, KernelEnded, Spawn
 from rlm_kernel.supervisor.answer_wait import AnswerWait
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
@@ -232,7 +232,7 @@ class SupervisedSession:
         self._driver.cancel()
         self.queue.close(error or UnknownKernel(self.kernel_id))
         self.processes.close()
-        self.front.close("" if error is None else error.reason)
+        self.front.close("" if error is None else session_ended(error.reason))
         self.queries.forget()
         self.kept.close(self.kernel_id)
         self.relay.file = None

@@ -9,6 +9,7 @@ from rlm_ipc.daemon_rows import OpenSession, RestingSession
 from rlm_ipc.errors import CallerError, KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.outcomes import session_ended
 from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.errors import ToolFault
@@ -187,9 +188,9 @@ class SessionControl:
                 return await self._sessions.sweep()
         return []
 
-    async def end(self, session: Session, by: str = "rlm-kernel itself") -> ToolAnswer:
+    async def end(self, session: Session, how: str = "rlm-kernel ended it") -> ToolAnswer:
         """End the session with everything in it; and all that was kept of it. Its id can be used again."""
-        session.kernel.why_ended = f"{by} has ended it"
+        session.kernel.why_ended = session_ended(how)
         dropped = await self._sessions.end(session)
         return ToolAnswer({"ended": session.id, "unloaded": dropped}, ("unloaded",))
 

@@ -308,8 +308,9 @@ async def restart_session(service: Service, session: Session, given: take.ListVa
 @TOOLS.add("End the session and delete everything in it.", take.ListVars, tier="all", frees=True)
 async def end_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Delete the session."""
-    by = "`rlm-kernel end` at a terminal" if caller.handshake.is_terminal else "an agent, by end_session,"
-    return await service.control.end(session, by)
+    agents = "an agent ended it with end_session"
+    how = "`rlm-kernel end` at a terminal ended it" if caller.handshake.is_terminal else agents
+    return await service.control.end(session, how)
 
 
 @TOOLS.add(

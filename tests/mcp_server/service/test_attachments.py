@@ -34,6 +34,7 @@ from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.attachment_requests import AddAttachment, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import DaemonConnection, ask
+from rlm_ipc.outcomes import NEW_POLICY
 from rlm_ipc.session_requests import ListSessions, ShowRecord
 from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.cli.app import app
@@ -263,14 +264,29 @@ def test_a_front_end_is_told_who_has_ended_its_session() -> None:
         call_tool("end_session", {}, session="ending")
         told = wait_for(client, "stream")
         assert told["parent_header"]["msg_id"] == asked
-        assert "this session has ended: an agent, by end_session, has ended it" in told["content"]["text"]
+        assert "this session has ended: an agent ended it with end_session" in told["content"]["text"]
         for _ in range(2):
             reply, _ = shown(client, "found")
-            assert reply["ename"] == "SessionEnded"
-            assert "has ended" in reply["evalue"]
+            assert reply["ename"] == "KernelGone"
+            assert "ended" in reply["evalue"]
             assert manager.is_alive()
             manager.restart_kernel()
             client.wait_for_ready(timeout=SECONDS)
+
+
+def test_a_front_end_reads_that_its_session_has_another_policy() -> None:
+    """The variables are gone, but the session has not ended: whoever chooses its kernel again comes back to it."""
+    agent("stricter", "found = 1")
+    with opened(spec_of("stricter")) as (_, client):
+        asked = client.execute("found")
+        assert reply_to(client, asked)["status"] == "ok"
+        assert CliRunner().invoke(app, ["policy", "apply", "stricter", "strict"]).exit_code == 0
+        told = wait_for(client, "stream")["content"]["text"]
+        assert told == f"{NEW_POLICY}\n"
+        reply, _ = shown(client, "found")
+        assert (reply["ename"], reply["evalue"]) == ("KernelGone", told.strip())
+    with opened(spec_of("stricter")) as (_, client):
+        assert shown(client, "found")[0]["ename"] == "NameError"
 
 
 def test_a_cell_that_runs_when_its_session_ends_gets_an_answer() -> None:
@@ -529,7 +545,7 @@ def test_a_developers_own_code_runs_in_a_copy_of_which_nothing_comes_back(isolat
     with opened(spec_of("guarded", "trusted")) as (_, client):
         assert shown(client, "found")[1] == "[1]"
         assert ask(RevokeAttachment(attachment), start=True).closed == 1
-        assert shown(client, "found")[0]["ename"] == "SessionEnded"
+        assert shown(client, "found")[0]["ename"] == "KernelGone"
 
 
 def test_a_notebook_without_cells_of_ones_own_is_written_anew(tmp_path: Path) -> None:

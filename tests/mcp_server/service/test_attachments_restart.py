@@ -106,7 +106,7 @@ def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) ->
 
 def _is_shut_out(client: BlockingKernelClient) -> bool:
     reply = client.execute_interactive("found", output_hook=lambda _: None, timeout=SECONDS)
-    return bool(reply["content"]["ename"] == "SessionEnded")
+    return bool(reply["content"]["ename"] == "KernelGone")
 
 
 def _supervisor() -> int:

@@ -17,7 +17,7 @@ from rlm_ipc import errors
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import KernelBusy, KernelDied, KernelError, SupervisorGone, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, ForkInfo, KernelInfo, QueryOutcome, RollbackInfo
-from rlm_ipc.outcomes import Loss, Lost
+from rlm_ipc.outcomes import NEW_POLICY, Loss, Lost
 from rlm_ipc.supervisor_protocol import Event
 from rlm_kernel.supervisor_client import Execution, SupervisorClient
 from rlm_mcp.service.background import BackgroundTasks
@@ -109,7 +109,7 @@ class KernelProxy:
         """End the kernel; the next one is held to the policy."""
         async with self._starting:
             self.session, self.policy = row, policy
-            await self._drop()
+            await self._drop(NEW_POLICY)
 
     async def open(self) -> str:
         """Return the id of the live kernel for a front end: at once if it runs a cell, else when it is up to date."""
@@ -252,16 +252,16 @@ class KernelProxy:
     async def stop(self) -> None:
         """End the kernel and free its memory, for good: no other is started in its place."""
         self._stopped = True
-        await self._drop()
+        await self._drop(self.why_ended)
 
-    async def _drop(self) -> None:
-        """End the kernel, if there is one, with what is under way for it."""
+    async def _drop(self, why: str) -> None:
+        """End the kernel, if there is one, with what is under way for it; front ends are told ``why``."""
         self._background.cancel()
         info = self.info
         self.forget()
         self.queries.stop()
         if info is not None:
-            await self._gateway.discard(info, self.why_ended)
+            await self._gateway.discard(info, why)
 
     async def rollback(self, cells: int) -> RollbackInfo:
         """Undo the last completed cells.
