@@ -12,17 +12,25 @@ from pathlib import Path
 from waiting import PROGRAM_SECONDS
 
 _PROJECT = Path(__file__).parents[2]
+_STANDS_FOR = "5b06a7c61919a384c104e0923a8c2f70c622c85a"
+"""The first commit from which sessions cross both ways."""
 
 
 def earlier() -> list[str]:
-    """The releases to try: the latest and the oldest tag, or the commits that RLM_EARLIER names."""
+    """The releases to try: the latest and the oldest tag, or the commits that RLM_EARLIER names.
+
+    While there are no tags, a commit stands for the first release; a clone without history has none.
+    """
     if named := os.environ.get("RLM_EARLIER", "").split():
         return named
-    done = subprocess.run(
-        ["git", "tag", "--sort=version:refname"], cwd=_PROJECT, capture_output=True, text=True, check=False
+    tags = _git("tag", "--sort=version:refname") or _git(
+        "rev-parse", "--verify", "--quiet", f"{_STANDS_FOR}^{{commit}}"
     )
-    tags = done.stdout.split()
     return sorted({tags[0], tags[-1]}) if tags else []
+
+
+def _git(*words: str) -> list[str]:
+    return subprocess.run(["git", *words], cwd=_PROJECT, capture_output=True, text=True, check=False).stdout.split()
 
 
 def installed(commit: str, folder: Path) -> Path:
