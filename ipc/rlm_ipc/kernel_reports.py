@@ -62,7 +62,8 @@ class KernelInfo:
     ``contexts`` are the loaded texts by name, with the revision that each was bound as; of those that are ``shadowed``
     the name means something else in code. ``waiting`` are the queries that its cell waits for, ``attachments`` the
     attachments by which front ends have it open. ``uncopied`` is what no checkpoint holds because none can be taken.
-    ``untouched`` says that it has no variables yet: nothing has run in it, and it was given none.
+    ``untouched`` says that it has no variables yet: nothing has run in it, and it was given none. ``anew_at`` is when
+    somebody last had it begin anew, in seconds since the epoch: what was saved of it before is not to come back.
     """
 
     kernel_id: str
@@ -86,6 +87,7 @@ class KernelInfo:
     waiting: tuple[str, ...]
     attachments: tuple[str, ...]
     refused: Refused
+    anew_at: float = 0.0
 
 
 def id_of_query(number: int) -> str:

@@ -178,6 +178,7 @@ class Adoption:
         if state.gate:
             session.processes.use_gate(self._gate(state.gate, session))
         session.processes.walls.states = dict(state.walls)
+        session.processes.anew_at = state.anew_at
         session.watch.base = state.memory_base
 
     def _gate(self, name: str, session: SupervisedSession) -> ForkBroker | None:

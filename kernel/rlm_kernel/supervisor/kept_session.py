@@ -90,6 +90,7 @@ class KeptState:
     untold_loss: Loss | None = None
     """A loss that no cell was told of yet, and its reason."""
     last_used: float = 0.0
+    anew_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,4 +252,5 @@ def _state_of(session: NotedSession) -> KeptState:
         untold="" if session.recovery.untold is None else session.recovery.untold[0],
         untold_loss=None if session.recovery.untold is None else session.recovery.untold[1],
         last_used=session.queue.last_used,
+        anew_at=processes.anew_at,
     )

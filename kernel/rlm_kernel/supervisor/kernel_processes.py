@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -60,6 +61,8 @@ class KernelProcesses:
         self.spec, self.walls = spec, walls
         self.live: WorkerLink | None = None
         self.gate: ForkBroker | None = None
+        self.anew_at = 0.0
+        """When it last began anew because somebody asked for it, in seconds since the epoch; 0.0: never."""
         self._fresh_worker, self._owner, self._refusals = fresh_worker, owner, refusals
         self._checkpoints, self._equipment, self._requests = checkpoints, equipment, requests
         self._replaced: list[WorkerLink] = []
@@ -114,6 +117,7 @@ class KernelProcesses:
             peer.drop()
         self._checkpoints.begin_anew()
         self._checkpoints.keep_images()
+        self.anew_at = time.time()
 
     async def _begun(self, peer: WorkerLink) -> framing.Message:
         begun = peer.expect(Started.TAG)

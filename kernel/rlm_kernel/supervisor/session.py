@@ -280,6 +280,7 @@ class SupervisedSession:
             waiting=self.wait.ids,
             attachments=tuple(attachment.name for attachment in self.front.attachments.values()),
             refused=self.refusals.info(),
+            anew_at=self.processes.anew_at,
         )
 
     # -- requests

@@ -51,6 +51,9 @@ class TakingOver:
         """Take over a kernel, and what it did while no daemon was there."""
         session.kernel.adopt(info)
         session.kernel.budget_changed()  # what was used last, it may not have been told
+        if info.anew_at:
+            with suppress(ClientFault, OSError):
+                await self._parts.snapshots.reopening.began_anew(session, info.anew_at)
         with suppress(KernelError, OSError):
             client = await self._gateway.client(start=False)
             self._parts.queries.note(session, await client.pending_queries(info.kernel_id))

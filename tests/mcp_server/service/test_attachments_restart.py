@@ -146,7 +146,8 @@ def test_front_ends_come_back_to_the_next_supervisor(isolation: Any) -> None:
 
 
 @pytest.mark.usefixtures("ended")
-def test_what_was_saved_does_not_come_back_after_a_front_end_began_anew(isolation: Any) -> None:
+@pytest.mark.parametrize("attended", [True, False], ids=["with a daemon", "without a daemon"])
+def test_what_was_saved_does_not_come_back_after_a_front_end_began_anew(isolation: Any, attended: bool) -> None:
     """K-29: with `restart: fresh` the notebook's restart is the agent's `restart_session`, for later kernels too."""
     folder = isolation.config / "policies"
     folder.mkdir(exist_ok=True)
@@ -158,8 +159,15 @@ def test_what_was_saved_does_not_come_back_after_a_front_end_began_anew(isolatio
     assert saved(isolation.state)
     manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("anew", "execute"))
     try:
+        if not attended:
+            with DaemonConnection(ShowStatus()) as control:
+                daemon = psutil.Process(control.pid)
+            daemon.kill()
+            daemon.wait(SECONDS)
         manager.restart_kernel()
         client.wait_for_ready(timeout=SECONDS)
+        if not attended:
+            assert "NameError" in str(call_tool("eval_code", {"code": "found"}, session="anew")["error"])
         wait_until(lambda: not saved(isolation.state))
     finally:
         client.stop_channels()

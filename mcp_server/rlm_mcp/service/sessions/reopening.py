@@ -121,6 +121,14 @@ class Reopening:
             await self._files.write_left(session, file, told)
             self._lasting.keep_file(session.key)
 
+    async def began_anew(self, session: Session, when: float) -> None:
+        """Forget what was saved of a session before its user had it begin anew; raises ClientFault, OSError."""
+        async with self._lasting.lock(session.key):
+            async with self._lasting.open(session.key) as saved:
+                outdated = saved is not None and saved.created_at < when
+            if outdated:
+                self._lasting.forget(session.key)
+
     async def revive(self, session: Session, client: SupervisorClient, kernel: str) -> bool:
         """Give a fresh kernel the variables that were saved of its session, and have the next answer tell it.
 
