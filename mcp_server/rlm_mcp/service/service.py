@@ -352,7 +352,7 @@ class Service:
         self.snapshots.tidy()
         await self.sessions.restore()
         self.attachments.tidy()
-        found = TakingOver(self, self._store, self.gateway, self._left)
+        found = TakingOver(self, self._events, self._store, self.gateway, self._left)
         alive = await found.kernels()
         await self.frames.recover()
         self.work.begin()

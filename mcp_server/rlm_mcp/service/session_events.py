@@ -148,9 +148,9 @@ class Events:
         found = self._parts.sessions.of_key(session)
         return found is not None and self._durable.changed(found)
 
-    def changed(self, session: Session) -> None:
-        """Have saved what changed otherwise."""
-        self._durable.changed(session)
+    def changed(self, session: Session, ended: Sequence[float] = ()) -> None:
+        """Have saved what changed otherwise, or what cells did that have ``ended`` under an earlier daemon."""
+        self._durable.changed(session, ended)
 
     async def restarted(self, session: Session) -> None:
         """Forget what was saved of a session that begins anew: no later kernel is to be given it."""

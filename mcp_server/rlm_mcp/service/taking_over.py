@@ -12,7 +12,7 @@ from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.left_kernels import LeftFile, LeftKernel
 from rlm_mcp.errors import ClientFault
-from rlm_mcp.service.session_events import Parts
+from rlm_mcp.service.session_events import Events, Parts
 from rlm_mcp.service.sessions.kernel_start import runs_under
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 class TakingOver:
     """Takes over what there is of the sessions that are open. ``left`` is where supervisors leave kernels."""
 
-    def __init__(self, parts: Parts, store: Store, gateway: KernelGateway, left: Path) -> None:
-        self._parts, self._store, self._gateway, self._left = parts, store, gateway, left
+    def __init__(self, parts: Parts, events: Events, store: Store, gateway: KernelGateway, left: Path) -> None:
+        self._parts, self._events, self._store, self._gateway, self._left = parts, events, store, gateway, left
 
     async def kernels(self) -> Collection[str]:
         """Take over the kernels that live, and end those that nobody knows. Returns the ids of all of them."""
@@ -51,9 +51,11 @@ class TakingOver:
         """Take over a kernel, and what it did while no daemon was there."""
         session.kernel.adopt(info)
         session.kernel.budget_changed()  # what was used last, it may not have been told
-        if info.anew_at:
-            with suppress(ClientFault, OSError):
+        with suppress(ClientFault, OSError):
+            if info.anew_at:
                 await self._parts.snapshots.reopening.began_anew(session, info.anew_at)
+            if ended := await self._parts.snapshots.reopening.not_saved(session):
+                self._events.changed(session, ended)
         with suppress(KernelError, OSError):
             client = await self._gateway.client(start=False)
             self._parts.queries.note(session, await client.pending_queries(info.kernel_id))

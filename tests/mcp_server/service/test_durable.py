@@ -269,6 +269,19 @@ def test_a_stopped_daemon_has_written_everything(seldom: str) -> None:
     assert answer["result"] == "7", answer
 
 
+def test_the_next_daemon_saves_what_one_that_died_had_not(seldom: str) -> None:
+    """It knows of the cells that ran before it, and since when they wait."""
+    assert run(seldom, "n = 1")["success"]
+    before = unsaved(seldom)
+    end_process(served_by(the_socket()).pid)
+    after = unsaved(seldom)
+    assert (after["cells"], after["since"] >= before["since"]) == (1, True)
+    assert run(seldom, "n += 1")["success"]
+    wait_until_saved(seldom)
+    end_the_machine()
+    assert run(seldom, "n")["result"] == "2"
+
+
 def test_a_daemon_that_dies_while_it_saves_leaves_the_save_before(session: str) -> None:
     """Killed at many instants: what comes back is always one of the values in turn, never none and no mixture."""
     assert run(session, "import numpy as np\nn = 0\nlarge = np.zeros(1 << 20)")["success"]

@@ -7,7 +7,7 @@ A save waits until the session is idle, and the next cell waits for it. So many 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import field
 
@@ -57,17 +57,20 @@ class DurableSaves:
             return UnsavedCells()
         return UnsavedCells(state.cells, moment(state.since), state.failed or None)
 
-    def changed(self, session: Session) -> bool:
-        """Note that a cell, or what undoes cells, has changed variables; returns whether they are saved at all."""
+    def changed(self, session: Session, ended: Sequence[float] = ()) -> bool:
+        """Note that a cell, or what undoes cells, has changed variables; returns whether they are saved at all.
+
+        Or that cells which have ``ended`` at these times did, under an earlier daemon (epoch seconds).
+        """
         if session.policy.checkpoint != "durable":
             return False
         state = self._states.get(session.key)
         if state is None:
             state = self._states[session.key] = _State()
         if not state.cells:
-            state.since = self._clock()
+            state.since = min(ended, default=self._clock())
             self._tasks.start(self._save_in_time(session, state))
-        state.cells += 1
+        state.cells += len(ended) or 1
         if state.cells >= session.policy.limits.unsaved_cells or state.failed:
             state.due.set()
         return True

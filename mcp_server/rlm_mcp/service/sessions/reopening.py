@@ -121,6 +121,13 @@ class Reopening:
             await self._files.write_left(session, file, told)
             self._lasting.keep_file(session.key)
 
+    async def not_saved(self, session: Session) -> list[float]:
+        """Return when each cell ended that a durable session has not on disk; raises ClientFault, OSError."""
+        if session.policy.checkpoint != "durable":
+            return []
+        async with self._lasting.open(session.key) as saved:
+            return self._ended_since(session, saved.created_at if saved is not None else 0.0)
+
     async def began_anew(self, session: Session, when: float) -> None:
         """Forget what was saved of a session before its user had it begin anew; raises ClientFault, OSError."""
         async with self._lasting.lock(session.key):
@@ -140,7 +147,7 @@ class Reopening:
                     return False
                 done = await put_back(session, client, kernel, saved, self._still_there(session, saved))
                 gone = [*(NotKept(item.name, item.reason) for item in saved.missing), *done.failed]
-                later = self._cells_since(session, saved.created_at)
+                later = len(self._ended_since(session, saved.created_at))
                 session.kernel.notice = as_saved(moment(saved.created_at), gone, later)
         except (ClientFault, KernelError, OSError) as error:
             if isinstance(error, ProcessError | UnknownKernel) or machine_full(error) is not None:
@@ -154,5 +161,5 @@ class Reopening:
         rows = contexts.of_session(self._store, session.key)
         return {row.name for row in rows if saved.shadowed.get(row.name) == row.revision}
 
-    def _cells_since(self, session: Session, when: float) -> int:
-        return sum(entry.ended_at > when for entry in self._journal.of_session(session.key))
+    def _ended_since(self, session: Session, when: float) -> list[float]:
+        return [entry.ended_at for entry in self._journal.of_session(session.key) if entry.ended_at > when]
