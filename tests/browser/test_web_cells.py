@@ -2,6 +2,7 @@
 
 import base64
 import re
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect
@@ -37,6 +38,18 @@ def test_a_plot_is_seen(show: Any) -> None:
     expect(image).to_be_visible()
     assert image.evaluate("image => image.naturalWidth") > 300
     expect(page.locator("#journal")).not_to_contain_text("No output.")
+
+
+def test_a_plot_is_in_the_markdown_that_is_saved(show: Any) -> None:
+    """The file needs no other one beside it."""
+    run("saved-plot", PLOT, "data")
+    page = show("saved-plot")
+    page.get_by_role("button", name="Export…", exact=True).click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Markdown", exact=True).click()
+    assert re.search(
+        r"^\[picture-1\]: <?data:image/png;base64,\w+", Path(download.value.path()).read_text(), re.MULTILINE
+    )
 
 
 def test_what_is_no_picture_is_not_shown_as_one(show: Any) -> None:
@@ -98,6 +111,46 @@ def test_the_title_is_never_under_the_bar(show: Any) -> None:
         assert bar is not None
         assert title is not None
         assert title["y"] >= bar["y"] + bar["height"]
+
+
+def test_a_telephone_has_the_code_beside_its_number(show: Any) -> None:
+    """What is told of a cell stands below its code, and takes no room from it."""
+    run("narrow", "total = sum(number ** 2 for number in range(100))")
+    page = show("narrow")
+    page.set_viewport_size({"width": 400, "height": 800})
+    summary = page.locator("#journal summary")
+    number, title, note = (summary.locator(part).bounding_box() for part in (".count", "code", ".note"))
+    assert number is not None
+    assert title is not None
+    assert note is not None
+    assert title["x"] - number["x"] < 50
+    assert note["y"] >= title["y"] + title["height"] - 2
+
+
+def test_it_is_seen_where_on_the_page_one_is(show: Any) -> None:
+    """The way in to what is shown is marked, for the eye and for a screen reader, and no other."""
+    run("marked", "1")
+    page = show("marked")
+    current = page.locator("nav [aria-current=page]")
+    expect(current).to_contain_text(["marked"])
+    for way in ("Frames", "Runs", "Work", "Projects"):
+        page.locator(".ways-in a").filter(has_text=way).click()
+        expect(current).to_have_count(1)
+        expect(current).to_contain_text(way)
+        page.mouse.move(640, 700)  # what the mouse is over has the same look
+        expect(current).to_have_css("background-color", "rgb(255, 255, 255)")
+
+
+def test_each_sum_is_one_line(show: Any) -> None:
+    """A size is not torn from its unit."""
+    run("summed", "text = 'x' * 30_000_000")
+    page = show("summed")
+    page.locator(".brand").click()
+    heights = page.locator("#totals dd").evaluate_all(
+        "sums => sums.map((sum) => sum.getClientRects().length && sum.offsetHeight)"
+    )
+    assert len(set(heights)) == 1
+    assert page.locator("#totals dd").evaluate_all("sums => sums.every((sum) => sum.scrollWidth <= sum.clientWidth)")
 
 
 def test_ended_sessions_are_folded_away(show: Any) -> None:

@@ -1,6 +1,7 @@
 """A run of a model on the page: everything that was said, ran and was asked in it, also after its session has ended."""
 
 import re
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 from model_endpoint import ModelEndpoint, Reply
 from playwright.sync_api import Locator, Page, expect
+from waiting import PROGRAM_SECONDS
 
 from rlm_client import RLM, RunLimits
+from rlm_client.client import call_tool
 from rlm_client.models.errors import ModelError
 from rlm_client.rlm.budget import RunBudgetExceeded
 
@@ -89,6 +92,7 @@ def test_a_run_can_be_read_after_its_session_has_ended(model: ModelEndpoint, run
     gauges = page.locator("#run-gauges")
     for told in ("Turns4", "Code4", "1 failed", "Sub-queries2", "5,142", "$0.0051", "1 run below"):
         expect(gauges).to_contain_text(told)
+    expect(gauges).to_contain_text(re.compile(r"Time\d[\d.]* m?s"))
 
     chips = page.locator("#timeline li")
     expect(chips).to_have_count(4)
@@ -125,6 +129,31 @@ def test_a_run_can_be_read_after_its_session_has_ended(model: ModelEndpoint, run
     expect(turn(page, 1).locator("pre.output")).to_have_text("in the child")
     page.locator("#run-facts").get_by_role("link").click()
     expect(page.locator("#run-question")).to_have_text("Which key opens the box?")
+
+
+@pytest.mark.parametrize("way", ["ask", "rlm_query"])
+def test_a_run_is_read_however_it_began(
+    model: ModelEndpoint, runs: Any, daemon: Path, isolation: Any, tmp_path: Path, way: str
+) -> None:
+    """By a command, or by the code of an agent, whose children the daemon drives with the model that it knows."""
+    log, policy = tmp_path / "hay.log", tmp_path / "provided.yaml"
+    log.write_text("hay\n" * 50)
+    policy.write_text("description: Provided.\nextends: recursive\nllm: {mode: provider}\n")
+    model.configure(isolation.config, input_price=1.0, output_price=1.0)
+    model.script(code("print('it looks')"), code(SUBMIT.format("'fifty of hay'")))
+    if way == "ask":
+        subprocess.run([daemon, "ask", f"By {way}?", log], check=True, capture_output=True, timeout=PROGRAM_SECONDS)
+    else:
+        asks = {"code": f"print(rlm_query('By {way}?'))"}
+        assert call_tool("eval_code", asks, session="agents", policy=str(policy))["stdout"] == "fifty of hay\n"
+    page = opened(runs(), f"By {way}?")
+    expect(page.locator("#run-question")).to_have_text(f"By {way}?")
+    expect(page.locator("#run-answer")).to_have_text("fifty of hay")
+    expect(page.locator("#turns > li")).to_have_count(2)
+    expect(turn(page, 1).locator("pre.output")).to_have_text("it looks")
+    expect(turn(page, 1).locator(".reply")).to_contain_text("I look.")
+    for told in ("Turns2", "2,040", "$0.0020"):
+        expect(page.locator("#run-gauges")).to_contain_text(told)
 
 
 def test_runs_are_a_tree_and_are_gone_when_they_are_forgotten(model: ModelEndpoint, runs: Any) -> None:
@@ -194,6 +223,36 @@ def test_what_a_model_says_is_only_ever_text(model: ModelEndpoint, runs: Any, pa
     shown.locator(".held summary").first.click()
     expect(shown.locator(".held").first).to_contain_text(HOSTILE)
     assert shown.locator("img:not(.brand img)").count() == 0
+
+
+def test_a_runs_pictures_and_times_are_those_of_the_page(model: ModelEndpoint, runs: Any) -> None:
+    """A plot is seen beside its code, and a time looks as it does everywhere."""
+    model.script(code("import matplotlib.pyplot as plt", "plt.plot([1, 4, 9])", "plt.show()", SUBMIT.format("'drawn'")))
+    complete(RLM(policy="data"), "What does it look like?", "text")
+    page = opened(runs(), "What does it look like?")
+    turn(page, 1).locator(".picture").scroll_into_view_if_needed()
+    expect(turn(page, 1).locator(".picture img")).to_be_visible()
+    assert turn(page, 1).locator(".picture img").evaluate("image => image.naturalWidth") > 300
+    expect(page.locator("#run-texts")).to_contain_text(re.compile(r"4 B, 1 line\b"))
+    expect(page.locator("#run-facts")).to_contain_text(re.compile(r"began \d\d:\d\d:\d\d"))
+    expect(turn(page, 1).locator("header .number")).to_contain_text(re.compile(r"^\d\d:\d\d:\d\d · "))
+    assert not re.search(r"\d+/\d+/\d{4}|[AP]M", page.locator("#run").inner_text())
+
+
+def test_a_question_can_be_read_in_the_list(model: ModelEndpoint, runs: Any) -> None:
+    """Also on a telephone; and what is told of a run stands in one row of its page."""
+    model.script(code(SUBMIT.format("'the database'")))
+    question = "What fails, how often, and what should we do about it first?"
+    complete(RLM(), question, "text")
+    page = runs()
+    asked = page.locator("#runs-list .what").filter(has_text=question)
+    for width in (1280, 400):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert asked.evaluate("node => node.scrollHeight <= node.clientHeight && node.scrollWidth <= node.clientWidth")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    opened(page, question)
+    tops = page.locator("#run-gauges > div").evaluate_all("gauges => gauges.map((gauge) => gauge.offsetTop)")
+    assert len(set(tops)) == 1
 
 
 @pytest.mark.parametrize("width", [1280, 390])

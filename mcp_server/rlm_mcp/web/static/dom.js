@@ -37,6 +37,12 @@ export function keep(list, items, keyOf, make) {
   }
 }
 
+/** Say of a link whether it leads to what is shown. */
+export function markCurrent(link, current) {
+  if (current) link.setAttribute("aria-current", "page");
+  else link.removeAttribute("aria-current");
+}
+
 /** Show or hide. */
 export function show(node, shown) {
   node.hidden = !shown;

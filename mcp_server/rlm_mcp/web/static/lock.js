@@ -1,6 +1,6 @@
 // The locks of projects: what each project is, which files matter, what changed, and whether the snapshot is of now.
 
-import { byId, h, keep, show, theirs, write } from "./dom.js";
+import { byId, h, keep, markCurrent, show, theirs, write } from "./dom.js";
 import { knownProjects, wholeProject } from "./feed.js";
 import { moment, several } from "./words.js";
 
@@ -125,7 +125,7 @@ function drawTabs() {
   const tabs = Object.entries(VIEWS).map(([name, title]) => ({ name, title }));
   keep(ways, tabs, ({ name }) => name, ({ name, title }) => {
     const tab = h("a", { href: name === "structure" ? "#/p" : `#/p/${name}` }, title);
-    tab.refresh = () => (name === view ? tab.setAttribute("aria-current", "page") : tab.removeAttribute("aria-current"));
+    tab.refresh = () => markCurrent(tab, name === view);
     return tab;
   });
   keep(projects, known, (one) => one.root, (one) => h("option", { value: one.root }, one.root));

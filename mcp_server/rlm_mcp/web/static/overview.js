@@ -1,6 +1,6 @@
 // All sessions: the tree beside the page, and the page when none is chosen.
 
-import { byId, h, keep, show, theirs, write } from "./dom.js";
+import { byId, h, keep, markCurrent, show, theirs, write } from "./dom.js";
 import { makeQuery } from "./queries.js";
 import { runLink, runsOf } from "./runs.js";
 import { bytes, moment, several } from "./words.js";
@@ -48,12 +48,7 @@ function asTree(sessions) {
   return rows;
 }
 
-function mark(node, chosen) {
-  const current = node.dataset.key === chosen;
-  node.firstElementChild.toggleAttribute("data-current", current);
-  if (current) node.firstElementChild.setAttribute("aria-current", "page");
-  else node.firstElementChild.removeAttribute("aria-current");
-}
+const mark = (node, chosen) => markCurrent(node.firstElementChild, node.dataset.key === chosen);
 
 function makeSession(row) {
   const name = theirs(row.session, "span", { class: "their name" });

@@ -1,6 +1,6 @@
 // The page: which session is looked at, what is known of it, and how the connection is.
 
-import { byId, h, show, write } from "./dom.js";
+import { byId, h, markCurrent, show, write } from "./dom.js";
 import { Feed, takeToken } from "./feed.js";
 import { choose, learnFrames } from "./frames.js";
 import { showLock } from "./lock.js";
@@ -106,6 +106,7 @@ function route() {
   clearSession(chosen);
   message(null);
   for (const id of PLACES) show(byId(id), place === id);
+  for (const link of document.querySelectorAll(".ways-in a")) markCurrent(link, link.id === `${place}-link`);
   showRuns(at ? { key: Number(run[1]), number: Number(run[2]) } : null, place === "runs");
   if (place !== "runs") show(byId("run"), false);
   if (parts.sessions !== undefined) renderOverview(parts, chosen);

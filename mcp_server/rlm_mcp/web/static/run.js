@@ -95,7 +95,7 @@ function renderGauges(line) {
 
 function makeText(text) {
   const from = text.paths.length ? ` · ${text.paths.join(", ")}` : "";
-  return h("li", {}, theirs(text.name, "b", { class: "their" }), theirs(` ${text.type}, ${bytes(text.size)}, ${text.line_count} lines${from}`, "span", { class: "their quiet" }));
+  return h("li", {}, theirs(text.name, "b", { class: "their" }), theirs(` ${text.type}, ${bytes(text.size)}, ${several(text.line_count, "line")}${from}`, "span", { class: "their quiet" }));
 }
 
 const failed = (cells) => cells.some((cell) => cell.status !== "ok");

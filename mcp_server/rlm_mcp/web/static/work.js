@@ -1,6 +1,6 @@
 // The queue: where every task stands, what waits for what, and who is in whose way. Only cards in view are elements.
 
-import { byId, h, keep, show, theirs, write } from "./dom.js";
+import { byId, h, keep, markCurrent, show, theirs, write } from "./dom.js";
 import { drawGraph } from "./graph.js";
 import { openTask } from "./task.js";
 import { duration, moment, several } from "./words.js";
@@ -213,8 +213,7 @@ function drawTools(roots) {
     const tab = h("a", { href: name === "board" ? "#/w" : `#/w/${name}` });
     tab.refresh = ({ title }) => {
       write(tab, title);
-      if (name === view) tab.setAttribute("aria-current", "page");
-      else tab.removeAttribute("aria-current");
+      markCurrent(tab, name === view);
     };
     return tab;
   });
