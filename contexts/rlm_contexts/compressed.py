@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from rlm_contexts.errors import MissingExtra, SourceError
+from rlm_ipc.extras import extra_command
 
 PIECE = 1 << 20
 """Most bytes of a piece."""
@@ -87,7 +88,7 @@ def _zstd() -> Any:
             return importlib.import_module(module).ZstdDecompressor()
         except ModuleNotFoundError:
             continue
-    raise MissingExtra("zstd files need Python 3.14 or backports.zstd: pip install 'rlm-kernel[zstd]'")
+    raise MissingExtra(f"zstd files need Python 3.14 or backports.zstd: {extra_command('zstd')}")
 
 
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {

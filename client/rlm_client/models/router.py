@@ -12,6 +12,7 @@ from rlm_client.models.errors import ModelMisconfigured
 from rlm_client.models.interface import ChatMessage, Completion
 from rlm_client.models.replay import Replay, record
 from rlm_client.models.settings import Endpoint, ModelSettings, load_settings, settings_file
+from rlm_ipc.extras import extra_command
 
 __all__ = ["Models", "open_models"]
 
@@ -127,5 +128,5 @@ def _open(endpoint: Endpoint) -> Provider:
         return AnthropicMessages(endpoint, key)
     except ModuleNotFoundError as error:
         raise ModelMisconfigured(
-            f"the client library {error.name} is not installed; pip install 'rlm-kernel[providers]'"
+            f"the client library {error.name} is not installed; {extra_command('providers')}"
         ) from None

@@ -23,6 +23,7 @@ from rlm_contexts.helpers.protocol import (
     UnpackedPiece,
 )
 from rlm_contexts.helpers.schemes import rule_of, scheme_of
+from rlm_ipc.extras import extra_command
 from rlm_ipc.messages import JsonObject
 from rlm_sandbox.policy.urls import WEB
 
@@ -67,7 +68,7 @@ def preview(path: Path, rows: int = 100, fd: int | None = None) -> Preview:
     try:
         said = one_message(Job(PreviewTable(rows), [path], fd), _PREVIEW)
     except MissingExtra as missing:
-        raise MissingExtra(f"{missing}; Parquet files need it: pip install 'rlm-kernel[query]'") from missing
+        raise MissingExtra(f"{missing}; Parquet files need it: {extra_command('query')}") from missing
     named = {name[:_LONGEST]: kind[:_LONGEST] for name, kind in islice(said.columns.items(), _COLUMNS)}
     return Preview({"rows": said.rows, "columns": named}, said.text)
 
@@ -82,7 +83,7 @@ def parts(fd: int, kind: str, most: int) -> Generator[DocumentPart, None, None]:
     try:
         yield from messages(Job(ReadDocument(DocumentKind(kind)), fd=fd), limits)
     except MissingExtra as missing:
-        raise MissingExtra(f"{missing}; {kind} files need it: pip install 'rlm-kernel[documents]'") from missing
+        raise MissingExtra(f"{missing}; {kind} files need it: {extra_command('documents')}") from missing
 
 
 def packed(fd: int, most: int, unpacked: int, members: int) -> Generator[Packed, None, None]:
@@ -120,7 +121,7 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     try:
         one_message(job, JobLimits(_FETCH_SECONDS, _MEMORY, 1 << 20))
     except MissingExtra as missing:
-        needed = "pip install 'rlm-kernel[urls]', and the package of fsspec for this scheme"
+        needed = f"{extra_command('urls')}, and the package of fsspec for this scheme"
         raise MissingExtra(f"{scheme} URLs cannot be read yet ({missing}): {needed}") from missing
     except SourceError as problem:
         if account is None:

@@ -71,7 +71,8 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as missing:
-        said = f"dataframe() needs {missing.name}, which is not installed: pip install 'rlm-kernel[data]'"
+        how = "`rlm-kernel doctor` says how to install the extra data"
+        said = f"dataframe() needs {missing.name}, which is not installed: {how}"
         raise ImportError(said) from missing
 
 

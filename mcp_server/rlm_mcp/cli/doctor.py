@@ -19,6 +19,7 @@ from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import ask, the_socket
 from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.extras import command_for, extra_command, requirements_of
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.version import VERSION
@@ -90,27 +91,20 @@ def _packages() -> Iterator[DoctorCheck]:
     for requirement in required:
         if "extra ==" not in requirement:
             yield replace(package(requirement), group="packages")
-    for extra in EXTRAS:
-        yield _extra(extra, [one for one in required if re.search(rf"extra == .{extra}\b", one)])
+    yield from map(_extra, EXTRAS)
 
 
-def _extra(extra: str, required: list[str]) -> DoctorCheck:
+def _extra(extra: str) -> DoctorCheck:
     """Check what an extra installs; it is done without if something of it is missing."""
+    required = requirements_of(extra)
     packages = [package(requirement) for requirement in required]
     if all(package.ok for package in packages):
         return DoctorCheck(
             f"extra {extra}", True, ", ".join(f"{package.name} {package.detail}" for package in packages)
         )
     lacking = "; ".join(f"{package.name}: {package.detail}" for package in packages if not package.ok)
-    wanted = [_bare(requirement) for requirement, found in zip(required, packages, strict=True) if not found.ok]
-    return DoctorCheck(f"extra {extra}", None, lacking, f"{_installer()} {shlex.join(wanted)}")
-
-
-def _installer() -> str:
-    """Return the command that installs into this environment; one that uv has made has no pip."""
-    if importlib.util.find_spec("pip"):
-        return f"{sys.executable} -m pip install"
-    return f"uv pip install --python {sys.executable}"
+    wanted = [requirement for requirement, found in zip(required, packages, strict=True) if not found.ok]
+    return DoctorCheck(f"extra {extra}", None, lacking, command_for(wanted))
 
 
 def package(requirement: str) -> DoctorCheck:
@@ -118,7 +112,7 @@ def package(requirement: str) -> DoctorCheck:
     match = re.match(r"[A-Za-z0-9._-]+", requirement)
     name = match[0] if match else requirement
     lowest = re.search(r">=\s*([0-9.]+)", requirement)
-    fix = f"{_installer()} {shlex.quote(_bare(requirement))}"
+    fix = command_for([requirement])
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -130,11 +124,6 @@ def package(requirement: str) -> DoctorCheck:
         version if ok else f"{version} is older than {lowest[1] if lowest else ''}",
         "" if ok else fix,
     )
-
-
-def _bare(requirement: str) -> str:
-    """Return a requirement without the conditions under which it holds."""
-    return requirement.partition(";")[0].strip()
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -287,7 +276,7 @@ def _models() -> Iterator[DoctorCheck]:
                 f"model {name}", None, str(error), "doctor looks for keys in this shell; the daemon's may differ"
             )
         else:
-            fix = "pip install 'rlm-kernel[providers]'" if missing else ""
+            fix = extra_command("providers") if missing else ""
             yield DoctorCheck(
                 f"model {name}", None if missing else True, missing or f"{endpoint.where()}{default}", fix
             )

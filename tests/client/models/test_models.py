@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import ssl
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rlm_client.models.errors import ModelMisconfigured, ModelRefused, ModelUnav
 from rlm_client.models.interface import Usage
 from rlm_client.models.router import Models
 from rlm_client.models.settings import load_settings
+from rlm_ipc.extras import extra_command
 
 pytestmark = pytest.mark.anyio
 
@@ -249,6 +251,18 @@ async def test_another_server_is_a_mistake_of_the_configuration(configured, endp
         for on_text in (None, [].append):
             with pytest.raises(ModelMisconfigured, match="correct base_url"):
                 await models.complete(ASKED, on_text=on_text)
+
+
+async def test_a_missing_library_comes_with_the_command_that_installs_it(configured, monkeypatch) -> None:
+    """K-22: into the environment of this program, whoever has made that."""
+    for name in ("openai", "anthropic"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("openai_chat", "anthropic_messages"):
+        monkeypatch.delitem(sys.modules, f"rlm_client.models.{name}", raising=False)
+    async with configured() as models:
+        with pytest.raises(ModelMisconfigured) as told:
+            await models.complete(ASKED)
+    assert str(told.value).endswith(f" is not installed; {extra_command('providers')}")
 
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"

@@ -232,7 +232,7 @@ def test_a_missing_package_is_named(
     with (tmp_path / "taken").open("wb") as file, pytest.raises(MissingExtra) as told:
         fetch(url, [url], file.fileno(), 1000)
     assert said in str(told.value)
-    assert "pip install 'rlm-kernel[urls]'" in str(told.value)
+    assert "pip install 'fsspec>=" in str(told.value)
 
 
 def test_the_process_that_reads_looks_at_the_prefixes_itself(ftp: Ftp, tmp_path: Path) -> None:

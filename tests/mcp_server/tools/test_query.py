@@ -170,7 +170,7 @@ async def test_the_tool_says_how_to_install_duckdb(connect, library: Callable[[s
         await agent("load_context", name="log", content="x")
         answer = await agent("query", name="log", sql="SELECT 1")
     assert answer["error"] == "not_installed"
-    assert "pip install 'rlm-kernel[query]'" in answer["message"]
+    assert "pip install 'duckdb>=" in answer["message"]
 
 
 TAKEN_OVER = """

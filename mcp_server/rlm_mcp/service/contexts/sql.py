@@ -13,6 +13,7 @@ from typing import Any
 from rlm_contexts.errors import HelperDied, MissingExtra
 from rlm_contexts.helpers.job import Job, JobLimits, messages
 from rlm_contexts.helpers.protocol import RunSql, SqlPart, SqlTable
+from rlm_ipc.extras import extra_command
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.errors import ToolFault
@@ -49,7 +50,7 @@ class Tables:
                 try:
                     await patiently(rows.take, job, limits)
                 except MissingExtra as missing:
-                    raise MissingExtra(f"{missing}: query needs DuckDB: pip install 'rlm-kernel[query]'") from missing
+                    raise MissingExtra(f"{missing}: query needs DuckDB: {extra_command('query')}") from missing
         return rows.answer()
 
     async def _table(self, session: Session, name: str, pins: ExitStack) -> SqlTable:
