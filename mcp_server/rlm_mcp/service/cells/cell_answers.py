@@ -36,7 +36,8 @@ _SHORTEST_WAIT = 0.1
 """Seconds that a run has waited for others from which on its answer tells it."""
 _LONGEST_LINE = 60
 """Characters shown of the code that was waited for."""
-_SIDE_BY_SIDE = "fork_session makes a copy of the session, whose code runs at the same time"
+_SIDE_BY_SIDE = "push makes a copy of the session, whose code runs at the same time"
+"""What `fork_session` does too; but every client lists `push`."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 

@@ -19,7 +19,7 @@ class NotGiven(ProcessError):
     """A kernel has not been given what was saved for it. The next call tries again."""
 
     code = "kernel_died"
-    hint = "call again; restart_session begins without the saved variables"
+    hint = "call again; another session begins without the saved variables: pass its name as session"
 
 
 class BackToSaved(KernelDied):
