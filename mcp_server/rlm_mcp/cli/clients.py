@@ -67,7 +67,8 @@ def _order(command: Command) -> JsonObject:
 
 
 def _claude_code(command: Command) -> str:
-    return _json(mcpServers={NAME: {"type": "stdio", **_order(command)}})
+    # Without the last key the model's first request leaves before the server has answered, and without its tools.
+    return _json(mcpServers={NAME: {"type": "stdio", **_order(command), "alwaysLoad": True}})
 
 
 def _opencode(command: Command) -> str:
