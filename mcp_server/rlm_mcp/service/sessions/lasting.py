@@ -31,11 +31,19 @@ class Lasting:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._writing: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._replacing: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._readers: Counter[int] = Counter()
 
     def lock(self, session: int) -> asyncio.Lock:
         """What is held by whoever writes."""
         return self._writing.setdefault(session, asyncio.Lock())
+
+    def replacing(self, session: int) -> asyncio.Lock:
+        """What is held for a moment: by whoever replaces what is there, and by a new kernel that is given it.
+
+        Else the kernel might be given what was there before, and what it does not have come back later.
+        """
+        return self._replacing.setdefault(session, asyncio.Lock())
 
     def file(self, session: int) -> Path:
         """Where its snapshot is. Call `keep_file` when it was written."""

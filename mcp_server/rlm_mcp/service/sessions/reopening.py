@@ -104,16 +104,18 @@ class Reopening:
         async with kernel.turn.between_cells(busy=False), asyncio.timeout(_SECONDS):
             if not kernel.alive:
                 return
+            of = kernel.kernel_id
             told, writer = await hand_out_new(session, self._lasting.pieces(session.key))
             now = self._clock()
             saved = as_left(told)
             hidden = kernel.bound.current(saved.shadowed)
             rows = contexts.of_session(self._store, session.key)
-        # Another process may have taken the place of one that died, and what was saved of that one is for this one.
-        if not kernel.deliveries.fresh and not kernel.deliveries.outdated:
-            shadowed = {row.name: row.revision for row in rows if row.name in hidden}
-            await in_thread(writer.finish, now, shadowed, saved.missing)
-            await in_thread(self._lasting.keep_pieces, session.key)
+        async with self._lasting.replacing(session.key):
+            # Another process may have taken the place of one that died, and what was saved of that one is for this one.
+            if kernel.kernel_id in (of, None) and not kernel.deliveries.fresh and not kernel.deliveries.outdated:
+                shadowed = {row.name: row.revision for row in rows if row.name in hidden}
+                await in_thread(writer.finish, now, shadowed, saved.missing)
+                await in_thread(self._lasting.keep_pieces, session.key)
 
     async def keep_left(self, session: Session, file: LeftFile, told: HandedOut) -> None:
         """Keep what a supervisor saved of a session while no daemon was there; raises KernelError, OSError."""
@@ -142,7 +144,7 @@ class Reopening:
         Returns whether there were any that could be read.
         """
         try:
-            async with self._lasting.open(session.key) as saved:
+            async with self._lasting.replacing(session.key), self._lasting.open(session.key) as saved:
                 if saved is None:
                     return False
                 done = await put_back(session, client, kernel, saved, self._still_there(session, saved))
