@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 
 from rlm_client.client import Client
 
-SUPPORT = Path(__file__).parents[1] / "support"
 BIN = Path(os.environ.get("RLM_AGENT_PROGRAMS", ""))
 PROGRAM = Path(sys.executable).with_name("rlm-kernel")
 
@@ -30,32 +28,6 @@ pytestmark = [
     pytest.mark.usefixtures("ended"),
     pytest.mark.timeout(300 + 60 * FRAMES),
 ]
-
-
-@pytest.fixture
-def model() -> Iterator[str]:
-    """Serve the scripted model; returns its URL."""
-    command = [sys.executable, str(SUPPORT / "scripted_model.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        yield server.stdout.readline().strip()
-        server.terminate()
-
-
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give a git repository, the folder of a user who has nothing else, and git's author."""
-    folder, home = tmp_path / "repository", tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, str(home / name.lower()))
-    for command in (["init", "-qb", "main", str(folder)], ["config", "--global", "user.name", "agent"]):
-        subprocess.run(["git", *command], check=True)
-    subprocess.run(["git", "config", "--global", "user.email", "agent@localhost"], check=True)
-    subprocess.run(["git", "-C", folder, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
-    monkeypatch.chdir(folder)
-    return folder
 
 
 def claude(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> str:

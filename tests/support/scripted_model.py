@@ -1,25 +1,41 @@
-"""A model with a script, for real agent programs: it calls the shell tool of whatever client asks, then ends.
+"""A model with a script, for real agent programs; it speaks every protocol of `model_dialects`.
 
-``POST …/messages`` is answered as Anthropic does, ``POST …/chat/completions`` as OpenAI does, streamed. What is said
-next follows from the conversation alone: the task that its prompt names, and how many tools have answered. As a program
-it serves until it is ended, and prints its URL first.
+What it says next follows from the conversation alone. A prompt can be a script of its own, made by `as_prompt`: a list
+of calls, after which the model says ``done``. Any other prompt is one of the loop: the model then calls the program's
+shell, for the task that the prompt names. As a program it serves until it is ended, and prints its URL first. With an
+argument it writes a line into that file for each request that has tools.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import count
-from typing import Any
+from pathlib import Path
 
-__all__ = ["main", "steps"]
+from model_dialects import DIALECTS, Call, Dialect, Event, Tool, Turn
 
+__all__ = ["Step", "as_prompt", "main", "steps"]
+
+_SCRIPT = re.compile(r"SCRIPT ([\w+/=]+)")
 _TASK = re.compile(r"You work on the task (f\d+) \(\w+\) of this repository")
-_numbers = count(1)
-"""Of messages and calls: clients take two with the same id for one."""
-_SHELLS = re.compile(r"bash|shell|run_shell_command|exec_command", re.IGNORECASE)
+_SHELL = "bash|shell|run_shell_command|exec_command"
+_SEARCH = "ToolSearch|tool_search"
+"""A tool that only searches for others: a model calls it before those that it is not told of."""
+_SEARCHES = 5
+"""How often in a row it searches, while the server connects."""
+
+Step = tuple[str, Mapping[str, object]]
+"""A tool, as a pattern of what programs call it, and its arguments."""
+
+
+def as_prompt(script: Sequence[Step]) -> str:
+    """Return a prompt that asks for these calls; encoded, because some programs quote what they are given."""
+    return f"SCRIPT {b64encode(json.dumps(script).encode()).decode()}"
 
 
 def steps(task: str, prompt: str) -> list[str]:
@@ -33,37 +49,41 @@ def steps(task: str, prompt: str) -> list[str]:
     return [write, f"{hand_off} --decision 'one file for {task}'"]
 
 
-def _texts(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
-
-
-def _next(body: dict[str, Any]) -> tuple[str | None, str]:
-    """Return the command that comes next, or None and the last words."""
-    messages = body["messages"]
-    prompt = "\n".join(_texts(message.get("content")) for message in messages if message["role"] == "user")
+def _script(turn: Turn) -> list[Step] | None:
+    """Return all calls of this conversation, or None if its prompt asks for none."""
+    prompt = "\n".join(turn.prompts)
+    for text in reversed(turn.prompts):
+        if script := _SCRIPT.search(text):
+            return [(tool, arguments) for tool, arguments in json.loads(b64decode(script[1]))]
     found = _TASK.search(prompt)
-    tools = body.get("tools") or []
-    if found is None or not tools:
-        return None, "a title"
-    answered = sum(message["role"] == "tool" for message in messages) + sum(
-        isinstance(part, dict) and part.get("type") == "tool_result"
-        for message in messages
-        for part in (message["content"] if isinstance(message.get("content"), list) else [])
-    )
-    wanted = steps(found[1], prompt)
-    return (wanted[answered], "") if answered < len(wanted) else (None, f"{found[1]} is handed over.")
+    if found is None:
+        return None
+    description = "what the script says"
+    return [(_SHELL, {"description": description, "command": command}) for command in steps(found[1], prompt)]
 
 
-def _shell(body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name of the shell tool that the client offers, and its other arguments."""
-    for tool in body["tools"]:
-        name = tool.get("name") or tool.get("function", {}).get("name", "")
-        if _SHELLS.fullmatch(name):
-            return name, {"description": "what the script says"}
-    raise ValueError("the client has no shell tool")
+def _next(turn: Turn) -> Call | str:
+    script = _script(turn)
+    if script is None or not turn.tools:
+        return "a title"
+    done = sum(re.fullmatch(_SEARCH, name) is None for name in turn.called)
+    return _call(turn, *script[done]) if done < len(script) else "done"
+
+
+def _call(turn: Turn, pattern: str, arguments: Mapping[str, object]) -> Call | str:
+    """Return the call of a tool, which each program gives a prefix of its own, or a search for it."""
+    if tool := _found(turn.tools, rf"(.*rlm.kernel[-_]+)?({pattern})"):
+        return Call(tool, arguments)
+    if (wrapper := _found(turn.tools, "tool_call")) and turn.called[-1:] == ["tool_search"]:
+        return Call(wrapper, {"name": f"mcp__rlm-kernel__{pattern}", "arguments": arguments})
+    search = _found(turn.tools, _SEARCH)
+    if search is not None and turn.called[-_SEARCHES:] != [search.name] * _SEARCHES:
+        return Call(search, {"query": f"select:mcp__rlm-kernel__{pattern}"})
+    return f"there is no tool {pattern}"
+
+
+def _found(tools: Sequence[Tool], pattern: str) -> Tool | None:
+    return next((tool for tool in tools if re.fullmatch(pattern, tool.name, re.IGNORECASE)), None)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -72,14 +92,16 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         path = self.path.partition("?")[0]
-        if path.endswith("/count_tokens"):
-            self._whole({"input_tokens": 10})
+        dialect = next((each for each in DIALECTS if path.endswith(each.ending)), None)
+        if dialect is None:
+            self._whole({"input_tokens": 10, "totalTokens": 10})
             return
-        command, text = _next(body)
-        arguments = {} if command is None else _shell(body)[1] | {"command": command}
-        name = "" if command is None else _shell(body)[0]
-        answer = _anthropic if path.endswith("/messages") else _openai
-        self._stream(answer(name, arguments, text), named=path.endswith("/messages"))
+        turn = dialect.read(body)
+        said = _next(turn)
+        if turn.tools and len(sys.argv) > 1:
+            with Path(sys.argv[1]).open("a", encoding="utf-8") as log:
+                log.write(json.dumps(asdict(turn) | {"said": said if isinstance(said, str) else asdict(said)}) + "\n")
+        self._stream(dialect, dialect.events(said))
 
     def do_GET(self) -> None:
         self._whole({"data": []})
@@ -89,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _whole(self, said: dict[str, Any]) -> None:
+    def _whole(self, said: object) -> None:
         data = json.dumps(said).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -97,54 +119,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _stream(self, events: Iterator[dict[str, Any]], *, named: bool) -> None:
+    def _stream(self, dialect: Dialect, events: Iterator[Event]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
         for event in events:
-            name = f"event: {event['type']}\n" if named else ""
+            name = f"event: {event['type']}\n" if dialect.named else ""
             self.wfile.write(f"{name}data: {json.dumps(event)}\n\n".encode())
-        if not named:
-            self.wfile.write(b"data: [DONE]\n\n")
+        self.wfile.write(dialect.closing.encode())
         self.close_connection = True
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing: the program's output is its URL."""
-
-
-def _anthropic(name: str, arguments: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
-    usage = {"input_tokens": 10, "output_tokens": 5}
-    number = next(_numbers)
-    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "scripted", "content": []}
-    yield {"type": "message_start", "message": message | {"stop_reason": None, "stop_sequence": None, "usage": usage}}
-    if name:
-        block: dict[str, Any] = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": {}}
-        delta: dict[str, Any] = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
-    else:
-        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": text}
-    yield {"type": "content_block_start", "index": 0, "content_block": block}
-    yield {"type": "content_block_delta", "index": 0, "delta": delta}
-    yield {"type": "content_block_stop", "index": 0}
-    stop = {"stop_reason": "tool_use" if name else "end_turn", "stop_sequence": None}
-    yield {"type": "message_delta", "delta": stop, "usage": {"output_tokens": 5}}
-    yield {"type": "message_stop"}
-
-
-def _openai(name: str, arguments: dict[str, Any], text: str) -> Iterator[dict[str, Any]]:
-    number = next(_numbers)
-    base = {"id": f"chat_{number}", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
-    call = {
-        "index": 0,
-        "id": f"call_{number}",
-        "type": "function",
-        "function": {"name": name, "arguments": json.dumps(arguments)},
-    }
-    delta: dict[str, Any] = {"role": "assistant", **({"tool_calls": [call]} if name else {"content": text})}
-    yield base | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    last = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if name else "stop"}
-    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    yield base | {"choices": [last], "usage": usage}
 
 
 def main() -> None:
