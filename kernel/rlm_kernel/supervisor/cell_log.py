@@ -6,7 +6,6 @@ events, and keeps the latest for a daemon that connects later.
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from collections import deque
@@ -27,11 +26,13 @@ MOST_CHARS = 1 << 20
 
 
 class CellLog:
-    """The latest such cells of one kernel; ``emit`` reports each one to whoever listens now."""
+    """The latest such cells of one kernel; ``emit`` reports each one to whoever listens now.
 
-    def __init__(self, emit: Callable[[CellNote], None]) -> None:
-        self._emit = emit
-        self._serials = itertools.count(1)
+    ``next_serial`` gives a number that no supervisor has given before: the daemon has each serial once.
+    """
+
+    def __init__(self, emit: Callable[[CellNote], None], next_serial: Callable[[], int]) -> None:
+        self._emit, self._next_serial = emit, next_serial
         self._notes: deque[CellNote] = deque()
         self._chars = 0
 
@@ -42,7 +43,7 @@ class CellLog:
             return
         code, ended = str(content["code"]), time.time()
         note = CellNote(
-            serial=next(self._serials),
+            serial=self._next_serial(),
             author=author_of(request),
             attachment=request.attachment,
             code=code[:LONGEST_CODE],

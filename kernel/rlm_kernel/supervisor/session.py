@@ -84,7 +84,7 @@ class SupervisedSession:
         self.connection, self.kernel_info = connection, kernel_info
         self.queue = RequestQueue(kernel_id)
         self.front = JupyterBroadcaster(context, connection, self._from_client)
-        self.cells = CellLog(lambda note: report(CellEnded(note)))
+        self.cells = CellLog(lambda note: report(CellEnded(note)), keeping.next_serial)
         self.relay = OutputRouter(kernel_id, self.front, limits, spool, self.cells)
         self.queries = QueryBook(spec.request.query_base, limits.queries, (policy.llm.mode, *policy.llm.modes))
         self.refusals = Refusals(limits.refused_attempts, self.expel)

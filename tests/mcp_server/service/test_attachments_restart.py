@@ -146,6 +146,36 @@ def test_front_ends_come_back_to_the_next_supervisor(isolation: Any) -> None:
 
 
 @pytest.mark.usefixtures("ended")
+def test_the_journal_has_what_runs_after_the_death_of_a_supervisor() -> None:
+    """Also while no daemon is there: the next supervisor's numbers are not those of the one before."""
+    call_tool("eval_code", {"code": "found = 1"}, session="told")
+    manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("told", "execute"))
+    try:
+        assert value(client, "found + 1") == "2"
+        wait_until(lambda: len(_codes("told")) == 2)
+        before = _supervisor()
+        psutil.Process(before).kill()
+        wait_until(lambda: _supervisor() != before)
+        assert value(client, "found + 2") == "3"
+        wait_until(lambda: _codes("told")[2:] == ["found + 2"])
+        with DaemonConnection(ShowStatus()) as control:
+            daemon = psutil.Process(control.pid)
+        daemon.kill()
+        daemon.wait(SECONDS)
+        assert value(client, "found + 3") == "4"
+        call_tool("status", {}, session="told")
+        wait_until(lambda: _codes("told")[3:] == ["found + 3"])
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def _codes(session: str) -> list[str]:
+    with DaemonConnection(ShowRecord(session=session)) as control:
+        return [cell.code for cell in control.reply.cells]
+
+
+@pytest.mark.usefixtures("ended")
 @pytest.mark.parametrize("attended", [True, False], ids=["with a daemon", "without a daemon"])
 def test_what_was_saved_does_not_come_back_after_a_front_end_began_anew(isolation: Any, attended: bool) -> None:
     """K-29: with `restart: fresh` the notebook's restart is the agent's `restart_session`, for later kernels too."""
