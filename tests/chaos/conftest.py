@@ -10,7 +10,7 @@ import pytest
 from session_processes import descendants, is_helper, runs
 from waiting import wait_until
 
-from rlm_ipc import discovery
+from rlm_ipc import discovery, life_lock
 from rlm_ipc.daemon_connection import DaemonConnection, is_running, the_socket
 from rlm_ipc.daemon_requests import StopDaemon
 from rlm_ipc.errors import DaemonUnavailable
@@ -43,5 +43,6 @@ def everything_ended(isolation: object) -> Iterator[None]:
     with discovery.claim(the_socket()):  # a killed daemon cannot remove its socket, the next one replaces it
         Path(the_socket()).unlink(missing_ok=True)
     end_supervisor()  # now that its last process has ended, nothing comes after it
+    life_lock.remove_unheld(str(discovery.runtime_dir()))  # of fronts that were killed, as the next daemon does
     left = [path for path in discovery.runtime_dir().rglob("*") if not path.is_dir()]
     assert [str(path) for path in left if path.suffix not in (".lock", ".start")] == []

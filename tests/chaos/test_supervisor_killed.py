@@ -21,7 +21,7 @@ from survival_table import BEGIN, END, MODES, PAGE, Measured, Survival, table, w
 from tool_session import ToolSession, daemon, kill
 from waiting import until
 
-from rlm_ipc.errors import DaemonUnavailable, ProcessError, SupervisorGone
+from rlm_ipc.errors import DaemonUnavailable, ProcessError, SupervisorGone, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Ended, Loss, Lost
@@ -30,19 +30,19 @@ from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(0)]
-OPS = int(os.environ.get("RLM_SUPERVISOR_OPS", "12"))
+OPS = int(os.environ.get("RLM_SUPERVISOR_OPS", "50"))
 SEED = int(os.environ.get("RLM_SUPERVISOR_SEED", "1"))
 RECORD = bool(os.environ.get("RLM_SUPERVISOR_RECORD"))
 BOTH = ("keeper", "supervisor")
-DAEMON, ALL = ("daemon",), ("daemon", *BOTH)
+DAEMON, FRONT, ALL = ("daemon",), ("front",), ("daemon", *BOTH)
 DIRECT = tuple(mode for mode in MODES if mode != "durable")
 """The modes of sessions that are used without a daemon."""
 VICTIMS = (
     ("supervisor",),
-    ("supervisor",),
     ("keeper",),
     ("zygote",),
     ("copy",),
+    ("copy",),  # half of the cells have none when it is to die
     ("standby",),
     ("live",),
     ("supervisor", "zygote"),
@@ -51,9 +51,10 @@ VICTIMS = (
     ("supervisor", "live"),
     ("keeper", "live"),
     DAEMON,
+    FRONT,
 )
 STOPPED = ("stopped",)
-EVERY = 40
+ENDS, STOPS = 10, 240
 """So many kills of anything else for one of keeper and supervisor at once, with the daemon or without, which begins
 anew, and for one supervisor that is stopped (SIGSTOP), which the keeper takes half a minute to replace."""
 CELL = """
@@ -76,13 +77,15 @@ class Model:
         self.survival = Survival()
         self.waits = Waits()
 
-    def victim(self, which: str, live: int) -> int | None:
-        """The process of that name now."""
+    def victim(self, which: str, live: int, session: ToolSession | None = None) -> int | None:
+        """The process of that name now, which the session's cells go through."""
         supervisor = self.client.pid
         assert supervisor is not None
         with suppress(psutil.Error, LookupError):
             if which == "daemon":
                 return daemon()
+            if which == "front":
+                return session.has_front().process.pid if session is not None else None
             if which in {"supervisor", "stopped"}:
                 return supervisor
             if which == "live":
@@ -104,7 +107,7 @@ class Model:
 
     async def step(self, number: int, mode: str, victims: tuple[str, ...]) -> None:
         """Run a cell in one session, kill during it, and compare."""
-        if mode not in DIRECT or "daemon" in victims:
+        if mode not in DIRECT or {"daemon", "front"} & set(victims):
             await self.step_of_tools(number, self.tools[mode], victims)
         else:
             await self.step_of_calls(number, mode, victims)
@@ -116,7 +119,8 @@ class Model:
         assert live is not None
         there = {which: self.victim(which, live) for which in (*victims, "standby", "zygote")}
         cell = self.client.execute(mode, CELL.format(lines=lines, seconds=pause))
-        await asyncio.wait({asyncio.ensure_future(cell.result())}, timeout=self.chance.uniform(0, 0.06))
+        ends = asyncio.ensure_future(cell.result())
+        await asyncio.wait({ends}, timeout=self.chance.uniform(0, 0.06))
         if "copy" in victims:  # each cell has another one
             there["copy"] = self.victim("copy", live)
         was_done, began = cell.done, time.monotonic()
@@ -124,7 +128,7 @@ class Model:
         measured = self.survival.of(victims, mode) if victims else Measured()
         measured.deaths += 1
         try:
-            result = await asyncio.wait_for(cell.result(), 120)
+            result = await asyncio.wait_for(ends, 120)
         except ProcessError:
             if not {"supervisor", "live"} <= set(victims):
                 raise
@@ -156,9 +160,12 @@ class Model:
         lines, pause = self.chance.choice((0, 1, 200)), self.chance.choice((0, 0, 0.05))
         info = await self.kernel_of(session)
         live = info.pid or 0
-        there = {which: self.victim(which, live) for which in (*victims, "standby", "zygote")}
-        cell = _start(session, CELL.format(lines=lines, seconds=max(pause, 0.2 if "daemon" in victims else 0)))
-        if "daemon" in victims:
+        there = {which: self.victim(which, live, session) for which in (*victims, "standby", "zygote")}
+        # Whoever dies before a cell has begun takes its call along.
+        begins = bool({"daemon", "front"} & set(victims))
+        code = CELL.format(lines=lines, seconds=max(pause, 0.2 if begins else 0))
+        cell = _start(session, code, by_front=victims == FRONT)
+        if begins:
             await until(lambda: self.begun(info.kernel_id, cell))
         await asyncio.wait({cell}, timeout=self.chance.uniform(0, 0.06))
         if "copy" in victims:
@@ -174,7 +181,7 @@ class Model:
             measured.undone += 1
         elif answer is not None:
             session.ran(answer, lines)
-        else:  # it had begun, so it goes on, and no daemon was there to hear of its end
+        else:  # it had begun, so it goes on, and nobody was there to hear of its end
             session.values.append(session.values[-1] + 1)
         lost = await asyncio.to_thread(session.look, cut=False)
         assert lost == 0, (victims, session.mode, lost)
@@ -243,31 +250,37 @@ class Model:
             kill(daemon(), signal.SIGKILL)
         kill_with_keeper(self.client.pid or 0)
         for mode, cell in zip(DIRECT, cells, strict=True):
-            with suppress(SupervisorGone):  # it may just have ended
+            with suppress(SupervisorGone, UnknownKernel):  # it may just have ended, or not have been sent
                 await asyncio.wait_for(cell.result(), 120)
             if victims == BOTH:
                 self.survival.of(BOTH, mode).add(Measured(deaths=1, undone=1, everything=1))
         self.client.close()
         for mode, session in self.tools.items():
             answer = await _answer(session, asked[mode])
+            earlier = 0
             if answer is not None and answer.get("success"):
-                session.ran(answer, 1)
+                earlier, answer = session.ran(answer, 1), None
             lost = await asyncio.to_thread(session.look, cut=True, before=answer)
             if victims == ALL or mode not in DIRECT:
-                measured = Measured(1, undone=1, cells=lost or 0, everything=int(lost is None))
+                measured = Measured(1, undone=1, cells=earlier + (lost or 0), everything=int(lost is None))
                 self.survival.of(victims, mode).add(measured)
         self.client = await SupervisorClient.connect()
 
 
-def _start(session: ToolSession, code: str) -> asyncio.Task[JsonObject]:
-    return asyncio.create_task(asyncio.to_thread(session.call, "eval_code", code=code))
+def _start(session: ToolSession, code: str, *, by_front: bool = False) -> asyncio.Task[JsonObject]:
+    called = (
+        asyncio.to_thread(session.call_by_front, code)
+        if by_front
+        else asyncio.to_thread(session.call, "eval_code", code=code)
+    )
+    return asyncio.create_task(called)
 
 
 async def _answer(session: ToolSession, cell: asyncio.Task[JsonObject]) -> JsonObject | None:
-    """What a cell comes to, if need be by the next daemon; None if nobody knows there."""
+    """What a cell comes to, if need be by the next daemon or front; None if nobody knows there."""
     try:
         return await asyncio.wait_for(cell, 120)
-    except (DaemonUnavailable, OSError):
+    except (DaemonUnavailable, EOFError, OSError):
         answer = await asyncio.to_thread(session.again, "wait")
         return None if answer.get("error") == "run_not_found" else answer
 
@@ -290,18 +303,20 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
         await asyncio.to_thread(session.begin)
     for number in range(OPS):
         await model.step(number, chance.choice(MODES), chance.choice(VICTIMS))
-        if number % EVERY == EVERY // 2:
-            await model.step(number, MODES[number // EVERY % len(MODES)], STOPPED)
+        if number % STOPS == STOPS // 2:
+            await model.step(number, MODES[number // STOPS % len(MODES)], STOPPED)
         if number % 10 == 9:
             await model.look()
-        if number % EVERY == EVERY - 1:
-            await model.end(ALL if number // EVERY % 2 else BOTH)
+        if number % ENDS == ENDS - 1:
+            await model.end(ALL if number // ENDS % 2 else BOTH)
             assert not {info.kernel_id for info in await model.client.kernels()} & set(DIRECT)
             await model.begin(tmp_path)
     await model.look()
     with capsys.disabled():
         print(f"\n{OPS} kills, {model.told} losses told", *model.waits.report(), sep="\n")
     model.client.close()
+    for session in model.tools.values():
+        session.end_front()
     if RECORD:
         model.survival.record()
         write_page()

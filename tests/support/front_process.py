@@ -6,6 +6,7 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ PATIENCE = 60.0
 class FrontProcess:
     """A front as a client starts it, and what the client says and hears."""
 
-    def __init__(self, arguments: list[str], cwd: Path | None = None) -> None:
+    def __init__(
+        self, arguments: list[str], cwd: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "rlm_mcp.front", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd, env={**os.environ, **(environment or {})},
         )  # fmt: skip
         self._pending = b""
         self._ids = 0
@@ -54,7 +57,8 @@ class FrontProcess:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, until - time.monotonic()))
             assert ready, "nothing came in time"
             data = os.read(self.process.stdout.fileno(), 1 << 20)
-            assert data, "the front ended"
+            if not data:
+                raise EOFError("the front ended")
             self._pending += data
         line, _, self._pending = self._pending.partition(b"\n")
         message: dict[str, Any] = json.loads(line)

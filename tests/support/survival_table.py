@@ -24,6 +24,7 @@ NAMES = {
     "live": "the session's own process",
     "stopped": "the supervisor, stopped (SIGSTOP)",
     "daemon": "the daemon",
+    "front": "the front of an agent",
 }
 HEAD = (
     "| who dies (SIGKILL) | " + " | ".join(f"variables under `{mode}`" for mode in MODES) + " | a cell that runs |\n"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 
+from front_process import FrontProcess
 from waiting import wait_until
 
 from rlm_client.client import call_tool
@@ -44,6 +47,7 @@ class ToolSession:
     def __init__(self, mode: str) -> None:
         self.mode, self.name, self.values = mode, f"tools-{mode}", [0]
         self.policy = write_policy(mode)
+        self.front: FrontProcess | None = None
 
     def call(self, tool: str, **arguments: str) -> JsonObject:
         """The answer to a call, be it an error. Raises `DaemonUnavailable` if the daemon dies under it."""
@@ -51,6 +55,28 @@ class ToolSession:
             return call_tool(tool, dict(arguments), session=self.name, policy=self.policy)
         except ToolFailed as error:
             return error.answer
+
+    def has_front(self) -> FrontProcess:
+        """A front of this session, another one if that was killed."""
+        if self.front is None or self.front.process.poll() is not None:
+            self.end_front()
+            named = {"PARENT_SESSION_ID": self.name, "RLM_KERNEL_POLICY": self.policy}
+            self.front = FrontProcess([], environment=named)
+            self.front.initialize()
+        return self.front
+
+    def end_front(self) -> None:
+        """End the front, if there is one."""
+        if self.front is not None:
+            self.front.process.kill()
+            self.front.process.communicate()
+            self.front = None
+
+    def call_by_front(self, code: str) -> JsonObject:
+        """The answer to a cell that a front asks for. Raises `EOFError` if the front dies under it."""
+        front = self.has_front()
+        answer: JsonObject = json.loads(front.text(front.call("eval_code", code=code)))
+        return answer
 
     def again(self, tool: str, **arguments: str) -> JsonObject:
         """`call`, again if the daemon dies."""
@@ -71,18 +97,24 @@ class ToolSession:
         if self.mode == "durable":
             wait_until(lambda: self.again("status")["unsaved"]["cells"] == 0)
 
-    def ran(self, answer: JsonObject, lines: int) -> None:
-        """Hold the answer to a cell that has counted and printed against what it must be."""
+    def ran(self, answer: JsonObject, lines: int) -> int:
+        """Hold the answer to a cell that has counted and printed against what it must be.
+
+        Returns how many completed cells were lost before it, if it says so: it may have begun in a new kernel.
+        """
+        told = str(answer.get("notice", ""))
+        is_restored = "as they were saved" in told
+        lost = self._take_back(told, lambda value: answer.get("result") == str(value + 1), cut=is_restored)
         count = self.values[-1] + 1
         assert (answer.get("success"), answer.get("result")) == (True, str(count)), (self.mode, self.values, answer)
         assert answer["stdout"] == "".join(f"{count} {line}\n" for line in range(lines)), (self.mode, answer)
         self.values.append(count)
+        return lost
 
     def look(self, *, cut: bool, before: JsonObject | None = None) -> int | None:
         """Compare the counter; returns how many completed cells were told to be lost, None: all of them.
 
-        A cell that was ``cut`` may be among them, and a daemon that died may not have written the last one down. The
-        answer ``before`` may have told of the loss.
+        A cell that was ``cut`` may be among them. The answer ``before`` may have told of the loss.
         """
         answer, told = self.again("eval_code", code="n"), str(before)
         for _ in range(_TRIES):
@@ -95,15 +127,28 @@ class ToolSession:
             assert "NameError" in str(answer["error"]), (self.mode, answer)
             self.begin()
             return None
-        later = _LATER.search(told)
-        lost = int(later[1]) if later is not None else 0
-        possible = {lost, lost - 1, lost + 1} if cut and self.mode == "durable" else {lost}
-        fitting = [number for number in possible if answer["result"] == str(self.values[-1 - max(0, number)])]
-        assert fitting, (self.mode, self.values[-8:], answer, told)
-        lost = max(0, min(fitting, key=lambda number: abs(number - lost)))
-        del self.values[len(self.values) - lost :]
+        if cut and answer["result"] == str(self.values[-1] + 1):  # it was saved before its answer was lost
+            self.values.append(self.values[-1] + 1)
+        told += f" [n is {answer['result']}]"
+        lost = self._take_back(told, lambda value: answer["result"] == str(value), cut=cut)
         self.values.append(self.values[-1])
         return lost
+
+    def _take_back(self, told: str, fits: Callable[[int], bool], *, cut: bool) -> int:
+        """Forget the values of cells that were told to be lost; returns how many.
+
+        A cell that was ``cut`` may be one of them.
+        """
+        later = _LATER.search(told)
+        lost = int(later[1]) if later is not None else 0
+        if cut and self.mode == "durable":
+            possible = [number for number in (lost, lost - 1) if number >= 0]
+        else:
+            possible = [lost]
+        fitting = [number for number in possible if number < len(self.values) and fits(self.values[-1 - number])]
+        assert fitting, (self.mode, self.values[-8:], told)
+        del self.values[len(self.values) - fitting[0] :]
+        return fitting[0]
 
 
 def kill(pid: int | None, number: int) -> bool:
