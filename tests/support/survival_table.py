@@ -76,9 +76,13 @@ class Survival:
         found = json.loads(RECORDED.read_text())
         return cls({who: {mode: Measured(**row) for mode, row in rows.items()} for who, rows in found.items()})
 
-    def record(self) -> None:
-        """Keep it."""
-        rows = {who: {mode: asdict(row) for mode, row in found.items()} for who, found in self.rows.items()}
+    def record(self, *, add: bool) -> None:
+        """Keep it, in place of what was recorded or with it."""
+        kept = Survival.recorded() if add else Survival()
+        for who, found in self.rows.items():
+            for mode, measured in found.items():
+                kept.of(who.split(), mode).add(measured)
+        rows = {who: {mode: asdict(row) for mode, row in found.items()} for who, found in kept.rows.items()}
         RECORDED.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
 
 
