@@ -102,7 +102,7 @@ class ToolSession:
 
         Returns how many completed cells were lost before it, if it says so: it may have begun in a new kernel.
         """
-        told = str(answer.get("notice", ""))
+        told = f"{answer.get('notice', '')} [it is {answer.get('result')}]"
         is_restored = "as they were saved" in told
         lost = self._take_back(told, lambda value: answer.get("result") == str(value + 1), cut=is_restored)
         count = self.values[-1] + 1
