@@ -305,7 +305,7 @@ async def test_only_the_death_of_a_session_itself_loses_anything(
     for number in range(OPS):
         await model.step(number, chance.choice(MODES), chance.choice(VICTIMS))
         if number % STOPS == STOPS // 2:
-            await model.step(number, MODES[number // STOPS % len(MODES)], STOPPED)
+            await model.step(number, chance.choice(MODES), STOPPED)
         if number % 10 == 9:
             await model.look()
         if number % ENDS == ENDS - 1:

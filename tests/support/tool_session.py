@@ -141,10 +141,7 @@ class ToolSession:
         """
         later = _LATER.search(told)
         lost = int(later[1]) if later is not None else 0
-        if cut and self.mode == "durable":
-            possible = [number for number in (lost, lost - 1) if number >= 0]
-        else:
-            possible = [lost]
+        possible = [number for number in (lost, lost - 1) if number >= 0] if cut and self.mode == "durable" else [lost]
         fitting = [number for number in possible if number < len(self.values) and fits(self.values[-1 - number])]
         assert fitting, (self.mode, self.values[-8:], told)
         del self.values[len(self.values) - fitting[0] :]
