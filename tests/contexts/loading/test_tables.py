@@ -159,7 +159,9 @@ def without_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def test_without_duckdb_the_error_names_the_extra(store: ContextStore, parquet: Path, without_duckdb: None) -> None:
+def test_without_duckdb_the_error_says_what_to_install(
+    store: ContextStore, parquet: Path, without_duckdb: None
+) -> None:
     """A Parquet file is not mistaken for a text."""
-    with pytest.raises(errors.MissingExtra, match=r"rlm-kernel\[query\]"):
+    with pytest.raises(errors.MissingExtra, match=r"pip install .*duckdb"):
         put_file(store, parquet)

@@ -202,16 +202,14 @@ async def test_code_that_waited_for_other_code_is_told_so(agent) -> None:
     first = await agent("eval_code", code=f"kept = 1\n{agent.HELD}")
     second = await agent("eval_code", code="second = 'x' * 1000")
     third = await agent("eval_code", code="third = 1")
-    assert "fork_session" in second["hint"]
-    assert "fork_session" not in first["hint"]
+    assert "push makes a copy" in second["hint"]
+    assert "push makes" not in first["hint"]
     await agent.let_go()
     assert "notice" not in await agent.finished(first)
     told = (await agent.finished(second))["notice"]
-    assert re.fullmatch(
-        rf"waited \d+\.\d s for run {first['run']} \(kept = 1\) in the same session: fork_session .*", told
-    )
+    assert re.fullmatch(rf"waited \d+\.\d s for run {first['run']} \(kept = 1\) in the same session: push .*", told)
     told = (await agent.finished(third))["notice"]
-    assert f"for run {first['run']} (kept = 1) and 1 more in the same session: fork_session" in told
+    assert f"for run {first['run']} (kept = 1) and 1 more in the same session: push" in told
     assert "notice" not in await agent.run("after = 1")
 
 

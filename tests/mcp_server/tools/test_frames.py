@@ -250,7 +250,7 @@ async def test_handed_over_values_are_there_again_after_the_parents_kernel_was_l
         await agent.run("found = [1, 2]", session="f2")
         await agent("pop", id="f2", hand_over=["found"])
         assert (await agent.run("found"))["result"] == "[1, 2]"
-        await own.sessions.get("root").kernel._drop()
+        await own.sessions.get("root").kernel._drop("")
         assert (await agent.run("found, sorted(frames)"))["result"] == "([1, 2], ['f2'])"
 
 
