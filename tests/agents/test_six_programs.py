@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 from agent_programs import PROGRAMS, Program
+from listed_tools import listed_tools
 from scripted_model import Step, as_prompt
 from waiting import PROGRAM_SECONDS, wait_until
-
-from rlm_mcp.front.cached_answers import FIRST_ANSWERS
 
 BIN = Path(os.environ.get("RLM_AGENT_PROGRAMS", ""))
 OURS = Path(sys.executable).parent
@@ -122,14 +121,9 @@ def test_the_first_turn_has_our_tools(
     first = agent.asked()[0]
     tier = value if variable == "RLM_KERNEL_TOOLS" else "core"
     told = _told(first)
-    assert told.keys() == _listed(tier)
-    hidden = {name for name in _listed("compat") - _listed(tier) if "_" in name}
+    assert told.keys() == listed_tools(tier)
+    hidden = {name for name in listed_tools("compat") - listed_tools(tier) if "_" in name}
     assert [name for name in hidden if re.search(rf"\b{name}\b", "\n".join(told.values()))] == []
-
-
-def _listed(tier: str) -> set[str]:
-    answers = json.loads(Path(FIRST_ANSWERS).read_text())["answers"]
-    return {tool["name"] for tool in answers[f'["{tier}", null, "tools/list"]']["tools"]}
 
 
 def _told(asked: Any) -> dict[str, str]:

@@ -1,12 +1,11 @@
 """An agent can call only the tools that its client lists: what it is told names no other."""
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlm_mcp.front.cached_answers import FIRST_ANSWERS
+from listed_tools import listed_tools
 
 ANSWERED_BY_ITS_OWN = {
     ("forks.py", "end_session"),
@@ -14,11 +13,6 @@ ANSWERED_BY_ITS_OWN = {
     ("rollback.py", "restart_session"),
 }
 """Texts that only somebody reads who has called a tool of the same list, and the tool that they name."""
-
-
-def _listed(tier: str) -> set[str]:
-    answers = json.loads(Path(FIRST_ANSWERS).read_text())["answers"]
-    return {tool["name"] for tool in answers[f'["{tier}", null, "tools/list"]']["tools"]}
 
 
 def _sentences(path: Path) -> Iterator[str]:
@@ -32,7 +26,7 @@ def _sentences(path: Path) -> Iterator[str]:
 
 def test_answers_name_only_tools_that_every_client_lists(source_files: list[Path]) -> None:
     """Of the tools with a name of two words, which no sentence has by chance."""
-    hidden = {name for name in _listed("all") - _listed("core") if "_" in name}
+    hidden = {name for name in listed_tools("all") - listed_tools("core") if "_" in name}
     named = {
         (path.name, tool)
         for path in source_files

@@ -81,30 +81,34 @@ class Adoption:
         link.is_zygote = True
         return version, tuple(filter(None, preload.split(","))), link
 
-    def _read_each(self, entry: str, read: Callable[[str], T]) -> Iterator[tuple[str, T]]:
-        """What is read under each name of that kind. A process that another version describes otherwise is given up."""
+    def _read_each(
+        self, entry: str, read: Callable[[str], T], failed: Callable[[str, Exception], None] | None = None
+    ) -> Iterator[tuple[str, T]]:
+        """What is read under each name of that kind. What cannot be read is given up, once ``failed`` was told."""
         for name in self._keeping.names(entry):
             try:
                 found = read(name)
-            except Exception:  # one that cannot be read must not end this supervisor, and each after it
+            except Exception as error:  # one that cannot be read must not end this supervisor, and each after it
                 log.exception("what an earlier supervisor has left of %s cannot be used; it is given up", name)
+                if failed is not None:
+                    failed(name, error)
                 self._keeping.drop(name)
             else:
                 yield name, found
 
     def sessions(self, new_session: NewSession, given_up: GivenUp) -> list[LeftSession]:
         """The sessions, which do not work yet; what belongs to none is given up."""
-        found = []
-        for name in self._keeping.names("session/"):
-            try:
-                left = self._session(name, new_session)
-                left.session.kept.file.taken_over()
-                found.append(left)
-            except Exception as error:  # one session that cannot be read must not end the others again and again
-                log.exception("what an earlier supervisor has left of %s cannot be used; it is given up", name)
-                with suppress(Exception):
-                    given_up(self._spec(name), error)
-                self._keeping.drop(name)
+
+        def read(name: str) -> LeftSession:
+            left = self._session(name, new_session)
+            left.session.kept.file.taken_over()
+            return left
+
+        def failed(name: str, error: Exception) -> None:
+            with suppress(Exception):
+                given_up(self._spec(name), error)
+
+        found = [left for _, left in self._read_each("session/", read, failed)]
         for link in self._links.values():
             if not link.dead:
                 link.drop()

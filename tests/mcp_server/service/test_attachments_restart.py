@@ -12,7 +12,7 @@ import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import start_new_kernel
-from session_processes import kill_with_keeper
+from session_processes import end_process, kill_with_keeper
 from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import call_tool
@@ -36,6 +36,12 @@ def value(client: BlockingKernelClient, code: str) -> str:
     return "".join(texts)
 
 
+def _kill_daemon() -> None:
+    with DaemonConnection(ShowStatus()) as control:
+        pid = control.pid
+    end_process(pid)
+
+
 @pytest.mark.usefixtures("ended")
 def test_an_attachment_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) -> None:
     """K-29: front ends talk to the supervisor; of kernelspecs only those go whose session is no more."""
@@ -53,10 +59,7 @@ def test_an_attachment_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) 
         theirs.mkdir()
         about = {"rlm": {"attachment": "00" * 6, "state": str(tmp_path)}}
         (theirs / "kernel.json").write_text(json.dumps({"argv": [], "metadata": about}))
-        with DaemonConnection(ShowStatus()) as control:
-            daemon = psutil.Process(control.pid)
-        daemon.kill()
-        daemon.wait(SECONDS)
+        _kill_daemon()
         assert call_tool("eval_code", {"code": "found"}, session="stays")["result"] == "1"
         assert value(client, "found + 1") == "2"
         listed = KernelSpecManager().find_kernel_specs()
@@ -84,10 +87,7 @@ def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) ->
     manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("kept", "trusted"))
     try:
         assert value(client, "eval('found')") == "[1]"
-        with DaemonConnection(ShowStatus()) as control:
-            daemon = psutil.Process(control.pid)
-        daemon.kill()
-        daemon.wait(SECONDS)
+        _kill_daemon()
         assert value(client, "eval('found + [2]')") == "[1, 2]"
         assert [row.open for row in ask(ListAttachments(), start=True).attachments if row.attachment == attachment] == [
             1
@@ -158,10 +158,7 @@ def test_the_journal_has_what_runs_after_the_death_of_a_supervisor() -> None:
         wait_until(lambda: _supervisor() != before)
         assert value(client, "found + 2") == "3"
         wait_until(lambda: _codes("told")[2:] == ["found + 2"])
-        with DaemonConnection(ShowStatus()) as control:
-            daemon = psutil.Process(control.pid)
-        daemon.kill()
-        daemon.wait(SECONDS)
+        _kill_daemon()
         assert value(client, "found + 3") == "4"
         call_tool("status", {}, session="told")
         wait_until(lambda: _codes("told")[3:] == ["found + 3"])
@@ -190,10 +187,7 @@ def test_what_was_saved_does_not_come_back_after_a_front_end_began_anew(isolatio
     manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("anew", "execute"))
     try:
         if not attended:
-            with DaemonConnection(ShowStatus()) as control:
-                daemon = psutil.Process(control.pid)
-            daemon.kill()
-            daemon.wait(SECONDS)
+            _kill_daemon()
         manager.restart_kernel()
         client.wait_for_ready(timeout=SECONDS)
         if not attended:
