@@ -45,6 +45,8 @@ async def test_another_process_stands_by_when_the_one_that_did_has_died(
         wait_until(partial(sleeps, standby))
     end_process(standby.pid)
     standby = another_standby(pid, standby)
+    # The supervisor answers only after it has named the new process to the keeper.
+    await own_supervisor.execute("k1", "x").result()
     end_process(pid)
     assert (await own_supervisor.execute("k1", "x").result()).result == "1"
     assert own_supervisor.pid == standby.pid
