@@ -77,6 +77,8 @@ def opencode(home: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("OPENCODE_CONFIG", str(home / "opencode.json"))
     for name in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS"):
         monkeypatch.setenv(f"OPENCODE_DISABLE_{name}", "1")
+    # At the first start of all it makes its database, and of two that begin at once one may fail.
+    subprocess.run([BIN / "opencode", "session", "list"], capture_output=True, check=True)
     return f"{BIN / 'opencode'} run --model scripted/scripted {{prompt}}"
 
 

@@ -33,6 +33,8 @@ pytestmark = [
 
 ENDLESS = "lost = 1\nwhile True: pass"
 """A cell that goes on until something ends it."""
+CALLED_BY_CODE = "llm_query"
+"""The one hidden tool that descriptions name: as the function of that name, which code can always call."""
 
 
 class Agent:
@@ -122,7 +124,7 @@ def test_the_first_turn_has_our_tools(
     tier = value if variable == "RLM_KERNEL_TOOLS" else "core"
     told = _told(first)
     assert told.keys() == listed_tools(tier)
-    hidden = {name for name in listed_tools("compat") - listed_tools(tier) if "_" in name}
+    hidden = {name for name in listed_tools("compat") - listed_tools(tier) - {CALLED_BY_CODE} if "_" in name}
     assert [name for name in hidden if re.search(rf"\b{name}\b", "\n".join(told.values()))] == []
 
 
