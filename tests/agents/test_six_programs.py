@@ -33,6 +33,7 @@ pytestmark = [
 
 ENDLESS = "lost = 1\nwhile True: pass"
 """A cell that goes on until something ends it."""
+LONG = "import time\nprint('first')\ntime.sleep(8)\nprint('still here')\nresult = 42\nresult"
 CALLED_BY_CODE = "llm_query"
 """The one hidden tool that descriptions name: as the function of that name, which code can always call."""
 
@@ -67,6 +68,7 @@ class Agent:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
 
     def asked(self) -> list[Any]:
@@ -172,3 +174,27 @@ def test_a_session_serves_a_program(agent: Agent) -> None:
     again = agent.done(agent.start(("scan", {"name": "log", "pattern": "error"}), ("eval_code", {"code": "keep"})))
     assert '"matches":1' in again[-2]
     assert '"result":"[1]"' in again[-1]
+
+
+def test_a_program_shows_its_model_a_picture(agent: Agent) -> None:
+    """A plot that code has shown reaches the model as a picture, by a tool that every list has."""
+    agent.environment["RLM_KERNEL_POLICY"] = "data"
+    plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+    ran = agent.done(agent.start(("eval_code", {"code": plot}), ("wait", {})))[-2]
+    assert '"images":"1, shown by wait' in ran
+    last = agent.asked()[-1]
+    read = "".join(last["answers"] + last["prompts"])  # in some protocols only a user can give a picture
+    assert ("[image]" in read) is agent.program.passes_pictures
+
+
+def test_a_cell_goes_on_when_its_program_is_killed(agent: Agent) -> None:
+    """The next conversation waits for it, and reads everything it printed and its result."""
+    running = agent.start(("list_vars", {}), ("eval_code", {"code": LONG}))
+    agent.wait_for_call(running, "still here")
+    wait_until(agent.kernel, lambda kernel: kernel["state"] == "busy")
+    os.killpg(running.pid, signal.SIGKILL)
+    running.communicate(timeout=PROGRAM_SECONDS)
+    went_on, kept = agent.done(agent.start(("wait", {}), ("eval_code", {"code": "result"})))[-2:]
+    assert re.search(r"first\\+nstill here", went_on)
+    assert '"result":"42"' in went_on
+    assert '"result":"42"' in kept

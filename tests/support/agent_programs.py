@@ -35,6 +35,8 @@ class Program:
     """The text of the file that holds our block."""
     files: Files = field(default_factory=dict)
     """Further files below the home folder: nothing of ours."""
+    passes_pictures: bool = True
+    """Whether it gives the pictures in a tool's answer to the model of a provider that the user has chosen."""
 
     def install(self, printed: str, url: str, home: Path, workspace: Path) -> dict[str, str]:
         """Write the program's files; returns the environment that it needs."""
@@ -119,9 +121,9 @@ PROGRAMS = (
     ),
     Program(
         "qwen-code",
-        ("qwen", "--yolo", "-m", "scripted", "-p"),
+        ("qwen", "--yolo", "-m", "gpt-4o", "-p"),
         ".qwen/settings.json",
-        {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "x", "OPENAI_MODEL": "scripted"},
+        {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "x", "OPENAI_MODEL": "gpt-4o"},
         files={".qwen/settings.json": _json(security={"auth": {"selectedType": "openai"}}, **_QUIET)},
     ),
     Program(
@@ -135,5 +137,6 @@ PROGRAMS = (
             "COPILOT_MODEL": "gpt-4.1",
             "COPILOT_OFFLINE": "true",
         },
+        passes_pictures=False,
     ),
 )
