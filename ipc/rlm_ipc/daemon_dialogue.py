@@ -23,6 +23,7 @@ from rlm_ipc.version import VERSION
 __all__ = [
     "ENDED_AT_HANDSHAKE",
     "ENDED_UNDER_A_CALL",
+    "ENVELOPE",
     "Dialogue",
     "OnProgress",
     "accepted",
@@ -36,7 +37,7 @@ OnProgress = Callable[[float, float | None, str], None]
 """Hears how much of a call is done, how much there is if that is known, and what is happening."""
 ENDED_AT_HANDSHAKE = "the daemon ended before it answered; try again"
 ENDED_UNDER_A_CALL = "the daemon ended before it answered; look at what was done, then try again"
-_ENVELOPE = {
+ENVELOPE = {
     MODERN_VERSION_KEY: "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "rlm-kernel", "version": VERSION},
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -76,7 +77,7 @@ class Dialogue:
         """Return an MCP request, whose answer `answer` finds."""
         self._requests += 1
         self._asked = self._requests
-        meta = _ENVELOPE if on_progress is None else {**_ENVELOPE, "progressToken": self._requests}
+        meta = ENVELOPE if on_progress is None else {**ENVELOPE, "progressToken": self._requests}
         message = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": {**params, "_meta": meta}}
         return json.dumps(message).encode() + b"\n"
 

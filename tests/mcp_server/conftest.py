@@ -37,6 +37,7 @@ from mcp.server.lowlevel import Server
 from rlm_ipc.daemon_requests import Tidied
 from rlm_ipc.daemon_rows import OpenSession
 from rlm_mcp.client_info import current_handshake
+from rlm_mcp.daemon.served import Served
 from rlm_mcp.service.hooks.agents import Agents
 
 EXTRA = [name for name in os.environ.get("TOY_TOOLS", "").split(",") if name]
@@ -85,7 +86,8 @@ async def create():
         with open(gate) as file:
             file.read()
     handlers = {"on_list_tools": list_tools, "on_call_tool": call_tool}
-    yield Server("toy", version="1", instructions="Toy.", lifespan=lifespan, **handlers)
+    server = Server("toy", version="1", instructions="Toy.", **handlers)
+    yield Served(State(), lambda: server, None)
 
 
 class Holders:
@@ -117,11 +119,6 @@ class State:
 
     async def tidy(self):
         return Tidied((), 0, 0, ())
-
-
-@asynccontextmanager
-async def lifespan(server):
-    yield State()
 
 
 def broken():

@@ -7,18 +7,21 @@ from pathlib import Path
 
 import pytest
 
-DAEMON = """
+DAEMON = "import rlm_mcp.daemon.__main__, rlm_mcp.daemon.served, rlm_mcp.daemon.client_lines"
+DAEMON_WITH_SDK = f"""
+{DAEMON}
 from rlm_mcp.daemon.sdk_stubs import import_sdk
 import_sdk()
-import rlm_mcp.daemon.__main__, rlm_mcp.daemon.mcp_server, rlm_mcp.daemon.mcp_stream
+import rlm_mcp.daemon.mcp_server, rlm_mcp.daemon.mcp_stream
 """
 HEAVY = {
     "supervisor": (
         "import rlm_kernel.supervisor.__main__",
         "pydantic jupyter_client traitlets IPython sqlalchemy mcp yaml rich html.parser",
     ),
+    "daemon of our own clients": (DAEMON, "mcp mcp_types starlette IPython jupyter_client nbformat rich uvicorn"),
     "daemon": (
-        DAEMON,
+        DAEMON_WITH_SDK,
         "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client nbformat rich openai anthropic uvicorn",
     ),
     "command": (

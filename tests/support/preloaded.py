@@ -234,9 +234,10 @@ def run(main: Callable[[], Any]) -> None:
 def _preload_daemon() -> None:
     from rlm_mcp.daemon.sdk_stubs import import_sdk
 
-    importlib.import_module("rlm_mcp.daemon.__main__")
+    for name in ("rlm_mcp.daemon.__main__", "rlm_mcp.daemon.served", "rlm_mcp.daemon.client_lines"):
+        importlib.import_module(name)
+    # What the first client that needs the SDK has imported.
     import_sdk()
-    # The last two at the first connection.
     for name in ("rlm_mcp.daemon.mcp_server", "rlm_mcp.daemon.mcp_stream", "anyio._backends._asyncio"):
         importlib.import_module(name)
 

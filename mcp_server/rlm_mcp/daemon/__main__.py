@@ -1,7 +1,7 @@
 """The daemon: one process per user that serves MCP to every front over a unix socket.
 
 Started by the first front (or by ``rlm-kernel daemon start``), it takes the claim for its socket path,
-builds the server, listens, and ends by itself when nobody was connected for a while. SIGTERM and SIGINT
+opens the service, listens, and ends by itself when nobody was connected for a while. SIGTERM and SIGINT
 end it in order.
 
 A connection opens with a handshake line that names its role; `rlm_ipc.daemon_protocol` has the table of roles with
@@ -48,7 +48,6 @@ from rlm_kernel.supervisor_connection import connect_socket
 from rlm_mcp.daemon.caller import Caller
 from rlm_mcp.daemon.logs import current_client, log_to
 from rlm_mcp.daemon.requests import answer
-from rlm_mcp.daemon.sdk_stubs import import_sdk
 from rlm_mcp.errors import HandshakeRefused, RlmMcpError, SetupFault, WrongUsage
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_mcp.service.threads import Threads
@@ -57,13 +56,13 @@ from rlm_memory.errors import StoreFault
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-    from rlm_mcp.service.service import Service
+    from rlm_mcp.daemon.client_lines import ClientLines
+    from rlm_mcp.daemon.served import Served
 
 __all__ = ["DEFAULT_SERVER", "Daemon", "main"]
 
-DEFAULT_SERVER = "rlm_mcp.daemon.mcp_server:create"
-"""Import string of the server factory: a function without arguments that returns an async context manager,
-which yields the SDK's low-level ``Server``."""
+DEFAULT_SERVER = "rlm_mcp.daemon.served:create"
+"""Import string of a function without arguments that returns an async context manager, which yields a `Served`."""
 CLOSE_SECONDS = 10.0
 """How long connections may take to end when the daemon stops."""
 TICK_SECONDS = 2.0
@@ -75,10 +74,12 @@ log = logging.getLogger("rlm_mcp.daemon")
 class Daemon:
     """Accepts connections at ``path`` until it is told to stop or nobody needs it any more."""
 
-    def __init__(self, server: Server[Any], state: Service, path: Path, *, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._server = server
-        self._state = state
+    def __init__(self, served: Served, path: Path, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._served = served
+        self._state = served.service
         self._path = path
+        self._server: Server[Any] | None = None
+        self._starts_up = True
         self._idle_seconds = idle_seconds
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._stop = asyncio.Event()
@@ -97,7 +98,6 @@ class Daemon:
             loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
         log.info("daemon listens", extra={"path": str(self._path), "pid": os.getpid(), "version": VERSION})
         discovery.announce_ready(ready_fd)
-        processes.finish_startup()
         try:
             await self._until_stopped(claim)
         finally:
@@ -127,6 +127,9 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(self._idle_seconds, TICK_SECONDS)):
                     await self._stop.wait()
+            if self._starts_up:  # now, and not while the first client waits
+                self._starts_up = False
+                processes.finish_startup()
             if not self._connections and time.monotonic() - self._last_used >= self._idle_seconds:
                 self.stop("idle")
 
@@ -209,7 +212,7 @@ class Daemon:
     # --- roles that last as long as their connection ------------------------------------------------
 
     async def _serve_mcp(self, caller: Caller, request: ServeMcp) -> None:
-        from rlm_mcp.daemon.mcp_stream import serve_client
+        from rlm_mcp.daemon.client_lines import serve_client
 
         current_client.set(caller.client.pid)
         log.info("client connected", extra={"cwd": caller.client.cwd})
@@ -217,16 +220,29 @@ class Daemon:
         self._state.holders.connected(caller.client)
         try:
             with self._state.hooks.agents.connected(caller.client, caller.client.peer):
-                await serve_client(self._server, self._state, caller.reader, caller.writer, caller.client)
+                await serve_client(self._serve_lines, self._served.permit, caller.reader, caller.writer, caller.client)
         finally:
             if not self._stop.is_set():  # else it is we who hang up: the client lives
                 self._state.holders.left(caller.client)
         log.info("client left")
 
+    async def _serve_lines(self, lines: ClientLines) -> None:
+        """Serve what a client sends from its first line on that needs the SDK."""
+        server = self._mcp_server()
+        from rlm_mcp.daemon.mcp_stream import serve_lines
+
+        await serve_lines(server, self._state, lines)
+
+    def _mcp_server(self) -> Server[Any]:
+        if self._server is None:
+            self._server, self._starts_up = self._served.make_server(), True
+        return self._server
+
     async def _serve_http(self, caller: Caller, request: ServeHttp) -> None:
+        server = self._mcp_server()
         from rlm_mcp.web.mcp_endpoint import http_endpoint
 
-        async with http_endpoint(self._server, request.host, request.port) as served:
+        async with http_endpoint(server, request.host, request.port) as served:
             caller.accept(request, served)
             await self._hold_open(caller, served.url)
 
@@ -270,7 +286,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         log_to(discovery.state_dir() / "logs" / "daemon.log")
         with discovery.claim_to_serve(options.socket, options.ready_fd) as claim, _supervisor_beside(options.server):
-            import_sdk()
             asyncio.run(_serve(options, claim))
     except discovery.AlreadyServed:
         pass
@@ -307,7 +322,7 @@ def _start_supervisor() -> None:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="rlm-kernel-daemon", description="Serve MCP at a unix socket.")
     parser.add_argument("socket", type=Path, help="where to listen")
-    parser.add_argument("--server", default=DEFAULT_SERVER, help="MODULE:FUNCTION that makes the MCP server")
+    parser.add_argument("--server", default=DEFAULT_SERVER, help="MODULE:FUNCTION that makes what is served")
     parser.add_argument("--idle", type=float, default=IDLE_SECONDS, help="seconds to stay without a client")
     parser.add_argument("--ready-fd", type=int, help="descriptor to write a byte to when listening")
     parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
@@ -317,12 +332,12 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 async def _serve(options: argparse.Namespace, claim: discovery.InstanceLock) -> None:
     asyncio.get_running_loop().set_default_executor(Threads(thread_name_prefix="daemon"))
     factory = _factory(options.server)
-    async with factory() as server, server.lifespan(server) as state:
-        await Daemon(server, state, options.socket, idle_seconds=options.idle).run(claim, options.ready_fd)
+    async with factory() as served:
+        await Daemon(served, options.socket, idle_seconds=options.idle).run(claim, options.ready_fd)
 
 
-def _factory(name: str) -> Callable[[], AbstractAsyncContextManager[Server[Any]]]:
-    """Import the server factory; raises :class:`SetupFault` when there is none of that name."""
+def _factory(name: str) -> Callable[[], AbstractAsyncContextManager[Served]]:
+    """Import the function; raises :class:`SetupFault` when there is none of that name."""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)

@@ -3,6 +3,9 @@
 The SDK serves the first call of a connection, with every check that it makes. The server then permits (`Permit`) calls
 that differ from that one only in their tool, its arguments and who asks. Whatever else a client sends goes to the SDK,
 with the calls behind it. The bytes of an answer are the same on both ways.
+
+Clients of ours all say the same of themselves. Their calls are permitted from the first one on: while nobody else has
+come, the daemon does without the SDK.
 """
 
 from __future__ import annotations
@@ -15,41 +18,26 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
-from mcp.shared.dispatcher import coerce_request_id
-from mcp_types import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    SERVER_INFO_META_KEY,
-    CallToolResult,
-    ErrorData,
-    ImageContent,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-    TextContent,
-    methods,
-)
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
-from rlm_mcp.daemon.mcp_lines import render_message
-from rlm_mcp.formats.pictures import PNG
+from rlm_mcp.daemon.message_lines import as_line
 from rlm_mcp.service.progress import Progress
 
-__all__ = ["Content", "DirectCalls", "Permit", "ResultShape", "current_direct_calls", "envelope"]
+__all__ = ["METHOD", "Content", "DirectCalls", "Permit", "RequestId", "ResultShape", "current_direct_calls", "envelope"]
 
 log = logging.getLogger(__name__)
 
-_METHOD = "tools/call"
+METHOD = "tools/call"
+RequestId = str | int
+_CONNECTION_CLOSED, _INTERNAL_ERROR = -32000, -32603
+"""The codes of errors that the SDK gives for a call whose client has hung up, and for one that fails."""
 _RESERVED = "io.modelcontextprotocol/"
 """How names begin by which MCP itself is told something in the ``_meta`` of a call."""
 _TOKEN = "progressToken"
 _CALL = {"jsonrpc", "id", "method", "params"}
+_CANCELLATION = _CALL - {"id"}
 _PARAMS = {"name", "arguments", "_meta"}
 
 
@@ -68,31 +56,25 @@ CallTool = Callable[[str, Mapping[str, Json], Mapping[str, Json], Progress, HasL
 """Calls a tool by its name, with arguments and the ``_meta`` of the call. A client's fault is an answer, too."""
 
 
+@dataclass(frozen=True)
 class ResultShape:
-    """How the SDK writes the result of a call in one version of the protocol."""
+    """How the SDK writes the ``result`` of a call in one version of the protocol, a ``text`` of it and an ``image``."""
 
-    def __init__(self, version: str, server_info: Mapping[str, Json]) -> None:
-        sample = CallToolResult(content=[TextContent(text=""), ImageContent(data="", mime_type=PNG)])
-        dumped = sample.model_dump(by_alias=True, mode="json", exclude_none=True)
-        self._result = methods.serialize_server_result(_METHOD, version, dumped)
-        self._text, self._image = self._result["content"]
-        if version in MODERN_PROTOCOL_VERSIONS:
-            self._result["_meta"] = {SERVER_INFO_META_KEY: dict(server_info)}
+    result: Mapping[str, Json]
+    text: Mapping[str, Json]
+    image: Mapping[str, Json]
 
     def line(self, request: RequestId, content: Content) -> bytes:
         """Return the line that answers ``request``."""
-        texts = [{**self._text, "text": text} for text in content.texts]
-        images = [{**self._image, "data": image} for image in content.images]
-        result = {**self._result, "content": [*texts, *images], "isError": content.is_error}
-        try:
-            return to_json({"jsonrpc": "2.0", "id": request, "result": result}) + b"\n"
-        except (PydanticSerializationError, UnicodeError):
-            return render_message(JSONRPCResponse(jsonrpc="2.0", id=request, result=result))
+        texts = [{**self.text, "text": text} for text in content.texts]
+        images = [{**self.image, "data": image} for image in content.images]
+        result = {**self.result, "content": [*texts, *images], "isError": content.is_error}
+        return as_line({"jsonrpc": "2.0", "id": request, "result": result})
 
 
 @dataclass(frozen=True)
 class Permit:
-    """What the SDK has accepted: a call with this ``envelope`` on this connection, answered in this shape."""
+    """What needs no SDK on a connection: a call with this ``envelope``, answered in this shape."""
 
     envelope: Mapping[str, Json]
     shape: ResultShape
@@ -115,10 +97,14 @@ class _Call:
 
 
 class DirectCalls:
-    """The calls of one connection that are answered here."""
+    """The calls of one connection that are answered here, as soon as the SDK has given a ``permit``.
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    ``ours`` permits the calls of a client of ours, until it sends anything else.
+    """
+
+    def __init__(self, writer: asyncio.StreamWriter, ours: Permit | None = None) -> None:
         self.permit: Permit | None = None
+        self._ours = ours
         self._writer = writer
         self._running: dict[RequestId, asyncio.Task[None]] = {}
         self._elsewhere: set[RequestId] = set()
@@ -128,43 +114,44 @@ class DirectCalls:
         self._has_hung_up = False
 
     def take(self, line: bytes) -> bool:
-        """Answer the call in a line, and say whether it is one that is answered here."""
-        if (permit := self.permit) is None or self._elsewhere or (call := _call_in(line)) is None:
+        """Answer the call in a line, or cancel one; says whether it is a call that is answered here."""
+        if self._running and (named := _cancelled_in(line)) is not None and named in self._running:
+            self._cancelled.add(named)
+            self._running[named].cancel()
+            return True
+        if (permit := self.permit or self._ours) is None or self._elsewhere or (call := _call_in(line)) is None:
             return False
         if envelope(call.meta) != permit.envelope:
             return False
         task = asyncio.create_task(self._answer(permit, call))
-        self._running[coerce_request_id(call.id)] = task
+        self._running[_coerced(call.id)] = task
         task.add_done_callback(self._done)
         return True
 
-    def passed(self, message: JSONRPCMessage) -> None:
-        """Hear of a message that goes to the SDK."""
-        match message:
-            case JSONRPCRequest(method="tools/call", id=request):
-                self._elsewhere.add(coerce_request_id(request))
-            case JSONRPCRequest(method="initialize"):
+    def passed(self, method: str, request: RequestId | None, params: Mapping[str, Json]) -> None:
+        """Hear of a request, or a notification, that goes to the SDK."""
+        self._ours = None
+        match method:
+            case "tools/call" if request is not None:
+                self._elsewhere.add(_coerced(request))
+            case "initialize" if request is not None:
                 self.permit = None
-            case JSONRPCNotification(method="notifications/cancelled", params={"requestId": str() | int() as named}):
-                request = coerce_request_id(named)
-                if request in self._elsewhere or request in self._running:
-                    self._cancelled.add(request)
-                self._elsewhere.discard(request)
-                if (task := self._running.get(request)) is not None:
-                    task.cancel()
+            case "notifications/cancelled" if isinstance(named := params.get("requestId"), str | int):
+                if (given := _coerced(named)) in self._elsewhere:
+                    self._cancelled.add(given)
+                    self._elsewhere.discard(given)
 
-    def answered(self, message: JSONRPCMessage) -> None:
-        """Hear of a message that the SDK sends."""
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-            self._elsewhere.discard(coerce_request_id(message.id))
+    def answered(self, request: RequestId) -> None:
+        """Hear that the SDK has answered a request."""
+        self._elsewhere.discard(_coerced(request))
 
     def has_left(self, request: RequestId) -> bool:
         """Say whether the client has hung up without cancelling that call."""
-        return self._has_hung_up and coerce_request_id(request) not in self._cancelled
+        return self._has_hung_up and _coerced(request) not in self._cancelled
 
     def ended(self, request: RequestId) -> None:
         """Forget a call of the SDK that has ended."""
-        self._cancelled.discard(coerce_request_id(request))
+        self._cancelled.discard(_coerced(request))
 
     def cancel(self) -> None:
         """Give up what runs: the client has hung up."""
@@ -189,23 +176,19 @@ class DirectCalls:
             if token is not None:
                 told = {"progressToken": token, "progress": done, "total": total, "message": message}
                 params = {name: value for name, value in told.items() if value is not None}
-                await self._write(
-                    render_message(
-                        JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params),
-                    )
-                )
+                await self._write(as_line({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
 
         try:
             has_left = functools.partial(self.has_left, call.id)
             content = await permit.call(call.name, call.arguments, call.meta, progress, has_left)
             line = permit.shape.line(call.id, content)
         except asyncio.CancelledError:
-            if coerce_request_id(call.id) not in self._cancelled:  # who has cancelled a call is told nothing more of it
-                self._put(_failed(call.id, CONNECTION_CLOSED, "Connection closed"))
+            if _coerced(call.id) not in self._cancelled:  # who has cancelled a call is told nothing more of it
+                self._put(_failed(call.id, _CONNECTION_CLOSED, "Connection closed"))
             raise
         except Exception:
             log.exception("a call failed", extra={"tool": call.name[:80]})
-            line = _failed(call.id, INTERNAL_ERROR, "Internal server error")
+            line = _failed(call.id, _INTERNAL_ERROR, "Internal server error")
         await self._write(line)
 
     def _put(self, line: bytes) -> None:
@@ -218,18 +201,32 @@ class DirectCalls:
             await self._writer.drain()
 
 
+def _object_in(line: bytes, method: bytes) -> Mapping[str, Json] | None:
+    """Return the JSON object in a line, if it can be a message with this method."""
+    if method not in line:
+        return None
+    with suppress(ValueError):
+        if isinstance(message := from_json(line), dict):
+            return message
+    return None
+
+
+def _cancelled_in(line: bytes) -> RequestId | None:
+    """Return which request a line cancels, if it does nothing else."""
+    message = _object_in(line, b'"notifications/cancelled"')
+    if message is None or message.keys() != _CANCELLATION or message["method"] != "notifications/cancelled":
+        return None
+    named = message["params"].get("requestId") if isinstance(message["params"], dict) else None
+    return _coerced(named) if isinstance(named, int | str) else None
+
+
 def _call_in(line: bytes) -> _Call | None:
     """Return the call in a line, if it has nothing but what each call has."""
-    if b'"tools/call"' not in line:
-        return None
-    try:
-        message = from_json(line)
-    except ValueError:
-        return None
-    if not isinstance(message, dict) or message.keys() != _CALL:
+    message = _object_in(line, b'"tools/call"')
+    if message is None or message.keys() != _CALL:
         return None
     request, params = message["id"], message["params"]
-    if message["jsonrpc"] != "2.0" or message["method"] != _METHOD or type(request) not in {int, str}:
+    if message["jsonrpc"] != "2.0" or message["method"] != METHOD or type(request) not in {int, str}:
         return None
     if not isinstance(params, dict) or not params.keys() <= _PARAMS:
         return None
@@ -242,7 +239,15 @@ def _call_in(line: bytes) -> _Call | None:
 
 
 def _failed(request: RequestId, code: int, message: str) -> bytes:
-    return render_message(JSONRPCError(jsonrpc="2.0", id=request, error=ErrorData(code=code, message=message)))
+    return as_line({"jsonrpc": "2.0", "id": request, "error": {"code": code, "message": message}})
+
+
+def _coerced(request: RequestId) -> RequestId:
+    """Return a request's id as the SDK tells one from another: it takes the text "7" for the number."""
+    if isinstance(request, str):
+        with suppress(ValueError):
+            return int(request)
+    return request
 
 
 _NONE: Mapping[str, Json] = {}

@@ -7,26 +7,17 @@ its id wherever one can be found, so that no caller waits for ever.
 from __future__ import annotations
 
 import json
-import logging
 
-from mcp_types import (
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCResponse,
-    jsonrpc_message_adapter,
-)
+from mcp_types import JSONRPCMessage, JSONRPCNotification, jsonrpc_message_adapter
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from rlm_ipc.json_lines import EDGE, INVALID_REQUEST, PARSE_ERROR, edge_id, error_line
-from rlm_ipc.json_size import MOST_VALUES, has_too_many_values
+from rlm_ipc.json_lines import EDGE, INVALID_REQUEST, PARSE_ERROR, edge_id
 from rlm_ipc.messages import JsonObject
+from rlm_mcp.daemon.message_lines import cleaned, repaired
 from rlm_mcp.errors import MessageRefused
 
-__all__ = ["parse_message", "refuse_too_many_values", "render_message"]
-
-log = logging.getLogger(__name__)
+__all__ = ["parse_message", "render_message"]
 
 # --- from a line to a message ---------------------------------------------------------------------
 
@@ -41,14 +32,6 @@ def parse_message(line: bytes) -> JSONRPCMessage:
     if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
         raise _refusal(line, None)
     return message
-
-
-def refuse_too_many_values(line: bytes) -> None:
-    """Raise :class:`MessageRefused` for a line of which the objects would take many times its size in memory."""
-    if has_too_many_values(line):
-        _, request_id = edge_id(line[:EDGE], line[-EDGE:])
-        reason = f"the message has more than {MOST_VALUES:,} values; write them to a file and load that"
-        raise MessageRefused(INVALID_REQUEST, f"{reason}: load_context(name, path=...)", request_id)
 
 
 def _refusal(line: bytes, error: ValidationError | None) -> MessageRefused:
@@ -76,7 +59,7 @@ def _wrong_member(raw: JsonObject, error: ValidationError | None) -> MessageRefu
     given = raw.get("id")
     request_id = given if isinstance(given, str | int) and not isinstance(given, bool) else None
     if isinstance(request_id, str):
-        request_id = _cleaned(request_id)
+        request_id = cleaned(request_id)
     if raw.get("jsonrpc") != "2.0":
         reason = 'the member "jsonrpc" must be "2.0"'
     elif "id" in raw and request_id is None:
@@ -85,7 +68,7 @@ def _wrong_member(raw: JsonObject, error: ValidationError | None) -> MessageRefu
         reason = f'the member "method" must be a string, not {_kind(raw.get("method"))}'
     elif not isinstance(raw.get("params", {}), dict):
         reason = f'the member "params" must be an object, not {_kind(raw["params"])}'
-    elif _cleaned(text := json.dumps(raw, ensure_ascii=False)) != text:
+    elif cleaned(text := json.dumps(raw, ensure_ascii=False)) != text:
         return MessageRefused(
             PARSE_ERROR,
             "a string holds half of a surrogate pair (\\ud800 to \\udfff alone), which is not text; "
@@ -111,16 +94,4 @@ def render_message(message: JSONRPCMessage) -> bytes:
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except (PydanticSerializationError, UnicodeError):
-        log.warning("answer repaired", extra={"kind": type(message).__name__})
-    try:
-        value = message.model_dump(by_alias=True, exclude_unset=True)
-        return _cleaned(json.dumps(value, ensure_ascii=False)).encode() + b"\n"
-    except (TypeError, ValueError, PydanticSerializationError) as error:
-        log.exception("answer cannot be written")
-        request_id = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
-        return error_line(request_id, -32603, f"the answer cannot be written as JSON: {error}; please report this")
-
-
-def _cleaned(text: str) -> str:
-    """Join surrogate pairs and replace what is left of them."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return repaired(message.model_dump(by_alias=True, exclude_unset=True))

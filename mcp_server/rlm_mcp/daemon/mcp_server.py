@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
+    SERVER_INFO_META_KEY,
     CallToolRequestParams,
     CallToolResult,
     GetPromptRequestParams,
@@ -31,27 +32,25 @@ from mcp_types import (
     ReadResourceRequestParams,
     ReadResourceResult,
     TextContent,
+    methods,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from rlm_ipc.messages import Json
 from rlm_ipc.version import VERSION
-from rlm_mcp.client_info import current_handshake
 from rlm_mcp.daemon import prompts, resources
-from rlm_mcp.daemon.direct_calls import Content, HasLeft, Permit, ResultShape, current_direct_calls, envelope
+from rlm_mcp.daemon.direct_calls import METHOD, Permit, ResultShape, current_direct_calls, envelope
 from rlm_mcp.daemon.subscriptions import Subscriptions
+from rlm_mcp.daemon.tool_calls import NAME, TITLE, answered, calling, direct_call
 from rlm_mcp.daemon.tool_lists import ToolLists
 from rlm_mcp.formats.pictures import PNG
 from rlm_mcp.service.errors import fault_from
-from rlm_mcp.service.progress import Progress
-from rlm_mcp.service.queries.sampling import InputRequired, Sampling
+from rlm_mcp.service.queries.input_required import InputRequired
+from rlm_mcp.service.queries.sampling import Sampling
 from rlm_mcp.service.service import Caller, Service
-from rlm_mcp.service.sessions.names import frame_named
-from rlm_mcp.tools.catalogue import TOOLS
 
-__all__ = ["build_server", "create"]
+__all__ = ["build_server"]
 
-NAME = "rlm-kernel"
-_LONGEST_AGENT = 128
 Context = ServerRequestContext[Any]
 
 
@@ -69,7 +68,7 @@ def build_server(service: Service) -> Server[Any]:
         elif sampling.run:  # the same call once more, with what the code has asked for
             name, arguments = "wait", {"run": sampling.run, "session": (arguments or {}).get("session")}
         try:
-            content = await _answered(service, name, arguments, _caller(service, context, sampling))
+            content = await answered(service, name, arguments, _caller(service, context, sampling))
         except InputRequired as asked:
             return asked.result
         finally:
@@ -101,7 +100,7 @@ def build_server(service: Service) -> Server[Any]:
         NAME,
         lifespan=lifespan,
         version=VERSION,
-        title="RLM kernel",
+        title=TITLE,
         instructions=prompts.INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
@@ -117,13 +116,6 @@ def build_server(service: Service) -> Server[Any]:
     # The SDK's one middleware makes a span of each message, for a tracer that the daemon never sets up.
     server.middleware.clear()
     return server
-
-
-@asynccontextmanager
-async def create() -> AsyncIterator[Server[Any]]:
-    """Open the service on the user's state folder and give the server over it."""
-    async with Service.open() as service:
-        yield build_server(service)
 
 
 async def _list_prompts(context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
@@ -146,50 +138,32 @@ async def _list_templates(context: Context, params: PaginatedRequestParams | Non
     return ListResourceTemplatesResult(resource_templates=resources.TEMPLATES)
 
 
-async def _answered(service: Service, name: str, arguments: Mapping[str, Json] | None, caller: Caller) -> Content:
-    outcome = await TOOLS.call(service, name, arguments, caller)
-    texts = [text for text in (outcome.text, service.hooks.due(caller.handshake)) if text]
-    return Content(texts, outcome.images, outcome.is_error)
-
-
 def _permit(service: Service, server: Server[Any], context: Context) -> None:
     """Let calls like this one go without the SDK, which has checked it, if the connection has such a way."""
-
-    async def call(
-        name: str,
-        arguments: Mapping[str, Json],
-        meta: Mapping[str, Json],
-        progress: Progress,
-        has_left: HasLeft,
-    ) -> Content:
-        caller = replace(_calling(service, meta, progress, None), has_left=has_left)
-        return await _answered(service, name, arguments, caller)
-
     direct = current_direct_calls.get()
     if direct is not None and direct.permit is None:
         told = (context.params or {}).get("_meta") or {}
-        shape = ResultShape(context.protocol_version, server.server_info_stamp)
-        direct.permit = Permit(envelope(told), shape, call)
+        shape = _shape(context.protocol_version, server.server_info_stamp)
+        direct.permit = Permit(envelope(told), shape, direct_call(service))
+
+
+def _shape(version: str, server_info: Mapping[str, Json]) -> ResultShape:
+    """Return how the SDK writes the result of a call in one version of the protocol."""
+    sample = CallToolResult(content=[TextContent(text=""), ImageContent(data="", mime_type=PNG)])
+    dumped = sample.model_dump(by_alias=True, mode="json", exclude_none=True)
+    result = methods.serialize_server_result(METHOD, version, dumped)
+    text, image = result["content"]
+    if version in MODERN_PROTOCOL_VERSIONS:
+        result["_meta"] = {SERVER_INFO_META_KEY: dict(server_info)}
+    return ResultShape(result, text, image)
 
 
 def _caller(service: Service, context: Context, sampling: Sampling | None) -> Caller:
     async def progress(done: float, message: str, total: float | None = None) -> None:
         await context.session.report_progress(done, total, message)
 
-    caller = _calling(service, context.meta or {}, progress, sampling)
+    caller = calling(service, context.meta or {}, progress, sampling)
     direct, request = current_direct_calls.get(), context.request_id
     if direct is None or request is None:
         return caller
     return replace(caller, has_left=functools.partial(direct.has_left, request))
-
-
-def _calling(service: Service, meta: Mapping[str, Any], progress: Progress, sampling: Sampling | None) -> Caller:
-    """Say who makes a call, by its connection and by what it says of itself."""
-    asked, agent = meta.get("session"), meta.get("threadId")
-    client = current_handshake.get()
-    if not isinstance(agent, str):
-        agent = service.hooks.agents.of_call(meta.get("claudecode/toolUseId"))
-    if agent:
-        client = replace(client, agent=agent[:_LONGEST_AGENT])
-    named = asked if isinstance(asked, str) and asked else None
-    return Caller(client, named or frame_named(client), progress, sampling)

@@ -1,15 +1,7 @@
-"""One MCP stream per connection: newline-delimited JSON-RPC over a unix socket, served by the SDK's own loop.
-
-Everything that arrives is hostile. A line that is not a message gets a JSON-RPC error which says what is
-wrong with it, addressed to its id wherever one can be found, so that no caller waits for ever; then the
-next line is read.
-"""
+"""The lines of one client as the SDK's streams, for all that `rlm_mcp.daemon.client_lines` does not answer itself."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import deque
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,81 +9,50 @@ import anyio
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from rlm_ipc.json_lines import CHUNK, MAX_LINE, LineSplitter, Oversized, error_line
-from rlm_mcp.client_info import ClientInfo, current_handshake
-from rlm_mcp.daemon.direct_calls import DirectCalls, current_direct_calls
-from rlm_mcp.daemon.mcp_lines import parse_message, refuse_too_many_values, render_message
+from rlm_mcp.daemon.client_lines import ClientLines
+from rlm_mcp.daemon.mcp_lines import parse_message, render_message
 from rlm_mcp.errors import MessageRefused
 
-__all__ = ["LineStream", "serve_client"]
-
-log = logging.getLogger("rlm_mcp.daemon.mcp_stream")
+__all__ = ["LineStream", "serve_lines"]
 
 
-async def serve_client(
-    server: Server[Any],
-    state: Any,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    handshake: ClientInfo,
-) -> None:
-    """Serve one client until it hangs up; ``state`` is the server's lifespan state, shared by all of them.
+async def serve_lines(server: Server[Any], state: Any, lines: ClientLines) -> None:
+    """Serve a client by the SDK's own loop until it hangs up.
 
-    The client's first request decides the protocol era (2025 handshake or 2026-07-28 envelope).
+    ``state`` is the server's lifespan state, shared by all of them. The client's first request decides the protocol era
+    (2025 handshake or 2026-07-28 envelope).
     """
-    token = current_handshake.set(handshake)
-    direct = DirectCalls(writer)
-    current_direct_calls.set(direct)
-    stream = LineStream(reader, writer, direct)
-    try:
-        await serve_dual_era_loop(
-            server,
-            stream,
-            stream,
-            lifespan_state=state,
-            init_options=server.create_initialization_options(NotificationOptions(tools_changed=True)),
-        )
-    finally:
-        current_handshake.reset(token)
-        await direct.aclose()
+    stream = LineStream(lines)
+    await serve_dual_era_loop(
+        server,
+        stream,
+        stream,
+        lifespan_state=state,
+        init_options=server.create_initialization_options(NotificationOptions(tools_changed=True)),
+    )
 
 
 class LineStream:
     """The SDK's read and write stream over one asyncio connection; no pump tasks, no queues in between."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        direct: DirectCalls,
-        *,
-        limit: int = MAX_LINE,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._direct = direct
-        self._lines = LineSplitter(limit)
-        self._read: deque[bytes | Oversized] = deque()
-        self._limit = limit
+    def __init__(self, lines: ClientLines) -> None:
+        self._lines = lines
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        while True:
-            while self._read:
-                if (message := await self._take(self._read.popleft())) is not None:
-                    return SessionMessage(message)
+        while (line := await self._lines.next()) is not None:
             try:
-                data = await self._reader.read(CHUNK)
-            except OSError:
-                data = b""
-            if not data:
-                self._direct.cancel()
-                raise StopAsyncIteration
-            self._read.extend(self._lines.feed(data))
+                message = parse_message(line)
+            except MessageRefused as refused:
+                await self._lines.refuse(refused)
+            else:
+                self._passed(message)
+                return SessionMessage(message)
+        raise StopAsyncIteration
 
     async def receive(self) -> SessionMessage | Exception:
         """Return the next message; raises :class:`anyio.EndOfStream` when the client has hung up."""
@@ -100,40 +61,21 @@ class LineStream:
         except StopAsyncIteration:
             raise anyio.EndOfStream from None
 
-    async def _take(self, line: bytes | Oversized) -> JSONRPCMessage | None:
-        """Return the message in a line for the SDK; what is none, or needs no SDK, is answered here."""
-        if isinstance(line, Oversized):
-            refusal = line.refusal(self._limit)
-        elif not line.strip():
-            refusal = None
-        else:
-            try:
-                refuse_too_many_values(line)
-                if self._direct.take(line):
-                    return None
-                message = parse_message(line)
-                self._direct.passed(message)
-                return message
-            except MessageRefused as refused:
-                log.info("message refused", extra={"reason": str(refused)})
-                refusal = error_line(refused.request_id, refused.code, str(refused))
-        if refusal is not None:
-            await self._write(refusal)
-        return None
+    def _passed(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCRequest):
+            self._lines.direct.passed(message.method, message.id, message.params or {})
+        elif isinstance(message, JSONRPCNotification):
+            self._lines.direct.passed(message.method, None, message.params or {})
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write one message, waiting while the client does not read."""
-        await self._write(render_message(item.message))
-        self._direct.answered(item.message)
-
-    async def _write(self, line: bytes) -> None:
-        if self._writer.is_closing():
-            raise anyio.ClosedResourceError
-        self._writer.write(line)
+        message = item.message
         try:
-            await self._writer.drain()
+            await self._lines.write(render_message(message))
         except OSError:
             raise anyio.BrokenResourceError from None
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._lines.direct.answered(message.id)
 
     async def aclose(self) -> None:
         """Do nothing: the connection belongs to whoever accepted it."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import anyio
 from mcp.server.context import ServerRequestContext
-from mcp_types import ListToolsResult
+from mcp_types import ListToolsResult, ToolAnnotations
+from mcp_types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from rlm_mcp.client_info import ClientInfo, current_handshake
@@ -17,11 +19,11 @@ from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.policies import policy_for
 from rlm_mcp.tools.arguments import Tier
 from rlm_mcp.tools.catalogue import TOOLS
-from rlm_mcp.tools.registry import TIERS
+from rlm_mcp.tools.registry import TIERS, Tool
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import load_policy
 
-__all__ = ["ToolLists"]
+__all__ = ["ToolLists", "as_listed"]
 
 _KEY = "rlm-kernel tools"
 _OF_QUEUES = ("work", "handoff")
@@ -49,7 +51,7 @@ class ToolLists:
             # Clients of 2026 listen if they care.
             if not (has_lock and has_queue) and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 self._await(context, named)
-        return ListToolsResult(tools=[tool.listed for tool in tools])
+        return ListToolsResult(tools=[as_listed(tool) for tool in tools])
 
     def follow(self, client: ClientInfo, told: Callable[[], None]) -> Callable[[], None]:
         """Call ``told`` when the client's list becomes another; returns what ends that."""
@@ -87,6 +89,13 @@ class ToolLists:
             task.cancel()
 
         connection.exit_stack.push_async_callback(close)
+
+
+@functools.cache
+def as_listed(tool: Tool) -> McpTool:
+    """Return a tool as `tools/list` shows it: clients ask often, and all get the same."""
+    annotations = ToolAnnotations(read_only_hint=True) if tool.read_only else None
+    return McpTool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=annotations)
 
 
 def _tier_for(handshake: ClientInfo) -> Tier:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.progress import Progress
-from rlm_mcp.service.queries.sampling import Sampling
+
+if TYPE_CHECKING:
+    from rlm_mcp.service.queries.sampling import Sampling
 
 __all__ = ["Caller"]
 

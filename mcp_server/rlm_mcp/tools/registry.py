@@ -12,8 +12,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from mcp_types import Tool as McpTool
-from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
 from rlm_contexts.errors import ContentDamaged
@@ -21,7 +19,7 @@ from rlm_contexts.shares import ShownShare
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments, is_disk_full
-from rlm_mcp.service.queries.sampling import InputRequired
+from rlm_mcp.service.queries.input_required import InputRequired
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer, clean, encode
@@ -77,12 +75,6 @@ class Tool:
         if "required" in full:
             schema["required"] = full["required"]
         return schema
-
-    @cached_property
-    def listed(self) -> McpTool:
-        """The tool as `tools/list` shows it: clients ask often, and all get the same."""
-        annotations = ToolAnnotations(read_only_hint=True) if self.read_only else None
-        return McpTool(name=self.name, description=self.description, input_schema=self.schema, annotations=annotations)
 
 
 @dataclass(frozen=True)

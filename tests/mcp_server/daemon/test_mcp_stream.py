@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -14,8 +15,9 @@ from mcp.server.lowlevel import Server
 
 from rlm_ipc.json_lines import HANDSHAKE_ENVIRONMENT, INVALID_REQUEST, PARSE_ERROR, handshake_line
 from rlm_mcp.client_info import ClientInfo, current_handshake, parse_handshake
+from rlm_mcp.daemon.client_lines import serve_client
 from rlm_mcp.daemon.mcp_lines import parse_message, render_message
-from rlm_mcp.daemon.mcp_stream import serve_client
+from rlm_mcp.daemon.mcp_stream import serve_lines
 from rlm_mcp.errors import HandshakeRefused, MessageRefused
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +46,7 @@ async def connection() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.Stre
     reader, writer = await asyncio.open_unix_connection(sock=theirs)
     server: Server[Any] = Server("toy", on_list_tools=_list, on_call_tool=_call)
     async with server.lifespan(server) as state:
-        task = asyncio.create_task(serve_client(server, state, reader, writer, HELLO))
+        task = asyncio.create_task(serve_client(partial(serve_lines, server, state), None, reader, writer, HELLO))
         client_reader, client_writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 24)
         try:
             with anyio.fail_after(30):

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from rlm_ipc.daemon_dialogue import ENVELOPE
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.daemon.direct_calls import DirectCalls
+from rlm_mcp.daemon.client_lines import ClientLines, serve_client
+from rlm_mcp.daemon.direct_calls import DirectCalls, Permit
 from rlm_mcp.daemon.mcp_server import build_server
-from rlm_mcp.daemon.mcp_stream import serve_client
+from rlm_mcp.daemon.mcp_stream import serve_lines
+from rlm_mcp.daemon.tool_calls import own_permit
 from rlm_mcp.service.service import Service
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +26,9 @@ MODERN = {
     "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-ERAS = {"2024": "2024-11-05", "2025": "2025-11-25", "2026": ""}
+ENVELOPES = {"2026": MODERN, "ours": ENVELOPE}
+"""What a call of these says of its client, in place of a handshake."""
+ERAS = {"2024": "2024-11-05", "2025": "2025-11-25", "2026": "", "ours": ""}
 VARYING = re.compile(rb'\\"(execution_time_seconds|run|memory_mb|seconds)\\":("[^"]*"|[0-9.]+|\\"r[0-9]+\\")')
 
 
@@ -35,12 +40,13 @@ class Wire:
         self.writer = writer
         self.era = era
         self.direct = 0
+        self.by_the_sdk = False
 
     def put(self, line: dict[str, Any] | bytes) -> None:
         self.writer.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
 
     def call(self, number: int | str, params: dict[str, Any], **meta: Any) -> None:
-        told = {**(MODERN if self.era == "2026" else {}), **meta}
+        told = {**ENVELOPES.get(self.era, {}), **meta}
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": "tools/call"}
         self.put({**message, "params": {**params, "_meta": told} if told else params})
 
@@ -49,8 +55,8 @@ class Wire:
             return VARYING.sub(rb"\1", await self.reader.readline())
 
     async def begin(self) -> None:
-        """Open the era, and let the SDK see a first call."""
-        if self.era != "2026":
+        """Open the era, and make a first call."""
+        if self.era not in ENVELOPES:
             about = {"protocolVersion": ERAS[self.era], "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
             self.put({"jsonrpc": "2.0", "id": "i", "method": "initialize", "params": about})
             await self.line()
@@ -60,7 +66,7 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(service: Service, era: str, session: str = "s") -> AsyncIterator[Wire]:
+async def wire(service: Service, era: str, session: str = "s", permit: Permit | None = None) -> AsyncIterator[Wire]:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_unix_connection(sock=theirs)
     server = build_server(service)
@@ -75,7 +81,12 @@ async def wire(service: Service, era: str, session: str = "s") -> AsyncIterator[
     DirectCalls.take = counted  # type: ignore[method-assign]  # it does what it did
     async with server.lifespan(server) as state:
         info = ClientInfo(cwd="/tmp", env={"PARENT_SESSION_ID": session})
-        task = asyncio.create_task(serve_client(server, state, reader, writer, info))
+
+        async def by_the_sdk(lines: ClientLines) -> None:
+            own.by_the_sdk = True
+            await serve_lines(server, state, lines)
+
+        task = asyncio.create_task(serve_client(by_the_sdk, permit, reader, writer, info))
         try:
             await own.begin()
             yield own
@@ -182,7 +193,50 @@ async def test_a_call_that_is_cancelled_is_interrupted_and_not_answered(live: Se
                 line = await client.line()
             assert json.loads(line)["id"] == number + 10
             assert b"free" in line
-        assert client.direct == 4
+        assert client.direct == 6
+
+
+async def test_calls_of_our_own_clients_need_no_sdk(quiet: Service) -> None:
+    """From the first one on, with the bytes that the SDK answers; another line brings it in for the rest."""
+    async with wire(quiet, "ours", permit=own_permit(quiet)) as ours, wire(quiet, "ours") as theirs:
+        for number, params in enumerate(CALLS.values()):
+            ways = []
+            for client, extra in ((ours, {}), (theirs, {"other": 1})):
+                client.call(number, {**params, **extra}, progressToken="p", session="s")
+                ways.append(await client.line())
+            assert ways[0] == ways[1]
+        assert (ours.by_the_sdk, ours.direct) == (False, 1 + len(CALLS))
+        ours.put({"jsonrpc": "2.0", "id": 99, "method": "tools/list", "params": {"_meta": ENVELOPE}})
+        assert b'"inputSchema"' in await ours.line()
+        assert ours.by_the_sdk
+        for number in (100, 101):
+            ours.call(number, {"name": "list_vars", "arguments": {}})
+            assert json.loads(await ours.line())["id"] == number
+        assert ours.direct == 1 + len(CALLS) + 1
+
+
+@pytest.mark.parametrize("first", ["2024", "2025", "2026"])
+async def test_the_permit_of_our_clients_is_for_them_alone(quiet: Service, first: str) -> None:
+    """Whoever says anything else of itself, or opens another era, is the SDK's from its first line on."""
+    async with wire(quiet, first, permit=own_permit(quiet)) as client:
+        assert (client.by_the_sdk, client.direct) == (True, 0)
+        client.call(1, {"name": "list_vars", "arguments": {}}, **ENVELOPE)
+        await client.line()
+        assert client.direct == 0
+
+
+async def test_a_cancelled_call_of_our_own_client_needs_no_sdk(live: Service) -> None:
+    """Ctrl-C in a command that waits for a cell must not cost the SDK."""
+    async with wire(live, "ours", "cancelled-ours", own_permit(live)) as client:
+        client.call(1, {"name": "eval_code", "arguments": {"code": "while True: pass"}}, progressToken=1)
+        assert b"notifications/progress" in await client.line()
+        client.put({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+        client.call(2, {"name": "eval_code", "arguments": {"code": "'free'"}})
+        line = await client.line()
+        while b'"id"' not in line:
+            line = await client.line()
+        assert b"free" in line
+        assert not client.by_the_sdk
 
 
 async def test_calls_behind_one_that_the_sdk_has_do_not_overtake_it(quiet: Service) -> None:

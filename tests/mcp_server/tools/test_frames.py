@@ -9,6 +9,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
+from rlm_mcp.daemon.tool_lists import as_listed
 from rlm_mcp.service.service import Service
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_memory.errors import StoreUnavailable
@@ -365,7 +366,7 @@ def test_the_tools_of_frames_cost_few_tokens() -> None:
     tokenizer = Tokens()
     assert tokenizer.label == ESTIMATED
     listed = {
-        tool.name: json.dumps(tool.listed.model_dump(by_alias=True, exclude_none=True), separators=(",", ":"))
+        tool.name: json.dumps(as_listed(tool).model_dump(by_alias=True, exclude_none=True), separators=(",", ":"))
         for tool in TOOLS.tools("core")
     }
     mine = sum(tokenizer.of_text(listed[name]) for name in ("plan", "push", "pop", "frame"))

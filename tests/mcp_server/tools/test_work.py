@@ -14,6 +14,7 @@ import pytest
 from waiting import SECONDS
 
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.daemon.tool_lists import as_listed
 from rlm_mcp.service.service import Service
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_memory.work.holders import STALE_SECONDS
@@ -240,7 +241,7 @@ def test_the_tools_of_the_queue_cost_little() -> None:
     """250 tokens more (characters / 4) in the tier `all`, none in `core`."""
     listed = {tool.name: tool for tool in TOOLS.tools("all")}
     texts = [
-        json.dumps(listed[name].listed.model_dump(by_alias=True, exclude_none=True)) for name in ("work", "handoff")
+        json.dumps(as_listed(listed[name]).model_dump(by_alias=True, exclude_none=True)) for name in ("work", "handoff")
     ]
     assert sum(map(len, texts)) / 4 <= 250
     assert not {"work", "handoff"} & {tool.name for tool in TOOLS.tools("core")}

@@ -24,21 +24,14 @@ from pydantic import ValidationError
 
 from rlm_client.models.streaming import told
 from rlm_mcp.service.queries.answering import GivenAnswer
+from rlm_mcp.service.queries.input_required import InputRequired
 from rlm_memory.queries import QueryRow
 
-__all__ = ["InputRequired", "Sampling"]
+__all__ = ["Sampling"]
 
 MOST_ROUNDS = 8
 """Rounds of one call; a client of 2026 gives up after ten. What is asked then is the agent's to answer."""
 _MOST_TOKENS = 4096
-
-
-class InputRequired(Exception):
-    """The call cannot go on before the client has answered; ``result`` is what it is told."""
-
-    def __init__(self, result: InputRequiredResult) -> None:
-        super().__init__("the client is asked for input")
-        self.result = result
 
 
 class Sampling:

@@ -1,0 +1,117 @@
+"""One client's connection: newline-delimited JSON-RPC over a unix socket, with the SDK only if the client needs it.
+
+Everything that arrives is hostile. A line that is not a message gets a JSON-RPC error which says what is
+wrong with it, addressed to its id wherever one can be found, so that no caller waits for ever; then the
+next line is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from rlm_ipc.json_lines import CHUNK, MAX_LINE, LineSplitter, Oversized, error_line
+from rlm_mcp.client_info import ClientInfo, current_handshake
+from rlm_mcp.daemon.direct_calls import DirectCalls, Permit, current_direct_calls
+from rlm_mcp.daemon.message_lines import refuse_too_many_values
+from rlm_mcp.errors import MessageRefused
+
+__all__ = ["ClientLines", "serve_client"]
+
+log = logging.getLogger(__name__)
+
+
+async def serve_client(
+    rest: Callable[[ClientLines], Awaitable[None]],
+    permit: Permit | None,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    handshake: ClientInfo,
+) -> None:
+    """Serve one client until it hangs up: what ``permit`` covers here, from the first other line on by ``rest``."""
+    token = current_handshake.set(handshake)
+    direct = DirectCalls(writer, permit)
+    current_direct_calls.set(direct)
+    lines = ClientLines(reader, writer, direct)
+    try:
+        if await lines.is_other():
+            await rest(lines)
+    finally:
+        current_handshake.reset(token)
+        await direct.aclose()
+
+
+class ClientLines:
+    """The lines of one client: calls that need no SDK are answered here, other lines come out."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        direct: DirectCalls,
+        *,
+        limit: int = MAX_LINE,
+    ) -> None:
+        self.direct = direct
+        self._reader = reader
+        self._writer = writer
+        self._lines = LineSplitter(limit)
+        self._read: deque[bytes | Oversized] = deque()
+        self._limit = limit
+
+    async def is_other(self) -> bool:
+        """Answer calls until there is another line, which `next` gives; says whether one has come."""
+        while True:
+            while self._read:
+                if not await self._took(self._read[0]):
+                    return True
+                self._read.popleft()
+            try:
+                data = await self._reader.read(CHUNK)
+            except OSError:
+                data = b""
+            if not data:
+                self.direct.cancel()
+                return False
+            self._read.extend(self._lines.feed(data))
+
+    async def next(self) -> bytes | None:
+        """Return the next other line; None when the client has hung up."""
+        while await self.is_other():
+            if isinstance(line := self._read.popleft(), bytes):
+                return line
+        return None
+
+    async def refuse(self, refused: MessageRefused) -> None:
+        """Tell the client what is wrong with a line."""
+        log.info("message refused", extra={"reason": str(refused)})
+        await self._tell(error_line(refused.request_id, refused.code, str(refused)))
+
+    async def write(self, line: bytes) -> None:
+        """Write a line, waiting while the client does not read; raises OSError when it has hung up."""
+        if self._writer.is_closing():
+            raise BrokenPipeError
+        self._writer.write(line)
+        await self._writer.drain()
+
+    async def _took(self, line: bytes | Oversized) -> bool:
+        """Whether a line is dealt with: it is a call that needs no SDK, it is refused, or it says nothing."""
+        if isinstance(line, Oversized):
+            if (refusal := line.refusal(self._limit)) is not None:
+                await self._tell(refusal)
+            return True
+        if not line.strip():
+            return True
+        try:
+            refuse_too_many_values(line)
+            return self.direct.take(line)
+        except MessageRefused as refused:
+            await self.refuse(refused)
+            return True
+
+    async def _tell(self, line: bytes) -> None:
+        with suppress(OSError):  # the client has gone: the next read says so
+            await self.write(line)

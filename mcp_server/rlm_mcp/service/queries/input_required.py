@@ -1,0 +1,18 @@
+"""What ends a call that cannot go on before its client has answered something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mcp_types import InputRequiredResult
+
+__all__ = ["InputRequired"]
+
+
+class InputRequired(Exception):
+    """The call cannot go on before the client has answered; ``result`` is what it is told."""
+
+    def __init__(self, result: InputRequiredResult) -> None:
+        super().__init__("the client is asked for input")
+        self.result = result
