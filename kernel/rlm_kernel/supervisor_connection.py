@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,12 @@ from rlm_ipc import discovery, framing, worker_protocol
 from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
-from rlm_ipc.environment import SUPERVISOR, chosen
 from rlm_ipc.errors import KernelError, ProcessError, ProtocolError, SupervisorGone
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.supervisor_protocol import Event, Operation
 from rlm_ipc.version import VERSION
 from rlm_kernel.failures import from_wire
+from rlm_kernel.supervisor_start import connect_socket, program
 
 EventCallback = Callable[[str, Event], None]
 Blobs = tuple[bytes, ...]
@@ -256,20 +255,3 @@ def _failed(error: KernelError) -> asyncio.Future[Any]:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
-
-
-def connect_socket(path: Path, start: bool) -> socket.socket | None:
-    """A connected socket to the supervisor at ``path``; None if nobody serves and none is to be started."""
-    if not start:
-        return discovery.connect(path)
-    return discovery.connect_or_start(path, program(path), log=_log(), env=chosen(SUPERVISOR))
-
-
-def program(path: Path) -> list[str]:
-    """The command that starts this version's supervisor at ``path``."""
-    argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
-    return [*argv, "--socket", str(path), "--log", str(_log())]
-
-
-def _log() -> Path:
-    return discovery.state_dir() / "supervisor.log"

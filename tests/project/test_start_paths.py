@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-DAEMON = "import rlm_mcp.daemon.__main__, rlm_mcp.daemon.served, rlm_mcp.daemon.client_lines"
+DAEMON = "import rlm_mcp.daemon.daemon, rlm_mcp.daemon.served, rlm_mcp.daemon.client_lines"
 DAEMON_WITH_SDK = f"""
 {DAEMON}
 from rlm_mcp.daemon.sdk_stubs import import_sdk
@@ -50,7 +50,7 @@ from pathlib import Path
 if sys.argv[1] == "stubs":
     from rlm_mcp.daemon.sdk_stubs import import_sdk
     import_sdk()
-import rlm_mcp.daemon.__main__, rlm_mcp.daemon.mcp_server, rlm_mcp.daemon.mcp_stream
+import rlm_mcp.daemon.daemon, rlm_mcp.daemon.mcp_server, rlm_mcp.daemon.mcp_stream
 from rlm_mcp.daemon.sdk_stubs import HTTP
 own = [int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("Private_Dirty")]
 print(own[0] // 1024, *(name for name in HTTP if name not in sys.modules))

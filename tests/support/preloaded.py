@@ -234,8 +234,8 @@ def run(main: Callable[[], Any]) -> None:
 def _preload_daemon() -> None:
     from rlm_mcp.daemon.sdk_stubs import import_sdk
 
-    for name in ("rlm_mcp.daemon.__main__", "rlm_mcp.daemon.served", "rlm_mcp.daemon.client_lines"):
-        importlib.import_module(name)
+    for name in ("__main__", "daemon", "served", "client_lines"):
+        importlib.import_module(f"rlm_mcp.daemon.{name}")
     # What the first client that needs the SDK has imported.
     import_sdk()
     for name in ("rlm_mcp.daemon.mcp_server", "rlm_mcp.daemon.mcp_stream", "anyio._backends._asyncio"):

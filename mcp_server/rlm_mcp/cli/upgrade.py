@@ -114,7 +114,7 @@ def _fate(client: BlockingClient, kernel: core.CoreKernel) -> Fate:
 
 def _take_over(client: BlockingClient) -> None:
     from rlm_ipc import supervisor_protocol as protocol
-    from rlm_kernel.supervisor_connection import program
+    from rlm_kernel.supervisor_start import program
 
     with suppress(DaemonUnavailable), DaemonConnection(StopDaemon()) as control:
         control.wait_for_end()

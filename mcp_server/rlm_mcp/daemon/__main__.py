@@ -1,278 +1,34 @@
-"""The daemon: one process per user that serves MCP to every front over a unix socket.
+"""The daemon's process: one per user, which serves MCP to every front over a unix socket.
 
 Started by the first front (or by ``rlm-kernel daemon start``), it takes the claim for its socket path,
 opens the service, listens, and ends by itself when nobody was connected for a while. SIGTERM and SIGINT
 end it in order.
 
-A connection opens with a handshake line that names its role; `rlm_ipc.daemon_protocol` has the table of roles with
-their requests and replies. In the role ``mcp`` MCP follows, one message a line. For ``http`` and ``web``, MCP over HTTP
-or the web page is served for as long as the connection stays open. Every other role is answered once.
+The supervisor starts beside it, and needs about as long. So it is started first of all: what this module imports is
+little, and the rest of the daemon comes after that.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import faulthandler
-import importlib
-import logging
 import os
-import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rlm_ipc import discovery, processes
-from rlm_ipc.daemon_protocol import Fault, role_of
-from rlm_ipc.daemon_requests import (
-    DaemonStatus,
-    McpServed,
-    Request,
-    ServeHttp,
-    ServeMcp,
-    ServeWeb,
-    ShowStatus,
-    StopDaemon,
-    Stopping,
-)
-from rlm_ipc.errors import ProtocolError
-from rlm_ipc.json_lines import CHUNK, GOODBYE, IDLE_SECONDS, hooks_folder
-from rlm_ipc.version import VERSION
-from rlm_kernel.supervisor_connection import connect_socket
-from rlm_mcp.daemon.caller import Caller
-from rlm_mcp.daemon.logs import current_client, log_to
-from rlm_mcp.daemon.requests import answer
-from rlm_mcp.errors import HandshakeRefused, RlmMcpError, SetupFault, WrongUsage
-from rlm_mcp.service.hooks.folder import HookFolder
-from rlm_mcp.service.threads import Threads
-from rlm_memory.errors import StoreFault
+from rlm_ipc.json_lines import IDLE_SECONDS
+from rlm_kernel.supervisor_start import connect_socket
 
-if TYPE_CHECKING:
-    from mcp.server.lowlevel import Server
-
-    from rlm_mcp.daemon.client_lines import ClientLines
-    from rlm_mcp.daemon.served import Served
-
-__all__ = ["DEFAULT_SERVER", "Daemon", "main"]
+__all__ = ["DEFAULT_SERVER", "main"]
 
 DEFAULT_SERVER = "rlm_mcp.daemon.served:create"
 """Import string of a function without arguments that returns an async context manager, which yields a `Served`."""
-CLOSE_SECONDS = 10.0
-"""How long connections may take to end when the daemon stops."""
-TICK_SECONDS = 2.0
-"""How often the daemon looks whether it is needed, and whether its folder is still there."""
-
-log = logging.getLogger("rlm_mcp.daemon")
-
-
-class Daemon:
-    """Accepts connections at ``path`` until it is told to stop or nobody needs it any more."""
-
-    def __init__(self, served: Served, path: Path, *, idle_seconds: float = IDLE_SECONDS) -> None:
-        self._served = served
-        self._state = served.service
-        self._path = path
-        self._server: Server[Any] | None = None
-        self._starts_up = True
-        self._idle_seconds = idle_seconds
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._stop = asyncio.Event()
-        self._started = time.time()
-        self._last_used = time.monotonic()
-        self._http: list[str] = []
-        self._numbers = 0
-
-    async def run(self, claim: discovery.InstanceLock, ready_fd: int | None = None) -> None:
-        """Listen, announce it, and serve until the end. The caller holds ``claim`` for the path."""
-        sock = discovery.listen(self._path)
-        self._lead_hooks()
-        listener = await asyncio.start_unix_server(self._accept, sock=sock, limit=CHUNK)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
-        log.info("daemon listens", extra={"path": str(self._path), "pid": os.getpid(), "version": VERSION})
-        discovery.announce_ready(ready_fd)
-        try:
-            await self._until_stopped(claim)
-        finally:
-            # The path goes first: newcomers then start another daemon, which waits for our claim.
-            if claim.stands():
-                self._path.unlink(missing_ok=True)
-            listener.close()
-            await self._hang_up()
-
-    def _lead_hooks(self) -> None:
-        try:
-            HookFolder(Path(hooks_folder(discovery.state_folder()))).lead_to(self._path)
-        except OSError as error:
-            log.warning("hooks will not find the daemon", extra={"reason": str(error)})
-
-    def stop(self, reason: str) -> None:
-        """End the daemon in order."""
-        log.info("daemon stops", extra={"reason": reason})
-        self._stop.set()
-
-    async def _until_stopped(self, claim: discovery.InstanceLock) -> None:
-        while not self._stop.is_set():
-            if not claim.stands():
-                self.stop("the runtime folder was deleted: clients start another daemon, on the same sessions")
-                break
-            claim.touch()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(self._idle_seconds, TICK_SECONDS)):
-                    await self._stop.wait()
-            if self._starts_up:  # now, and not while the first client waits
-                self._starts_up = False
-                processes.finish_startup()
-            if not self._connections and time.monotonic() - self._last_used >= self._idle_seconds:
-                self.stop("idle")
-
-    async def _hang_up(self) -> None:
-        """End every connection, with a goodbye so that no front starts another daemon at once."""
-        self._state.runs.daemon_ends = True
-        for task, writer in self._connections.items():
-            if not writer.is_closing():
-                writer.write(GOODBYE)
-            writer.close()
-            task.cancel()
-        if self._connections:
-            _, late = await asyncio.wait(self._connections, timeout=CLOSE_SECONDS)
-            if late:
-                log.warning("connections did not end in time", extra={"count": len(late)})
-
-    # --- connections ------------------------------------------------------------------------------
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections[task] = writer
-        try:
-            await self._welcome(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            log.info("connection ended", extra={"reason": "hung up" if not self._stop.is_set() else "stopping"})
-        except Exception:
-            log.exception("connection failed")
-        finally:
-            del self._connections[task]
-            self._last_used = time.monotonic()
-            writer.close()
-
-    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Check who is there and what for, then serve that."""
-        peer = discovery.peer(writer.get_extra_info("socket"))
-        if peer.uid != os.getuid():
-            log.warning("stranger refused", extra={"pid": peer.pid, "uid": peer.uid})
-            return
-        caller = Caller(reader, writer)
-        try:
-            request = await caller.listen()
-        except (HandshakeRefused, ProtocolError) as refused:
-            log.info("handshake refused", extra={"pid": peer.pid, "reason": str(refused)})
-            caller.refuse(str(refused), Fault.REQUEST)
-            return
-        self._numbers += 1
-        caller.client = replace(caller.client, connection=self._numbers, peer=peer.pid)
-        if isinstance(request, ServeMcp):
-            await self._serve_mcp(caller, request)
-            return
-        await self._serve(caller, request)
-
-    async def _serve(self, caller: Caller, request: Request[Any]) -> None:
-        """Do what a connection is for. Whatever is refused is told with its hint."""
-        try:
-            match request:
-                case ServeHttp():
-                    await self._serve_http(caller, request)
-                case ServeWeb():
-                    await self._serve_web(caller, request)
-                case StopDaemon():
-                    caller.accept(request, Stopping())
-                    self.stop("asked to")
-                case ShowStatus():
-                    caller.accept(request, self._status())
-                case _:
-                    await answer(caller, self._state, request)
-        except RlmMcpError as error:
-            hint = getattr(error, "hint", "")
-            fault = Fault.USAGE if isinstance(error, WrongUsage) else Fault.REQUEST
-            caller.refuse(f"{error}; {hint}" if hint else str(error), fault)
-        except (OSError, asyncio.CancelledError):  # who asked has gone, or the daemon ends
-            raise
-        except Exception as error:
-            log.exception("request failed", extra={"role": role_of(request)})
-            told = f"the daemon failed ({type(error).__name__}: {error})"
-            caller.refuse(f"{told}; its log has more, please report this as a bug", Fault.DAEMON)
-
-    # --- roles that last as long as their connection ------------------------------------------------
-
-    async def _serve_mcp(self, caller: Caller, request: ServeMcp) -> None:
-        from rlm_mcp.daemon.client_lines import serve_client
-
-        current_client.set(caller.client.pid)
-        log.info("client connected", extra={"cwd": caller.client.cwd})
-        caller.accept(request, McpServed())
-        self._state.holders.connected(caller.client)
-        try:
-            with self._state.hooks.agents.connected(caller.client, caller.client.peer):
-                await serve_client(self._serve_lines, self._served.permit, caller.reader, caller.writer, caller.client)
-        finally:
-            if not self._stop.is_set():  # else it is we who hang up: the client lives
-                self._state.holders.left(caller.client)
-        log.info("client left")
-
-    async def _serve_lines(self, lines: ClientLines) -> None:
-        """Serve what a client sends from its first line on that needs the SDK."""
-        server = self._mcp_server()
-        from rlm_mcp.daemon.mcp_stream import serve_lines
-
-        await serve_lines(server, self._state, lines)
-
-    def _mcp_server(self) -> Server[Any]:
-        if self._server is None:
-            self._server, self._starts_up = self._served.make_server(), True
-        return self._server
-
-    async def _serve_http(self, caller: Caller, request: ServeHttp) -> None:
-        server = self._mcp_server()
-        from rlm_mcp.web.mcp_endpoint import http_endpoint
-
-        async with http_endpoint(server, request.host, request.port) as served:
-            caller.accept(request, served)
-            await self._hold_open(caller, served.url)
-
-    async def _serve_web(self, caller: Caller, request: ServeWeb) -> None:
-        from rlm_mcp.web.page_server import web_page
-
-        async with web_page(self._state, request.host, request.port) as served:
-            caller.accept(request, served)
-            await self._hold_open(caller, served.url)
-
-    async def _hold_open(self, caller: Caller, url: str) -> None:
-        """Serve HTTP for as long as whoever asked for it stays connected."""
-        self._http.append(url)
-        try:
-            while await caller.reader.read(CHUNK):
-                pass
-        finally:
-            self._http.remove(url)
-
-    def _status(self) -> DaemonStatus:
-        return DaemonStatus(
-            clients=len(self._connections) - 1,
-            uptime_seconds=round(time.time() - self._started, 1),
-            idle_seconds=self._idle_seconds,
-            python=sys.version.split()[0],
-            http=tuple(self._http),
-        )
-
-
-# --- the process ----------------------------------------------------------------------------------
+_JOIN_SECONDS = 10.0
+"""How long the daemon, when it ends, waits for a start of the supervisor that is under way."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -284,21 +40,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     faulthandler.enable()
     processes.begin_startup()
     try:
-        log_to(discovery.state_dir() / "logs" / "daemon.log")
         with discovery.claim_to_serve(options.socket, options.ready_fd) as claim, _supervisor_beside(options.server):
-            asyncio.run(_serve(options, claim))
+            from rlm_mcp.daemon.daemon import run
+
+            return run(options.server, options.socket, options.idle, claim, options.ready_fd)
     except discovery.AlreadyServed:
-        pass
-    except (RlmMcpError, discovery.DiscoveryError, StoreFault) as error:
+        return 0
+    except discovery.DiscoveryError as error:
         print(f"rlm-kernel daemon: {error}", file=sys.stderr)
-        log.error("daemon ended", extra={"reason": str(error)})
         return 1
-    return 0
 
 
 @contextlib.contextmanager
 def _supervisor_beside(server: str) -> Iterator[None]:
-    """Start the supervisor while this process imports its modules. Either takes as long as the other.
+    """Start the supervisor while this process imports its modules.
 
     Who connects to it later starts it, too, and tells why if it cannot be started.
     """
@@ -310,7 +65,7 @@ def _supervisor_beside(server: str) -> Iterator[None]:
     try:
         yield
     finally:
-        starter.join(CLOSE_SECONDS)  # it may hold the lock on the start of a supervisor
+        starter.join(_JOIN_SECONDS)  # it may hold the lock on the start of a supervisor
 
 
 def _start_supervisor() -> None:
@@ -327,25 +82,6 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--ready-fd", type=int, help="descriptor to write a byte to when listening")
     parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
     return parser.parse_args(argv)
-
-
-async def _serve(options: argparse.Namespace, claim: discovery.InstanceLock) -> None:
-    asyncio.get_running_loop().set_default_executor(Threads(thread_name_prefix="daemon"))
-    factory = _factory(options.server)
-    async with factory() as served:
-        await Daemon(served, options.socket, idle_seconds=options.idle).run(claim, options.ready_fd)
-
-
-def _factory(name: str) -> Callable[[], AbstractAsyncContextManager[Served]]:
-    """Import the function; raises :class:`SetupFault` when there is none of that name."""
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SetupFault(f"cannot import the server {name!r}: {error}; use MODULE:FUNCTION") from error
-    if not callable(found):
-        raise SetupFault(f"the server {name!r} is not a function; use MODULE:FUNCTION")
-    return found  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":
