@@ -194,12 +194,16 @@ def test_a_run_is_followed_while_it_goes_on(model: ModelEndpoint, runs: Any) -> 
 
 
 def test_turns_are_walked_by_the_keyboard(model: ModelEndpoint, runs: Any) -> None:
-    """Right and left go from turn to turn, whose beginning is then in sight; Escape goes back to the list."""
+    """Right and left go from turn to turn, which is then in sight, and marked in the row; Escape goes back."""
     _ask(model, "By keys alone?")
     page = opened(runs(), "By keys alone?")
-    for key, place in (("ArrowRight", 1), ("ArrowRight", 2), ("k", 3), ("ArrowLeft", 2)):
+    page.set_viewport_size({"width": 700, "height": 800})  # the row has not room for every turn
+    for key, place in (("ArrowRight", 1), ("ArrowRight", 2), ("k", 3), ("k", 4), ("ArrowLeft", 3), ("j", 2)):
         page.keyboard.press(key)
         expect(turn(page, place)).to_be_focused()
+        expect(page.locator("#timeline [aria-current]")).to_have_count(1)
+        expect(page.locator("#timeline button").nth(place - 1)).to_have_attribute("aria-current", "step")
+        expect(page.locator("#timeline [aria-current]")).to_be_in_viewport(ratio=0.99)
     row, title = page.locator("#timeline").bounding_box(), turn(page, 2).locator("h2").bounding_box()
     assert row is not None
     assert title is not None

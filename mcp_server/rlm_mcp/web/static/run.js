@@ -115,7 +115,7 @@ function makeChip({ turn, cells, place }) {
     {},
     h(
       "button",
-      { class: "chip", "data-state": turn.final !== null ? "final" : failed(cells) ? "failed" : "", onclick: () => goTo(place) },
+      { class: "chip", "data-turn": place, "data-state": turn.final !== null ? "final" : failed(cells) ? "failed" : "", onclick: () => goTo(place) },
       h("span", { class: "marks" }, h("b", {}, String(place)), ...marks),
       theirs(turn.reply.slice(0, 80), "span", { class: "their snippet" }),
       theirs(`${tokens(turn.input_tokens)} → ${tokens(turn.output_tokens)}${came}`, "span", { class: "their quiet snippet number" }),
@@ -183,6 +183,21 @@ function goTo(place) {
   node?.scrollIntoView({ block: "start" });
   node?.focus({ preventScroll: true });
 }
+
+/** Mark the turn that is read in the row above the turns, and bring it into sight there. */
+function markRead(place) {
+  const row = byId("timeline");
+  for (const chip of row.querySelectorAll(".chip")) {
+    const read = chip.dataset.turn === place;
+    if (!read) chip.removeAttribute("aria-current");
+    else {
+      chip.setAttribute("aria-current", "step");
+      row.scrollTo({ left: chip.offsetLeft - (row.clientWidth - chip.offsetWidth) / 2 });
+    }
+  }
+}
+
+byId("turns").addEventListener("focusin", (event) => markRead(event.target.closest(".turn").id.slice("turn-".length)));
 
 const STEPS = { ArrowLeft: -1, j: -1, ArrowRight: 1, k: 1 };
 
