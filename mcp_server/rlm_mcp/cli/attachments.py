@@ -10,7 +10,7 @@ from rlm_ipc.attachment_requests import AddAttachment, AttachmentInfo, Attachmen
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.messages import plain
 from rlm_mcp.cli.completion import session_choices
-from rlm_mcp.cli.output import JsonFlag, console, failing, show, table
+from rlm_mcp.cli.output import JsonFlag, console, counted, failing, show, table
 from rlm_mcp.errors import WrongUsage
 
 __all__ = ["TrustedFlag", "YesFlag", "app", "make"]
@@ -45,7 +45,7 @@ def list_attachments(as_json: JsonFlag = False) -> None:
     attachments = plain(ask(ListAttachments(), start=True))["attachments"]
     columns = ("attachment", "session", "mode", "open", "revoked", "kernelspec")
     rows = [[attachment[column] for column in columns] for attachment in attachments]
-    show({"attachments": attachments}, as_json, lambda: table(f"{len(rows)} attachments", columns, rows))
+    show({"attachments": attachments}, as_json, lambda: table(counted(len(rows), "attachment"), columns, rows))
 
 
 @app.command("add")

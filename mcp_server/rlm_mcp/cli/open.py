@@ -75,7 +75,10 @@ def open_session(
 
 def _program(editor: Editor, path: Path, kernelspec: str) -> list[str]:
     """Return the command of an editor; raises SetupFault when it is not installed."""
-    otherwise = f"or open {path} in any Jupyter front end: its kernel is {kernelspec}"
+    otherwise = (
+        f"or open {path} in any other Jupyter front end: its kernel is {kernelspec}. In a terminal: `pip install "
+        f"jupyter-console`, `jupyter console --kernel {kernelspec}`. Without Jupyter: `rlm-kernel web --open`"
+    )
     if editor is Editor.CODE:
         found = shutil.which("code")
         if found is None:
@@ -85,5 +88,6 @@ def _program(editor: Editor, path: Path, kernelspec: str) -> list[str]:
         return [sys.executable, "-m", "jupyterlab"]
     found = shutil.which("jupyter-lab")
     if found is None:
-        raise SetupFault(f"JupyterLab is not installed; install it (`pip install jupyterlab`), {otherwise}")
+        where = "`pip install jupyterlab`, into any environment on your PATH"
+        raise SetupFault(f"JupyterLab is not installed; install it ({where}), {otherwise}")
     return [found]

@@ -30,3 +30,12 @@ def test_a_file_that_is_not_there_opens_no_session(daemon: Path) -> None:
     """A mistyped path leaves nothing behind."""
     cli("load", "log", "missing.log", "--session", "unopened", "--policy", "data", code=2)
     assert "unopened" not in {row["session"] for row in answer("sessions")["sessions"]}
+
+
+def test_one_attachment_is_not_several(daemon: Path) -> None:
+    """The list counts as people do."""
+    cli("run", "1", "--session", "counted")
+    for row in answer("attachments", "list")["attachments"]:
+        if row["session"] != "counted":
+            cli("end", row["session"], "--yes")
+    assert cli("attachments", "list").stdout.startswith("1 attachment\n")

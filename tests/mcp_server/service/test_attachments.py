@@ -498,7 +498,7 @@ def test_tables_and_pictures_reach_front_ends_and_the_exported_notebook(tmp_path
 def test_open_says_what_is_missing_and_keeps_a_notebook_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an editor: its name, and where the session is found instead; a person's notebook is not written over."""
+    """Without an editor: its name, and every other way to the session; a person's notebook is not written over."""
     agent("ready", "1")
     path = tmp_path / "ready.ipynb"
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -507,7 +507,9 @@ def test_open_says_what_is_missing_and_keeps_a_notebook_that_is_there(
         done = CliRunner().invoke(app, ["open", "ready", "--file", str(path), *arguments])
         assert done.exit_code == 4
         assert missing in done.stderr
-        assert spec_of("ready") in done.stderr
+        for way in (f"its kernel is {spec_of('ready')}", "pip install jupyter-console", "rlm-kernel web --open"):
+            assert way in done.stderr
+        assert f"`jupyter console --kernel {spec_of('ready')}`" in done.stderr
     path.write_text("mine")
     done = CliRunner().invoke(app, ["open", "ready", "--print", "--json", "--watch", "--file", str(path)])
     assert (path.read_text(), '"written": false' in done.stdout) == ("mine", True)
