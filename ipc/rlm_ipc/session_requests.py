@@ -18,7 +18,7 @@ from rlm_ipc.daemon_rows import (
     WaitingQuery,
 )
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.session_record import SessionRecord
+from rlm_ipc.session_record import RecordedVariable, SessionRecord
 from rlm_ipc.tree_record import TreeRecord
 
 __all__ = [
@@ -140,9 +140,10 @@ class KeepTurn(Request["TurnKept"]):
 
 @dataclass(frozen=True, slots=True)
 class TurnKept:
-    """The session of which the turn is."""
+    """The session of which the turn is, and the variables that it has after it."""
 
     kept: str
+    variables: tuple[RecordedVariable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ def _ask(model: ModelEndpoint, question: str) -> None:
         code("print('before')", "1 / 0"),
         code("key = llm_query('Which key? ' + context['lines'][-1])", "part = rlm_query('Count the hay.')"),
         Reply("the seventh", tokens=(40, 2)),
-        code("print('in the child')", SUBMIT.format("'5000 of hay'")),
+        code("print('in the child', llm_query('Is it hay?'))", SUBMIT.format("'5000 of hay'")),
+        Reply("yes", tokens=(30, 1)),
         code("print(key, part)", SUBMIT.format("key.upper()")),
     )
     assert complete(RLM(), question, "hay\n" * 5000 + "the needle is 7\n") == "THE SEVENTH"
@@ -90,7 +91,7 @@ def test_a_run_can_be_read_after_its_session_has_ended(model: ModelEndpoint, run
     expect(page.locator("#run-facts")).to_contain_text("scripted")
     expect(page.locator("#run-texts")).to_contain_text("context")
     gauges = page.locator("#run-gauges")
-    for told in ("Turns4", "Code4", "1 failed", "Sub-queries2", "5,142", "$0.0051", "1 run below"):
+    for told in ("Turns4", "Code4", "1 failed", "Sub-queries2", "5,173", "$0.0052", "1 run below"):
         expect(gauges).to_contain_text(told)
     expect(gauges).to_contain_text(re.compile(r"Time\d[\d.]* m?s"))
 
@@ -120,13 +121,14 @@ def test_a_run_can_be_read_after_its_session_has_ended(model: ModelEndpoint, run
     expect(plain.locator("summary")).to_contain_text("llm_query q_000 scripted · 40 → 2 tokens · $0.000042")
     expect(plain.get_by_label("Prompt")).to_have_text("Which key? the needle is 7")
     expect(plain.get_by_label("Answer")).to_have_text("the seventh")
-    expect(recursive.locator("summary")).to_contain_text("rlm_query")
+    expect(recursive.locator("summary")).to_contain_text(re.compile(r"rlm_query q_001 scripted · 1,030 → 21 tokens"))
     expect(recursive.get_by_label("Answer")).to_have_text("5000 of hay")
     third.evaluate("turn => turn.scrollIntoView({ block: 'start' })")
     picture(page, "web-run")
     recursive.get_by_role("link").click()
     expect(page.locator("#run-question")).to_have_text("Count the hay.")
-    expect(turn(page, 1).locator("pre.output")).to_have_text("in the child")
+    expect(turn(page, 1).locator("pre.output")).to_have_text("in the child yes")
+    expect(turn(page, 1).locator(".subquery summary")).to_contain_text("llm_query q_000 scripted · 30 → 1 tokens")
     page.locator("#run-facts").get_by_role("link").click()
     expect(page.locator("#run-question")).to_have_text("Which key opens the box?")
 

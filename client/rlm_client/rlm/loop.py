@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rlm_client.models.errors import ModelError
-from rlm_client.models.interface import ChatMessage, Completion, Model
+from rlm_client.models.interface import ChatMessage, Completion, Model, Usage
 from rlm_client.models.validation import until_fitting
 from rlm_client.rlm import prompts
 from rlm_client.rlm.budget import Budget, RunBudgetExceeded
@@ -25,6 +25,8 @@ __all__ = ["Event", "Loop", "Solution", "Watch"]
 
 Status = Literal["answered", "out_of_turns", "stopped"]
 Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child", "retry"]
+_REASONS = (ModelError, RunBudgetExceeded, KernelError)
+"""What goes wrong with one query and does not end the run that asks it."""
 _SHOWN = 60
 """Characters of an answer in its repr."""
 SCHEMA_ATTEMPTS = 3
@@ -202,7 +204,7 @@ class Loop:
     async def _keep(self, turn: ModelTurn) -> None:
         self.turns.append(turn)
         self._open = None
-        await self._workspace.note(turn)
+        self.turns[-1] = replace(turn, variables=await self._workspace.note(turn))
 
     async def _submitted(self) -> str | None:
         """Return what the code has submitted, if it has."""
@@ -237,7 +239,7 @@ class Loop:
                 answer = await self._child(query)
             else:
                 answer = await self._plain(query)
-        except (ModelError, RunBudgetExceeded, KernelError) as error:
+        except _REASONS as error:
             answer = ModelAnswer(query, None, str(error))
         return replace(answer, seconds=time.monotonic() - began)
 
@@ -268,15 +270,27 @@ class Loop:
                 workspace, self._model, self._budget,
                 root_model=query.model or sub or root, sub_model=sub, depth=self._depth + 1, watch=self._watch,
             )  # fmt: skip
-            solution = await child.solve(prompts.task_of_child(query.prompt), [prompts.TASK, prompts.COPIES])
+            task = prompts.task_of_child(query.prompt)
+            try:
+                solution = await child.solve(task, [prompts.TASK, prompts.COPIES])
+            except _REASONS as error:
+                solution = child.stopped(task, str(error))
         finally:
             await workspace.end()
         self.children.append(solution)
-        given = sum(turn.reply.usage.input_tokens for turn in solution.turns)
-        made = sum(turn.reply.usage.output_tokens for turn in solution.turns)
+        answer, reason = (None, solution.reason) if solution.status == "stopped" else (solution.answer, None)
         answers = [answer for turn in solution.turns for outcome in turn.outcomes for answer in outcome.answers]
-        paid = sum(turn.reply.usage.cost for turn in solution.turns) + sum(answer.cost for answer in answers)
-        return ModelAnswer(query, solution.answer, None, given, made, model=solution.model, cost=paid)
+        used: list[Usage | ModelAnswer] = [*(turn.reply.usage for turn in solution.turns), *answers]
+        return ModelAnswer(
+            query,
+            answer,
+            reason,
+            sum(one.input_tokens for one in used),
+            sum(one.output_tokens for one in used),
+            model=solution.model,
+            cost=sum(one.cost for one in used),
+            child=solution.session,
+        )
 
     def _solution(self, question: str, answer: str, status: Status) -> Solution:
         model = self.turns[-1].reply.model if self.turns else self._names[0] or ""

@@ -1,42 +1,142 @@
 """A run as JSON lines, in the form that the visualiser of the reference implementation opens.
 
-The first line says how the run was set up (``type`` ``metadata``), each further one is a turn (``iteration``): what the
-model was told, what it replied, and for each block of code its output and the queries that it asked.
+The first line says how the run was set up, each further one is a turn: what the model was told, what it replied, and
+for each block of code its output and the queries that it asked. A query that a run of its own has answered holds that
+run, as the logger of the reference implementation writes it.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 from rlm_client.models.interface import ChatMessage
 from rlm_client.rlm.loop import Solution
+from rlm_client.rlm.replies import final_of
 from rlm_client.rlm.workspace import CodeOutcome, ModelAnswer, ModelTurn
-from rlm_ipc.messages import JsonObject
+from rlm_ipc.session_record import RecordedVariable
 
-__all__ = ["as_json_lines", "call", "code_block", "iteration", "metadata", "written"]
+__all__ = [
+    "BlockLine",
+    "CallLine",
+    "ChildLine",
+    "ModelUsage",
+    "ResultLine",
+    "RunLine",
+    "TurnLine",
+    "UsageSummary",
+    "as_json_lines",
+    "call",
+    "iteration",
+    "metadata",
+    "moment",
+    "usage",
+    "written",
+]
+
+
+@dataclass(frozen=True)
+class ModelUsage:
+    """What a model has used, the cost in US dollars."""
+
+    total_input_tokens: int
+    total_output_tokens: int
+    total_cost: float
+
+
+@dataclass(frozen=True)
+class UsageSummary:
+    """What models have used, by their names."""
+
+    model_usage_summaries: dict[str, ModelUsage]
+    total_cost: float
+
+
+@dataclass(frozen=True)
+class CallLine:
+    """A query of code with its answer; without one ``error`` is the reason. ``metadata`` is the run that it made."""
+
+    root_model: str | None
+    prompt: str
+    response: str
+    prompt_tokens: int
+    completion_tokens: int
+    execution_time: float
+    usage_summary: UsageSummary
+    metadata: ChildLine | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class ResultLine:
+    """What came of a block of code. ``locals`` are variables with previews of their values."""
+
+    stdout: str
+    stderr: str
+    execution_time: float
+    rlm_calls: list[CallLine]
+    locals: dict[str, str] = field(default_factory=dict)
+    final_answer: str | None = None
+
+
+@dataclass(frozen=True)
+class BlockLine:
+    """A block of code."""
+
+    code: str
+    result: ResultLine
+
+
+@dataclass(frozen=True)
+class TurnLine:
+    """A turn; ``prompt`` is all that the model has been told, with what was folded since."""
+
+    type: str
+    iteration: int
+    timestamp: str
+    prompt: list[ChatMessage]
+    response: str
+    code_blocks: list[BlockLine]
+    final_answer: str | None
+    iteration_time: float
+    usage_summary: UsageSummary | None
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A run as a whole; ``stopped`` is why it ended without an answer."""
+
+    type: str
+    timestamp: str
+    root_model: str | None
+    max_depth: int | None
+    max_iterations: int | None
+    backend: str
+    backend_kwargs: dict[str, str | None]
+    environment_type: str
+    environment_kwargs: dict[str, str]
+    other_backends: None
+    stopped: str | None
+
+
+@dataclass(frozen=True)
+class ChildLine:
+    """A run that code has started."""
+
+    run_metadata: RunLine
+    iterations: list[TurnLine]
+
+
+_LEFT_OUT = frozenset({"stopped", "metadata", "error"})
+"""Fields that are not written when there is nothing to say."""
 
 
 def as_json_lines(solution: Solution) -> str:
     """Return the whole run."""
-    limits = solution.budget.limits
-    first = metadata(
-        began=solution.turns[0].began if solution.turns else time.time(),
-        model=solution.model,
-        turns=limits.turns,
-        depth=limits.depth,
-        session=solution.session,
-        stopped=solution.reason or None,
-    )
-    prompt: list[ChatMessage] = []
-    lines = [first]
-    for turn in solution.turns:
-        prompt += [{**message} for message in turn.said]
-        lines.append(_turn(turn, list(prompt)))
-        prompt.append({"role": "assistant", "content": turn.reply.text})
-    return written(lines)
+    return written([_run(solution), *_turns(solution)])
 
 
 def metadata(
@@ -47,21 +147,21 @@ def metadata(
     turns: int | None = None,
     depth: int | None = None,
     stopped: str | None = None,
-) -> JsonObject:
-    """Return the line about the run as a whole; ``stopped`` is why it ended without an answer."""
-    return {
-        "type": "metadata",
-        "timestamp": moment(began),
-        "root_model": model,
-        "max_depth": depth,
-        "max_iterations": turns,
-        "backend": "rlm-kernel",
-        "backend_kwargs": {"model_name": model},
-        "environment_type": "rlm-kernel",
-        "environment_kwargs": {"session": session},
-        "other_backends": None,
-        **({"stopped": stopped} if stopped is not None else {}),
-    }
+) -> RunLine:
+    """Return the line about the run as a whole."""
+    return RunLine(
+        type="metadata",
+        timestamp=moment(began),
+        root_model=model,
+        max_depth=depth,
+        max_iterations=turns,
+        backend="rlm-kernel",
+        backend_kwargs={"model_name": model},
+        environment_type="rlm-kernel",
+        environment_kwargs={"session": session},
+        other_backends=None,
+        stopped=stopped,
+    )
 
 
 def iteration(
@@ -71,33 +171,28 @@ def iteration(
     seconds: float,
     prompt: list[ChatMessage],
     reply: str,
-    blocks: list[JsonObject],
+    blocks: list[BlockLine],
     final: str | None,
-) -> JsonObject:
-    """Return the line about one turn; ``prompt`` is all that the model has been told, with what was folded since."""
-    return {
-        "type": "iteration",
-        "iteration": number,
-        "timestamp": moment(began),
-        "prompt": prompt,
-        "response": reply,
-        "code_blocks": blocks,
-        "final_answer": final,
-        "iteration_time": round(seconds, 3),
-    }
-
-
-def code_block(code: str, stdout: str, stderr: str, seconds: float, calls: list[JsonObject]) -> JsonObject:
-    """Return one block of code with what came of it."""
-    result = {
-        "stdout": stdout,
-        "stderr": stderr,
-        "locals": {},
-        "execution_time": round(seconds, 3),
-        "rlm_calls": calls,
-        "final_answer": None,
-    }
-    return {"code": code, "result": result}
+    used: UsageSummary | None = None,
+    variables: Iterable[RecordedVariable] = (),
+) -> TurnLine:
+    """Return the line about one turn; the ``variables`` after it stand at its last block."""
+    if blocks:
+        *before, last = blocks
+        given = final if final_of(reply) is None else None  # else the reply itself gives it
+        held = {variable.name: variable.preview for variable in variables}
+        blocks = [*before, replace(last, result=replace(last.result, locals=held, final_answer=given))]
+    return TurnLine(
+        type="iteration",
+        iteration=number,
+        timestamp=moment(began),
+        prompt=prompt,
+        response=reply,
+        code_blocks=blocks,
+        final_answer=final,
+        iteration_time=round(seconds, 3),
+        usage_summary=used,
+    )
 
 
 def call(
@@ -108,22 +203,32 @@ def call(
     *,
     given: int = 0,
     made: int = 0,
+    cost: float = 0.0,
     seconds: float = 0.0,
-) -> JsonObject:
+    child: ChildLine | None = None,
+) -> CallLine:
     """Return one query of code with its answer or, when there is none, the reason."""
-    return {
-        "root_model": model,
-        "prompt": prompt,
-        "response": f"Error: {error}" if answer is None else answer,
-        "prompt_tokens": given,
-        "completion_tokens": made,
-        "execution_time": round(seconds, 3),
-    }
+    return CallLine(
+        root_model=model,
+        prompt=prompt,
+        response=f"Error: {error}" if answer is None else answer,
+        prompt_tokens=given,
+        completion_tokens=made,
+        execution_time=round(seconds, 3),
+        usage_summary=usage(model, given, made, cost),
+        metadata=child,
+        error=error if answer is None else None,
+    )
 
 
-def written(lines: Iterable[JsonObject]) -> str:
+def usage(model: str | None, given: int, made: int, cost: float) -> UsageSummary:
+    """Return what an answer has used."""
+    return UsageSummary({model or "unknown": ModelUsage(given, made, cost)}, cost)
+
+
+def written(lines: Iterable[RunLine | TurnLine]) -> str:
     """Return the lines as text, all of it ASCII: whatever a text holds, no reader sees the end of a line in it."""
-    return "".join(json.dumps(line) + "\n" for line in lines)
+    return "".join(json.dumps(asdict(line, dict_factory=_fields)) + "\n" for line in lines)
 
 
 def moment(seconds: float) -> str:
@@ -131,26 +236,62 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def _turn(turn: ModelTurn, prompt: list[ChatMessage]) -> JsonObject:
-    blocks = [_block(outcome) for outcome in turn.outcomes]
+def _fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    return {name: value for name, value in pairs if value is not None or name not in _LEFT_OUT}
+
+
+def _run(solution: Solution) -> RunLine:
+    limits = solution.budget.limits
+    return metadata(
+        began=solution.turns[0].began if solution.turns else time.time(),
+        model=solution.model,
+        turns=limits.turns,
+        depth=limits.depth,
+        session=solution.session,
+        stopped=solution.reason or None,
+    )
+
+
+def _turns(solution: Solution) -> Iterator[TurnLine]:
+    prompt: list[ChatMessage] = []
+    for turn in solution.turns:
+        prompt += [{**message} for message in turn.said]
+        yield _turn(turn, list(prompt), solution.children)
+        prompt.append({"role": "assistant", "content": turn.reply.text})
+
+
+def _turn(turn: ModelTurn, prompt: list[ChatMessage], children: Sequence[Solution]) -> TurnLine:
+    used = turn.reply.usage
     return iteration(
         number=turn.number,
         began=turn.began,
         seconds=turn.seconds,
         prompt=prompt,
         reply=turn.reply.text,
-        blocks=blocks,
+        blocks=[_block(outcome, children) for outcome in turn.outcomes],
         final=turn.final,
+        used=usage(turn.reply.model, used.input_tokens, used.output_tokens, used.cost),
+        variables=turn.variables,
     )
 
 
-def _block(outcome: CodeOutcome) -> JsonObject:
+def _block(outcome: CodeOutcome, children: Sequence[Solution]) -> BlockLine:
     stdout = "\n".join(part for part in (outcome.stdout, outcome.result) if part)
     stderr = "\n".join(part for part in (outcome.stderr, outcome.error) if part)
-    return code_block(outcome.code, stdout, stderr, outcome.seconds, [_call(answer) for answer in outcome.answers])
+    calls = [_call(answer, children) for answer in outcome.answers]
+    return BlockLine(outcome.code, ResultLine(stdout, stderr, round(outcome.seconds, 3), calls))
 
 
-def _call(answer: ModelAnswer) -> JsonObject:
-    query = answer.query
-    used = (answer.input_tokens, answer.output_tokens, answer.seconds)
-    return call(query.prompt, answer.text, answer.error, query.model, given=used[0], made=used[1], seconds=used[2])
+def _call(answer: ModelAnswer, children: Sequence[Solution]) -> CallLine:
+    child = next((one for one in children if one.session == answer.child), None)
+    return call(
+        answer.query.prompt,
+        answer.text,
+        answer.error,
+        answer.model or answer.query.model,
+        given=answer.input_tokens,
+        made=answer.output_tokens,
+        cost=answer.cost,
+        seconds=answer.seconds,
+        child=None if child is None else ChildLine(_run(child), list(_turns(child))),
+    )

@@ -17,6 +17,7 @@ from rlm_client.rlm import pages
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_rows import AnswerUse, SaidMessage, WaitingQuery
 from rlm_ipc.errors import KernelError, ToolFailed
+from rlm_ipc.session_record import RecordedVariable
 from rlm_ipc.session_requests import KeepTurn, ListQueries
 
 __all__ = ["Answering", "ClientWorkspace", "CodeOutcome", "ModelAnswer", "ModelTurn", "Workspace"]
@@ -26,7 +27,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """What became of a query: a text, or the reason why there is none; with what it has used, of which ``model``."""
+    """What became of a query: a text, or the reason why there is none; with what it has used, of which ``model``.
+
+    ``child`` is the session of the run that worked on it, if one did.
+    """
 
     query: WaitingQuery
     text: str | None = None
@@ -36,6 +40,7 @@ class ModelAnswer:
     seconds: float = 0.0
     model: str = ""
     cost: float = 0.0
+    child: str | None = None
 
 
 Answering = Callable[[Sequence[WaitingQuery]], Awaitable[list[ModelAnswer]]]
@@ -44,7 +49,10 @@ Answering = Callable[[Sequence[WaitingQuery]], Awaitable[list[ModelAnswer]]]
 
 @dataclass(frozen=True)
 class ModelTurn:
-    """One turn: what was ``said`` to the model since its last reply, its reply, and what came of the code in it."""
+    """One turn: what was ``said`` to the model since its last reply, its reply, and what came of the code in it.
+
+    ``variables`` are those of the session after it.
+    """
 
     number: int
     said: list[ChatMessage]
@@ -53,6 +61,7 @@ class ModelTurn:
     final: str | None
     began: float
     seconds: float
+    variables: tuple[RecordedVariable, ...] = ()
 
     def kept_in(self, session: str, *, own: bool) -> KeepTurn:
         """Return it as it is written down beside a session's journal, which has what its code printed.
@@ -123,8 +132,8 @@ class Workspace(Protocol):
         """Make a workspace with every variable of this one, and ``task`` as the text ``task``."""
         ...
 
-    async def note(self, turn: ModelTurn) -> None:
-        """Write a turn down, beside the journal of the session."""
+    async def note(self, turn: ModelTurn) -> tuple[RecordedVariable, ...]:
+        """Write a turn down, beside the journal of the session; returns the variables that there are after it."""
         ...
 
     async def end(self) -> None:
@@ -179,9 +188,10 @@ class ClientWorkspace:
             raise
         return child
 
-    async def note(self, turn: ModelTurn) -> None:
+    async def note(self, turn: ModelTurn) -> tuple[RecordedVariable, ...]:
         """Have the daemon write a turn down."""
-        await self._calling(lambda: ask(turn.kept_in(self._session, own=self._own), start=True))
+        kept = await self._calling(lambda: ask(turn.kept_in(self._session, own=self._own), start=True))
+        return kept.variables
 
     async def end(self) -> None:
         """End the session; one that is gone already is no error."""

@@ -6,12 +6,14 @@ sent is an iteration of its own.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rlm_client.models.interface import ChatMessage
 from rlm_client.rlm import trajectory
 from rlm_client.rlm.prompts import is_set_up
-from rlm_ipc.messages import JsonObject
+from rlm_client.rlm.trajectory import BlockLine, CallLine, ResultLine, TurnLine
+from rlm_ipc.displays import unstyled
 from rlm_ipc.session_record import RecordedCell, RecordedQuery, RecordedTurn, SessionRecord
 from rlm_mcp.formats.notebook import parted
 
@@ -22,7 +24,7 @@ def as_json_lines(record: SessionRecord) -> str:
     """Return the session, one line for each turn or cell in their order, after a line about the whole."""
     cells = [cell for cell in record.cells if not is_set_up(cell.code)]
     taken: set[int] = set()
-    timed: list[tuple[float, JsonObject]] = []
+    timed: list[tuple[float, TurnLine]] = []
     prompt: list[ChatMessage] = []
     for turn in record.turns:
         if turn.said and turn.said[0].role == "system":  # a new run
@@ -36,10 +38,10 @@ def as_json_lines(record: SessionRecord) -> str:
     timed.sort(key=lambda pair: pair[0])
     began = timed[0][0] if timed else 0.0
     first = trajectory.metadata(record.session, began, record.turns[0].model if record.turns else None)
-    return trajectory.written([first, *({**line, "iteration": n} for n, (_, line) in enumerate(timed, 1))])
+    return trajectory.written([first, *(replace(line, iteration=n) for n, (_, line) in enumerate(timed, 1))])
 
 
-def _turn(turn: RecordedTurn, prompt: list[ChatMessage], cells: list[RecordedCell]) -> JsonObject:
+def _turn(turn: RecordedTurn, prompt: list[ChatMessage], cells: list[RecordedCell]) -> TurnLine:
     return trajectory.iteration(
         number=0,
         began=turn.started_at,
@@ -48,10 +50,12 @@ def _turn(turn: RecordedTurn, prompt: list[ChatMessage], cells: list[RecordedCel
         reply=turn.reply,
         blocks=[_block(cell) for cell in cells],
         final=turn.final,
+        used=trajectory.usage(turn.model, turn.input_tokens, turn.output_tokens, turn.cost),
+        variables=turn.variables,
     )
 
 
-def _alone(cell: RecordedCell) -> JsonObject:
+def _alone(cell: RecordedCell) -> TurnLine:
     return trajectory.iteration(
         number=0,
         began=cell.started_at,
@@ -63,16 +67,16 @@ def _alone(cell: RecordedCell) -> JsonObject:
     )
 
 
-def _block(cell: RecordedCell) -> JsonObject:
+def _block(cell: RecordedCell) -> BlockLine:
     stdout, stderr = (cell.output, "") if cell.status == "ok" else ("", cell.output)
     if cell.status == "error":
         stdout, error = parted(cell.output)
-        stderr = ": ".join(error)
-    seconds = cell.ended_at - cell.started_at
-    return trajectory.code_block(cell.code, stdout, stderr, seconds, [_call(query) for query in cell.queries])
+        stderr = unstyled("\n".join(cell.traceback)) or ": ".join(error)
+    seconds = round(cell.ended_at - cell.started_at, 3)
+    return BlockLine(cell.code, ResultLine(stdout, stderr, seconds, [_call(query) for query in cell.queries]))
 
 
-def _call(query: RecordedQuery) -> JsonObject:
+def _call(query: RecordedQuery) -> CallLine:
     reason = query.error or f"no answer, the query is {query.state}"
     return trajectory.call(
         query.prompt,
@@ -81,6 +85,7 @@ def _call(query: RecordedQuery) -> JsonObject:
         query.model,
         given=query.input_tokens,
         made=query.output_tokens,
+        cost=query.cost,
         seconds=query.seconds,
     )
 

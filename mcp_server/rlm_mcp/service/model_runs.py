@@ -9,13 +9,14 @@ from contextlib import suppress
 from rlm_ipc.errors import KernelError
 from rlm_ipc.messages import plain, read
 from rlm_ipc.session_record import RecordedVariable, SessionRecord
+from rlm_ipc.session_requests import KeepTurn, TurnKept
 from rlm_ipc.worker_requests import VariableRow
 from rlm_mcp.formats.model_runs import RunLine, RunShown, lines_of, shown
 from rlm_mcp.service.cells.pictures import picture_of
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.journal import Journal
-from rlm_mcp.service.sessions.record import record_of
+from rlm_mcp.service.sessions.record import keep_turn, record_of
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_memory import ended_runs, model_turns, sessions
 from rlm_memory.ended_runs import EndedRuns
@@ -41,7 +42,7 @@ class ModelRuns:
         self._known: dict[int, tuple[int, list[RunLine]]] = {}
         """The runs of the sessions that live, with the number of the latest turn that was seen."""
 
-    async def held(self, session: Session | None) -> list[RecordedVariable]:
+    async def _held(self, session: Session | None) -> list[RecordedVariable]:
         """Return the variables of a session as the record of a turn has them; none while its kernel is busy."""
         rows: list[VariableRow] | None = None
         if session is not None:
@@ -52,7 +53,15 @@ class ModelRuns:
             RecordedVariable(*(text[:_LONGEST_WORD] for text in (row.name, row.type, row.preview))) for row in named
         ]
 
-    def keep(self, row: SessionRow) -> None:
+    async def note(self, row: SessionRow, turn: KeepTurn, live: Session | None) -> TurnKept:
+        """Write a turn down; ``live`` is its session, if that is open."""
+        held = await self._held(live)
+        keep_turn(self._store, row.key, turn, held)
+        if turn.lasting and live is not None and live.policy.reopen:
+            self._keep(row)
+        return TurnKept(turn.session, tuple(held))
+
+    def _keep(self, row: SessionRow) -> None:
         """Keep the run of a session that was there for it alone, and is about to end."""
         record, parent = self._record(row), self._parent(row.key)
         lines = [plain(line) for line in lines_of(record, row.key, parent, lives=False)]

@@ -19,6 +19,7 @@ from rlm_client.rlm.budget import Budget, RunLimits
 from rlm_client.rlm.loop import Loop
 from rlm_client.rlm.workspace import Answering, CodeOutcome, ModelTurn
 from rlm_ipc.errors import KernelError, UnknownVariable
+from rlm_ipc.session_record import RecordedVariable
 from rlm_ipc.session_requests import KeepTurn, TurnKept
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.cells.runs import Runs
@@ -220,9 +221,9 @@ class _ServiceWorkspace:
         payer = self._recursion.budgets.payer(self._session, self._payer.row)
         return await self._recursion.opened(self._session, task, payer)
 
-    async def note(self, turn: ModelTurn) -> None:
+    async def note(self, turn: ModelTurn) -> tuple[RecordedVariable, ...]:
         """Write a turn down."""
-        await self._service.note_turn(turn.kept_in(self._session.id, own=True))
+        return (await self._service.note_turn(turn.kept_in(self._session.id, own=True))).variables
 
     async def end(self) -> None:
         """End the session."""

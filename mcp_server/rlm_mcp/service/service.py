@@ -59,7 +59,7 @@ from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.forks import Forks
 from rlm_mcp.service.sessions.journal import Journal, entry_row
 from rlm_mcp.service.sessions.policies import Policies
-from rlm_mcp.service.sessions.record import keep_turn, known_session, record_of
+from rlm_mcp.service.sessions.record import known_session, record_of
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.sessions.supervisor_gateway import Connect, KernelGateway, connect_host
@@ -249,10 +249,7 @@ class Service:
     async def note_turn(self, turn: KeepTurn) -> TurnKept:
         """Keep a turn of a model that works in a session; raises ToolFault when there is no such session."""
         row = known_session(self._store, turn.session)
-        keep_turn(self._store, row.key, turn, await self.model_runs.held(live := self.sessions.get(row.id)))
-        if turn.lasting and live is not None and live.policy.reopen:
-            self.model_runs.keep(row)
-        return TurnKept(turn.session)
+        return await self.model_runs.note(row, turn, self.sessions.get(row.id))
 
     async def record(self, session: str, last: int | None = None) -> SessionRecord:
         """What ran in a session with its policy, contexts and answers; raises ToolFault if there is none."""
