@@ -140,12 +140,13 @@ class RunCell:
 class StartFork:
     """Become another session, in a fork of one: under ``policy`` (JSON), inside the ``walls`` that stand.
 
-    The descriptor beside it is a tether of its own.
+    Numbers of queries below ``query_base`` are used. The descriptor beside it is a tether of its own.
     """
 
     TAG: ClassVar[bytes] = b"N"
     policy: str
     walls: dict[str, WallState]
+    query_base: int = 0
 
 
 @dataclass(frozen=True, slots=True)

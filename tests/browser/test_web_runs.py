@@ -128,7 +128,7 @@ def test_a_run_can_be_read_after_its_session_has_ended(model: ModelEndpoint, run
     recursive.get_by_role("link").click()
     expect(page.locator("#run-question")).to_have_text("Count the hay.")
     expect(turn(page, 1).locator("pre.output")).to_have_text("in the child yes")
-    expect(turn(page, 1).locator(".subquery summary")).to_contain_text("llm_query q_000 scripted · 30 → 1 tokens")
+    expect(turn(page, 1).locator(".subquery summary")).to_contain_text("llm_query q_002 scripted · 30 → 1 tokens")
     page.locator("#run-facts").get_by_role("link").click()
     expect(page.locator("#run-question")).to_have_text("Which key opens the box?")
 

@@ -125,7 +125,8 @@ async def _begin(parent: KernelProcesses, child: SupervisedSession, peer: Worker
             "delete variables first, or fork with a larger limit"
         )
     begun = peer.expect(Started.TAG)
-    peer.say(StartFork(processes.spec.policy, parent.walls.raised_by_kernel), peer.new_tether())
+    start = StartFork(processes.spec.policy, parent.walls.raised_by_kernel, processes.spec.query_base)
+    peer.say(start, peer.new_tether())
     try:
         answer = await answered(begun, ANSWER_SECONDS, peer.pid)
     except (PeerDied, TimeoutError) as error:

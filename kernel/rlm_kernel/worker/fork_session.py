@@ -81,6 +81,7 @@ def _become(worker: ForkedWorker, start: StartFork) -> tuple[WallReport, tuple[i
     streams = worker.stdout, worker.stderr
     standing = WallReport({name: Wall(wall.standing, wall.detail) for name, wall in start.walls.items()})
     report, descriptors = state.branch(worker.kernel.shell, streams, policy, standing)
+    state.queries.skip_to(start.query_base)  # a copy from before a running cell does not know what that asked
     worker.use_streams()
     dropped = _drop_modules(worker.namespace, policy)
     state.rebind(worker.namespace)

@@ -280,6 +280,24 @@ async def test_queries_of_parent_and_child_are_apart(supervisor, kernel, fork, v
     assert over.error.ename == "QueryLimit"
 
 
+async def test_a_query_of_a_child_is_none_that_the_running_cell_has_asked(
+    supervisor, kernel, fork, value, told
+) -> None:
+    """The child's process is from before that cell, and would count from there: its query would get no answer."""
+    await value(kernel, "n = 1")
+    await checkpointed(supervisor, kernel)
+    running = supervisor.execute(kernel.kernel_id, f"asked = llm_query('before')\n{told.wait_and_print}")
+    await until(running.output_so_far, lambda told: told[0])
+    child = await fork(kernel)
+    assert child.origin.source == "checkpoint"
+    new = await supervisor.execute(child.kernel.kernel_id, "mine = llm_query('after')").result()
+    assert new.queries == ("q_001",)
+    await supervisor.answer(child.kernel.kernel_id, {"q_001": QueryOutcome("for the child")})
+    assert await value(child.kernel, "str(mine)") == "'for the child'"
+    told.give()
+    assert (await running.result()).queries == ("q_000",)
+
+
 def policy_with_queries(count: int):
     """The default policy with a quota of queries."""
     policy = load_policy("default")
