@@ -60,6 +60,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedErro
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Sum = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Preview = Annotated[dict[Literal["name", "type", "preview"], Name | Literal[""]], Field(min_length=3)]
 
 
 class SnapshotRefused(ClientFault):
@@ -145,7 +146,7 @@ class SavedMessage(_Part):
 
 
 class SavedTurn(_Part):
-    """One turn of a model that worked in the session by itself."""
+    """One turn of a model that worked in the session by itself; ``variables`` are those after it."""
 
     model: str
     said: tuple[SavedMessage, ...] = Field(strict=False)
@@ -156,6 +157,7 @@ class SavedTurn(_Part):
     started_at: float
     ended_at: float
     cost: float = Field(0.0, ge=0.0)
+    variables: tuple[Preview, ...] = Field((), strict=False)
 
 
 class Missing(_Part):

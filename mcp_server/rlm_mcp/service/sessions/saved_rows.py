@@ -40,7 +40,7 @@ def entry_of(session: int, cell: SavedCell) -> JournalEntry:
 def saved_turn(row: TurnRow) -> SavedTurn:
     """Return a turn of a model as it is saved."""
     values = asdict(row)
-    for name in ("session", "number", "variables"):
+    for name in ("session", "number"):
         del values[name]
     return SavedTurn.model_validate(values)
 
