@@ -121,7 +121,7 @@ class QueryList:
 class KeepTurn(Request["TurnKept"]):
     """Write down a turn of the model that works in a session; times in epoch seconds, ``cost`` in US dollars.
 
-    ``lasting``: the run is over, and the session was there for it alone: its record outlives the session.
+    ``lasting``: the session is there for this run alone, whose record outlives it.
     """
 
     session: str

@@ -285,3 +285,19 @@ def test_a_policy_that_keeps_nothing_keeps_no_run(model: ModelEndpoint, runs: An
     page = runs()
     expect(page.locator("#runs-list")).to_contain_text("Who is kept?")
     expect(page.locator("#runs-list")).not_to_contain_text("Who is forgotten?")
+
+
+def test_a_run_that_was_stopped_can_be_read_too(model: ModelEndpoint, runs: Any) -> None:
+    """What went wrong is to be seen in it, and its session has ended with it; that of its child as well."""
+    asks = ("try:", "    rlm_query('Count on.')", "except Exception as error:", "    print(error)")
+    model.script(code(*asks), code("print('the child looks')"), Reply("broken", status=400), code("print('it looks')"))
+    model.script(Reply("broken", status=400))
+    with pytest.raises(ModelError):
+        complete(RLM(), "Who stopped it?", "text")
+    page = opened(runs(), "Who stopped it?")
+    expect(page.locator("#run-facts")).to_contain_text("no answer")
+    expect(page.locator("#turns > li")).to_have_count(2)
+    expect(turn(page, 2).locator("pre.output")).to_have_text("it looks")
+    turn(page, 1).locator(".subquery").get_by_role("link").click()
+    expect(page.locator("#run-question")).to_have_text("Count on.")
+    expect(turn(page, 1).locator("pre.output")).to_have_text("the child looks")

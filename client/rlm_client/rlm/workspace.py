@@ -84,7 +84,7 @@ class ModelTurn:
                 for answer in answers
             ),
             cost=self.reply.usage.cost,
-            lasting=own and self.final is not None,
+            lasting=own,
         )
 
 

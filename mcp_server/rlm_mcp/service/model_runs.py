@@ -41,6 +41,8 @@ class ModelRuns:
         self._store, self._journal, self._variables, self._clock = store, journal, variables, clock
         self._known: dict[int, tuple[int, list[RunLine]]] = {}
         """The runs of the sessions that live, with the number of the latest turn that was seen."""
+        self._alone: set[int] = set()
+        """Sessions that are there for a run alone which has no answer yet."""
 
     async def _held(self, session: Session | None) -> list[RecordedVariable]:
         """Return the variables of a session as the record of a turn has them; none while its kernel is busy."""
@@ -58,11 +60,19 @@ class ModelRuns:
         held = await self._held(live)
         keep_turn(self._store, row.key, turn, held)
         if turn.lasting and live is not None and live.policy.reopen:
-            self._keep(row)
+            if turn.final is None:
+                self._alone.add(row.key)
+            else:
+                self._keep(row)  # at once: from here on nothing that dies takes the answer along
         return TurnKept(turn.session, tuple(held))
 
+    def ending(self, row: SessionRow) -> None:
+        """Keep the run of a session that is about to end, if that was there for the run alone."""
+        if row.key in self._alone:
+            self._keep(row)
+
     def _keep(self, row: SessionRow) -> None:
-        """Keep the run of a session that was there for it alone, and is about to end."""
+        self._alone.discard(row.key)  # first: one that a full disk refuses keeps no session from its end
         record, parent = self._record(row), self._parent(row.key)
         lines = [plain(line) for line in lines_of(record, row.key, parent, lives=False)]
         ended_runs.keep(self._store, EndedRuns(row.key, parent, self._clock(), lines, plain(record)))

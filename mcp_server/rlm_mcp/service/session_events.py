@@ -99,7 +99,8 @@ class Events:
         """Removes what of sessions that have ended could not be removed at once, because it was being read."""
 
     async def ending(self, session: SessionRow) -> None:
-        """Write down what came of the goals that are worked on in a session, before its rows go."""
+        """Write down what came of the goals and the run that are worked on in a session, before its rows go."""
+        self._parts.model_runs.ending(session)  # first: whose child a run is, frames tell
         await self._parts.frames.end_session(session)
         inherited_queries.pass_on(self._store, session.key)
 

@@ -5,8 +5,10 @@ import asyncio
 import pytest
 from waiting import until
 
+from rlm_ipc.session_requests import KeepTurn
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import ended_runs, sessions
+from rlm_memory.errors import DiskFull
 
 pytestmark = [pytest.mark.anyio, pytest.mark.policy("compat")]  # its sessions idle for five minutes and then end
 
@@ -225,3 +227,23 @@ async def test_the_record_of_a_run_goes_though_no_other_run_comes(own, clock) ->
         clock.now += seconds
         await own.sweep()
         assert ended_runs.latest(own._store)[0] == kept
+
+
+@pytest.mark.policy("default")
+async def test_a_run_that_cannot_be_kept_keeps_no_session_from_its_end(connect_own, own, monkeypatch) -> None:
+    """Its record is lost on a full disk; the session ends all the same."""
+    tried = []
+
+    def keep(_store: object, runs: ended_runs.EndedRuns) -> None:
+        tried.append(runs.key)
+        raise DiskFull("the database")
+
+    monkeypatch.setattr(ended_runs, "keep", keep)
+    async with connect_own("alone") as agent:
+        await agent.run("1")
+        now = own.journal.now()
+        await own.note_turn(KeepTurn("alone", "m", (), "no code", None, 1, 1, now, now, lasting=True))
+        key = sessions.find(own._store, "alone").key
+        assert tried == []
+        await agent("end_session")
+    assert (tried, sessions.find(own._store, "alone")) == ([key], None)
