@@ -301,3 +301,10 @@ def test_a_run_that_was_stopped_can_be_read_too(model: ModelEndpoint, runs: Any)
     turn(page, 1).locator(".subquery").get_by_role("link").click()
     expect(page.locator("#run-question")).to_have_text("Count on.")
     expect(turn(page, 1).locator("pre.output")).to_have_text("the child looks")
+
+
+def test_a_time_is_not_a_thousand_of_the_smaller_unit(page: Page, site: dict[str, str]) -> None:
+    """What rounds up to the next unit is said in it."""
+    page.goto(site["address"])
+    told = page.evaluate("import('/words.js').then(({ duration }) => [0.9994, 0.9996, 9.96, 89.6, 5399].map(duration))")
+    assert told == ["999 ms", "1.0 s", "10 s", "90 s", "90 min"]
