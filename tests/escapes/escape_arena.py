@@ -27,6 +27,8 @@ from rlm_sandbox.policy import MIB, FilePolicy, Limits, Policy
 
 NOBODY: Final = 65534
 ZYGOTE: Final = Path(__file__).parent.parent / "sandbox" / "zygote.py"
+SUPPORT: Final = Path(__file__).parent.parent / "support"
+"""What the zygote imports of the tests: `make escapes` runs without pytest, which has it on the path."""
 USERS: Final = ("root", "nobody") if sys.platform == "linux" and os.getuid() == 0 else ("myself",)
 """Root tries cases as root and as an unprivileged user; anyone else can only be themselves."""
 
@@ -181,7 +183,7 @@ def arena(cases: Iterable[Case]) -> Iterator[Arena]:
 @contextmanager
 def _zygote(imports: list[str]) -> Iterator[subprocess.Popen[str]]:
     environment = {
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(SUPPORT), *filter(None, sys.path)]),
         "PYTHONWARNINGS": "ignore",
         "HOME": "/nonexistent",
         "MPLBACKEND": "Agg",

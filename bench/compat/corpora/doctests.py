@@ -92,6 +92,7 @@ CORPORA = (
     Corpus("numpy docs", "numpy", "data", library("numpy", _NP), (*_OFTEN, "numpy.testing"), "numpy"),
     Corpus("pandas docs", "pandas", "data", library("pandas", f"{_NP}; import pandas as pd"), _OFTEN, "pandas"),
     Corpus("networkx docs", "networkx", "data", library("networkx", _NX), (*_OFTEN, "networkx", *_SPARSE), "networkx"),
+    Corpus("scipy docs", "scipy", "data", library("scipy", _NP), (*_OFTEN, *_SPARSE), "scipy", on_request=True),
     Corpus(
         "sympy docs", "sympy", "data", library("sympy", "from sympy import *"), ("sympy",), "sympy", on_request=True
     ),

@@ -13,6 +13,7 @@ import ast
 import importlib.util
 import os
 import pathlib
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -150,8 +151,27 @@ _RAW_NAMES: Final = frozenset(
 )
 
 
+# What a distribution of scipy.stats makes of the names of its parameters. The text is an attribute of an object, which
+# may be of a class of the session, so all of it is compared.
+_ARGUMENT_PARSERS: Final = re.compile(
+    r"""
+def _parse_args\(self, ((?:[A-Za-z_]\w*, )*) (loc=0(?:, scale=1)?)\):
+    return \(\1\), (loc, (?:scale|1))
+
+def _parse_args_rvs\(self, \1 \2, size=None\):
+    return self\._argcheck_rvs\(\1 \3, size=size\)
+
+def _parse_args_stats\(self, \1 \2, moments='mv'\):
+    return \(\1\), \3, moments
+""",
+    re.ASCII,
+)
+
+
 def _is_neutral(source: str) -> bool:
-    """Whether a text means the same with and without the guards."""
+    """Whether a text means the same with and without the guards, or is one that a library makes of names alone."""
+    if _ARGUMENT_PARSERS.fullmatch(source):
+        return True
     from rlm_sandbox.language_wall.transform.transformer import GuardTransformer
 
     try:

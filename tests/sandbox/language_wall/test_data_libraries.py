@@ -44,6 +44,23 @@ def test_ordinary_analysis_works(session, folders):
     assert result[5:] == ((2, 2), "7.50", "ndarray", True, 1)
 
 
+def test_distributions_of_ones_own_can_be_made(session):
+    """scipy.stats compiles a text for each, of the names of its parameters: from values, a histogram, a class."""
+    result = session.value("""
+        import numpy as np
+        from scipy import stats
+        class Ramp(stats.rv_continuous):
+            def _pdf(self, x, top): return 2 * x / top**2
+            def _cdf(self, x, top): return x**2 / top**2
+        dice = stats.rv_discrete(name="dice", values=([1, 2, 3], [0.2, 0.3, 0.5]))
+        drawn = stats.rv_histogram(np.histogram([1, 2, 3, 2, 2], bins=3))
+        ramp = Ramp(name="ramp", a=0, shapes="top")
+        result = (float(dice.pmf(3)), float(drawn.cdf(3)), float(ramp.cdf(1, 2)), float(ramp.mean(1, loc=1)) > 1,
+                  float(ramp(2).cdf(2)))
+        """)
+    assert result == (0.5, 1.0, 0.25, True, 1.0)
+
+
 def test_the_harmless_parts_of_denied_packages_are_there(session):
     """Sliding windows, numpy.emath and pandas.testing give what they give in plain Python."""
     result = session.value("""

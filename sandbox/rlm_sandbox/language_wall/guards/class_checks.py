@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import types
+import zoneinfo
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, mro_of
 from rlm_sandbox.language_wall.safe_bases import SAFE_BASES
 
+UNSUBCLASSABLE: Final[list[type]] = [
+    types.FunctionType,
+    types.CodeType,
+    types.FrameType,
+    types.ModuleType,
+    asyncio.TaskGroup,  # it keeps its event loop in itself
+    asyncio.Timeout,  # and this a handle, which keeps the loop and a context
+    asyncio.Future,  # its methods are given the context of the kernel
+    asyncio.Task,
+    zoneinfo.ZoneInfo,  # C code writes into what the class's own cache gives
+    types.GenericAlias,  # it answers for its origin: `vars` of an object of the session gave a library's own namespace
+]
+"""Classes that no class of a session may derive from; those of other libraries come when they are imported."""
 _OF_NAMESPACES: Final = frozenset({object, types.SimpleNamespace})
 
 

@@ -12,20 +12,19 @@ same rules (`library_class`).
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import collections
 import dataclasses
 import inspect
 import sys
 import types
-import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core, advice
 from rlm_sandbox.language_wall.guards import class_cells
 from rlm_sandbox.language_wall.guards.class_checks import (
+    UNSUBCLASSABLE,
     check_fields,
     check_kinds,
     settle_match_args,
@@ -54,19 +53,6 @@ _AUTOMATIC: Final = frozenset({"__dict__", "__weakref__", "__reduce_ex__", "__da
 # between the check and the match. With `__eq__` or `__hash__` a class could pass for another one in any set or dict of
 # classes.
 _DENIED_TO_METACLASSES: Final = frozenset({"__eq__", "__hash__", "__getattribute__", "__match_args__"})
-
-_UNSUBCLASSABLE: Final = (
-    types.FunctionType,
-    types.CodeType,
-    types.FrameType,
-    types.ModuleType,
-    asyncio.TaskGroup,  # it keeps its event loop in itself
-    asyncio.Timeout,  # and this a handle, which keeps the loop and a context
-    asyncio.Future,  # its methods are given the context of the kernel
-    asyncio.Task,
-    zoneinfo.ZoneInfo,  # C code writes into what the class's own cache gives
-    types.GenericAlias,  # it answers for its origin: `vars` of an object of the session gave a library's own namespace
-)
 
 _MADE_HERE: Final = "_abc_made_here_"
 """The name of a token in a namespace for a library's metaclass. `typing.Protocol` ignores names with this beginning."""
@@ -258,7 +244,7 @@ def check_bases(bases: Iterable[Any]) -> None:
             continue
         parents = mro_of(base)
         raw = type in parents and not _registers(base) and base is not type
-        if base in _UNSUBCLASSABLE or foreign in parents or raw or (base in HIDDEN and type not in parents):
+        if base in UNSUBCLASSABLE or foreign in parents or raw or (base in HIDDEN and type not in parents):
             raise TypeError(f"'{base.__name__}' may not be subclassed in this session")
 
 
@@ -318,7 +304,7 @@ def library_class(metaclass: type, bases: tuple[Any, ...], namespace: dict[Any, 
     """
     namespace = dict.copy(namespace)  # a thread of the session may change the given one between check and use
     parents = [parent for base in bases if is_class(base) for parent in mro_of(base)]
-    banned = (*_UNSUBCLASSABLE, _ctypes_base())
+    banned = (*UNSUBCLASSABLE, _ctypes_base())
     if any(parent is each for parent in parents for each in banned):
         raise TypeError("a class of the interpreter may not be subclassed in this session")
     denied = DENIED_STORES | {"__del__"}

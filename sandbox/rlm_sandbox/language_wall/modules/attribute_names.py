@@ -121,18 +121,21 @@ def get_property(obj: Any, property: Any = None) -> Any:
 def harden_estimators() -> None:
     """Let scikit-learn read the parameters that a class names by the session's rules."""
     base = sys.modules.get("sklearn.base")
-    if base is not None:
-        base.__dict__["BaseEstimator"].get_params = _get_params
+    if base is not None and (estimator := base.__dict__["BaseEstimator"]).get_params not in _PLACED:
+        estimator.get_params = _placed(_reader_of_parameters())
 
 
-def _get_params(self: Any, deep: bool = True) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in self._get_param_names():
-        value = read_named(self, name)
-        if deep and hasattr(value, "get_params") and not isinstance(value, type):
-            found |= {f"{name}__{inner}": part for inner, part in value.get_params().items()}
-        found[name] = value
-    return found
+def _reader_of_parameters() -> Callable[..., Any]:
+    def get_params(self: Any, deep: bool = True) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in self._get_param_names():
+            value = read_named(self, name)
+            if deep and hasattr(value, "get_params") and not isinstance(value, type):
+                found |= {f"{name}__{inner}": part for inner, part in value.get_params().items()}
+            found[name] = value
+        return found
+
+    return get_params
 
 
 # -- accessors

@@ -13,6 +13,7 @@ from typing import Any
 
 from rlm_sandbox.language_wall.evaluation import without_plumbing
 from rlm_sandbox.language_wall.guards.buffers import refuse_descriptors, refuse_forged_files, refuse_objects
+from rlm_sandbox.language_wall.guards.class_checks import UNSUBCLASSABLE
 from rlm_sandbox.language_wall.guards.pandas_names import (
     check_expression,
     evaluate_pandas,
@@ -25,6 +26,7 @@ from rlm_sandbox.language_wall.modules.buffered_files import harden_buffered
 from rlm_sandbox.language_wall.modules.cython_methods import harden_methods
 from rlm_sandbox.language_wall.modules.imports_by_name import harden_imports
 from rlm_sandbox.language_wall.modules.namespace_reads import harden_namespaces
+from rlm_sandbox.language_wall.modules.tables import KEEP_MODULES
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.registry import cell_frame, is_user_frame, mro_of
 
@@ -151,6 +153,7 @@ def harden_libraries() -> None:
     harden_namespaces()
     harden_formats()
     harden_estimators()
+    _harden_keepers()
     if "numpy" in sys.modules:
         from rlm_sandbox.language_wall.modules.numpy_memory import harden_numpy
 
@@ -159,6 +162,32 @@ def harden_libraries() -> None:
         environment = sys.modules["patsy.eval"].__dict__["EvalEnvironment"]
         environment.capture = classmethod(_capture)
         environment.eval = _evaluate_formula
+
+
+def _freeze_graph(graph: Any) -> Any:
+    """``networkx.freeze``, which stores on whatever it is given: on a graph."""
+    if sys.modules["networkx"].__dict__["Graph"] not in mro_of(type(graph)):
+        raise TypeError("freeze needs a graph in this session")
+    return _call("networkx", "freeze", graph)
+
+
+def _harden_keepers() -> None:
+    for name in KEEP_MODULES:
+        module, _, attribute = name.rpartition(".")
+        if module in sys.modules and (cls := getattr(sys.modules[module], attribute)) not in UNSUBCLASSABLE:
+            UNSUBCLASSABLE.append(cls)
+            cls.__init__ = _own_init(cls, cls.__init__)
+
+
+def _own_init(cls: type, real: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(real)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if type(self) is not cls:
+            raise TypeError(f"{cls.__name__}.__init__ needs an object of that class in this session")
+        real(self, *args, **kwargs)
+
+    del init.__wrapped__
+    return init
 
 
 def _capture(cls: Any, eval_env: Any = 0, reference: int = 0) -> Any:
@@ -191,6 +220,8 @@ def library_shims() -> dict[str, Callable[..., Any]]:
     table: dict[str, Callable[..., Any]] = {
         "numpy.load": _load_array,
         "numpy.save": _save_array,
+        "networkx.freeze": _freeze_graph,
+        "networkx.classes.function.freeze": _freeze_graph,
         "numpy.frombuffer": _from_buffer,
         "numpy.fromfile": _from_file,
         "numpy.rec.fromfile": _records_from_file,

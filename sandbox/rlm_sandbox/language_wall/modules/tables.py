@@ -282,7 +282,17 @@ NEVER_GIVEN: Final = tuple(
     pandas.api.extensions.register_dataframe_accessor pandas.api.extensions.register_series_accessor
     pandas.api.extensions.register_index_accessor
     sympy.external.importtools.import_module sympy.utilities.source.get_class networkx.lazy_imports.attach
+    networkx.classes.function.freeze urllib.request.urlopen
     pandas.compat._optional.import_optional_dependency tqdm.utils.envwrap
+    scipy._lib._array_api_override.array_namespace scipy._lib.array_api_compat.common._helpers.array_namespace
+    sklearn.utils._array_api.get_namespace sklearn.utils._array_api.get_namespace_and_device
+    sklearn.externals.array_api_compat.common._helpers.array_namespace sklearn.utils.parallel.Parallel
     """.split()
 )
 """Objects that are given under no name; where a session needs one, ``shims`` has a safe one in its place."""
+
+KEEP_MODULES: Final = (
+    "scipy.spatial.transform._rigid_transform.RigidTransform",
+    "scipy.spatial.transform._rotation.Rotation",
+)
+"""Classes whose objects keep a module in themselves: what derives from one, or passes for one, would be given it."""
