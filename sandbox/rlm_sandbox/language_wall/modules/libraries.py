@@ -31,12 +31,17 @@ from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.registry import cell_frame, is_user_frame, mro_of
 
 
-def _load_array(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """``numpy.load`` without pickled objects."""
+def _load_array(file: Any, mmap_mode: Any = None, allow_pickle: Any = False, *args: Any, **kwargs: Any) -> Any:
+    """``numpy.load`` without pickled objects, and without a map of the file: the class of maps takes any descriptor."""
     refuse_forged_files(file)
-    if kwargs.get("allow_pickle") or (len(args) > 1 and args[1]):
+    if allow_pickle:
         raise ValueError("allow_pickle is not available in this session: save arrays of numbers or text")
-    return _call("numpy", "load", file, *args, **kwargs)
+    if mmap_mode not in {None, "r", "c"}:
+        raise ValueError("mmap_mode can be 'r' or 'c' in this session: save the array that you have changed")
+    loaded = _call("numpy", "load", file, None, False, *args, **kwargs)
+    if mmap_mode == "r" and type(loaded) is sys.modules["numpy"].__dict__["ndarray"]:
+        loaded.setflags(write=False)
+    return loaded
 
 
 def _save_array(file: Any, *args: Any, **kwargs: Any) -> None:

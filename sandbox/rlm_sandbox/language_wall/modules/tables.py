@@ -126,7 +126,8 @@ DROP: Final = _table(
     matplotlib: use test rc_file
     matplotlib.pyplot: switch_backend install_repl_displayhook uninstall_repl_displayhook
     sympy: sympify S_ parse_expr lambdify preview plot test doctest source init_session
-        interactive_traversal
+        interactive_traversal plot_backends plot_implicit plot_parametric plot3d plot3d_parametric_line
+        plot3d_parametric_surface textplot
     networkx: read_gpickle write_gpickle nx_agraph nx_pydot
     tqdm: tqdm_gui tgrange
     joblib: load dump Memory Parallel hash register_parallel_backend
