@@ -153,6 +153,36 @@ def test_text_that_a_library_compiles_must_need_no_guard(session):
                 eval(text)
 
 
+DISTRIBUTION = """
+def _parse_args(self, top,  loc=0, scale=1):
+    return (top, ), loc, scale
+
+def _parse_args_rvs(self, top,  loc=0, scale=1, size=None):
+    return self._argcheck_rvs(top,  loc, scale, size=size)
+
+def _parse_args_stats(self, top,  loc=0, scale=1, moments='mv'):
+    return (top, ), loc, scale, moments
+"""
+"""What scipy.stats compiles for a distribution with the parameter ``top``."""
+
+
+def test_the_text_of_a_distribution_may_have_names_and_nothing_else(session):
+    """It is an attribute of an object, which a class of the session can set: each other text is refused."""
+    with session.wall.user():
+        exec(DISTRIBUTION, {})
+        exec(DISTRIBUTION.replace("top, ", "").replace("loc=0, scale=1", "loc=0").replace("loc, scale", "loc, 1"), {})
+        for old, new in (
+            ("size=size)\n", "size=size)\n    import os\n"),
+            ("loc=0", "loc=[].append.__self__"),
+            ("self._argcheck_rvs", "self.__class__._argcheck_rvs"),
+            ("(top, )", "(top.__class__, )"),
+            ("moments\n", "moments\nimport os\n"),
+        ):
+            assert old in DISTRIBUTION
+            with pytest.raises(PermissionError, match="compile text"):
+                exec(DISTRIBUTION.replace(old, new), {})
+
+
 def test_libraries_that_generate_code_still_work(same):
     """namedtuple, dataclasses, ast, inspect and enum compile text of their own."""
     same("""

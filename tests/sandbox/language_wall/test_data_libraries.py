@@ -1,5 +1,7 @@
 """What analysis with numpy and pandas needs is there under the data policy."""
 
+import importlib.util
+
 import pytest
 
 from rlm_sandbox.language_wall.frozen_functions import freeze_all
@@ -44,6 +46,7 @@ def test_ordinary_analysis_works(session, folders):
     assert result[5:] == ((2, 2), "7.50", "ndarray", True, 1)
 
 
+@pytest.mark.skipif(importlib.util.find_spec("scipy") is None, reason="scipy is not among the development requirements")
 def test_distributions_of_ones_own_can_be_made(session):
     """scipy.stats compiles a text for each, of the names of its parameters: from values, a histogram, a class."""
     result = session.value("""
