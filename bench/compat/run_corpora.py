@@ -24,12 +24,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cases import Case, Corpus, Outcome
-from corpora import dataframebench, doctests, humaneval, mbpp
+from corpora import agent_cells, dataframebench, doctests, humaneval, mbpp
 from sessions import outcomes as in_sessions
 from verdict import BROKEN, DIFFERENT, IDENTICAL, REFUSED, RULES, UNSTABLE, Verdict, judge, same
 
 HERE = Path(__file__).resolve().parent
-CORPORA: tuple[Corpus, ...] = (humaneval.CORPUS, mbpp.CORPUS, *doctests.CORPORA, dataframebench.CORPUS)
+CORPORA: tuple[Corpus, ...] = (
+    humaneval.CORPUS,
+    mbpp.CORPUS,
+    *doctests.CORPORA,
+    *agent_cells.CORPORA,
+    dataframebench.CORPUS,
+)
 TARGET = 99.5
 """Per cent of the cases that no rule of the policy refuses."""
 

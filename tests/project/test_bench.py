@@ -40,6 +40,18 @@ def test_the_page_of_economy_has_the_tables_that_its_script_prints() -> None:
     assert {n for n in named if not any(label.fullmatch(n) for label in labels)} == computed | figures
 
 
+def test_the_page_of_compatibility_counts_the_cells_that_agents_wrote() -> None:
+    """Each is Python by itself; the runner's own division of a file is the one that people see: `# %%`."""
+    folder = RUNNER.parent / "compat" / "corpora" / "cells"
+    page = (RUNNER.parents[1] / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    for policy, name in (("default", "agent cells"), ("data", "agent cells, data")):
+        files = [path.read_text(encoding="utf-8") for path in sorted((folder / policy).glob("*.py"))]
+        cells = [cell for text in files for cell in text.split("# %%\n")[1:]]
+        assert all(ast.parse(cell).body for cell in cells)
+        assert f"| {name} | none, they are here | `{policy}` | a session of an agent: {len(cells)} cells in " in page
+        assert f" cells in {len(files)} sessions" in page
+
+
 def _heads(script: ast.Module) -> Iterator[list[re.Pattern[str]]]:
     """The heads of the tables that a script prints."""
     for function in ast.walk(script):
