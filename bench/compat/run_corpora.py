@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cases import Case, Corpus, Outcome
-from corpora import agent_cells, dataframebench, doctests, humaneval, mbpp
+from corpora import agent_cells, dataframebench, doctests, humaneval, mbpp, the_algorithms
 from sessions import outcomes as in_sessions
 from verdict import BROKEN, DIFFERENT, IDENTICAL, REFUSED, RULES, UNSTABLE, Verdict, judge, same
 
@@ -34,6 +34,7 @@ CORPORA: tuple[Corpus, ...] = (
     mbpp.CORPUS,
     *doctests.CORPORA,
     *agent_cells.CORPORA,
+    the_algorithms.CORPUS,
     dataframebench.CORPUS,
 )
 TARGET = 99.5

@@ -660,7 +660,6 @@ SAMPLES: Final[dict[str, tuple[str, ...]]] = {
         *"numpy.float64(1) numpy.array(['a']) numpy.array([(1,2)],dtype=[('a','i4'),('b','i4')]) numpy.random".split(),
         *"numpy.random.default_rng(1) numpy.nditer([1,2]) numpy.ma.array([1,2]) numpy.poly1d([1]) numpy.int64".split(),
         "numpy.array(['2020-01-01'],dtype='M8[D]')",
-        "(numpy.save(INSIDE+'.npy',numpy.arange(3)),numpy.load(INSIDE+'.npy',mmap_mode='r'))[1]",
         *(
             f"numpy.random.{name}(1)"
             for name in "RandomState PCG64 PCG64DXSM MT19937 Philox SFC64 SeedSequence".split()
@@ -714,6 +713,10 @@ SAMPLES: Final[dict[str, tuple[str, ...]]] = {
         ),
     ),
     "matplotlib": (
+        (
+            "[(axis.set_major_formatter('{x}'), axis.get_major_formatter())[1] "
+            "for axis in [matplotlib.figure.Figure().add_subplot().xaxis]][0]"
+        ),
         "matplotlib.figure.Figure()",
         "matplotlib.figure.Figure().add_subplot()",
         "matplotlib.colors.Normalize()",

@@ -34,9 +34,8 @@ def examples(source: str) -> Iterator[tuple[int, list[str]]]:
                 yield node.lineno, kept
 
 
-def modules_of(package: str) -> Iterator[tuple[str, str]]:
-    """Relative path and text of each module of a package, its tests left out."""
-    root = folder_of(package)
+def modules_below(root: Path) -> Iterator[tuple[str, str]]:
+    """Relative path and text of each module below a folder, its tests left out."""
     for path in sorted(root.rglob("*.py")):
         inside = path.relative_to(root)
         if not _NO_DOCUMENTATION.intersection(inside.parts):
@@ -47,7 +46,7 @@ def library(package: str, setup: str) -> Callable[[], Iterator[Case]]:
     """Reads the documentation of a library; ``setup`` is what its pages take for granted."""
 
     def read() -> Iterator[Case]:
-        for name, text in modules_of(package):
+        for name, text in modules_below(folder_of(package)):
             for line, cells in examples(text):
                 yield Case(f"{package}/{name}:{line}", (setup, *cells), "single", setup=1)
 
@@ -64,13 +63,18 @@ def standard_library() -> Iterator[Case]:
                 yield Case(f"{name}.py:{line}", (f"import {name}", f"from {name} import *", *cells), "single", setup=2)
 
 
-def algorithms() -> Iterator[Case]:
-    """Each module of the package as one cell, then the examples in its docstrings."""
-    for name, text in modules_of("algorithms"):
+def whole_modules(label: str, root: Path) -> Iterator[Case]:
+    """Each module below a folder as one cell, then the examples in its docstrings."""
+    for name, text in modules_below(root):
         cells = [cell for _, found in examples(text) for cell in found]
         if not name.endswith("__init__.py"):
             shown = tuple(f"print(repr(({cell.strip()})))" if _is_expression(cell) else cell for cell in cells)
-            yield Case(f"algorithms/{name}", (text, *shown), setup=0)
+            yield Case(f"{label}/{name}", (text, *shown), setup=0)
+
+
+def algorithms() -> Iterator[Case]:
+    """The modules of the package."""
+    yield from whole_modules("algorithms", folder_of("algorithms"))
 
 
 def _is_expression(text: str) -> bool:
