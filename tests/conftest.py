@@ -299,6 +299,14 @@ def endpoint() -> Iterator[Any]:
         yield serving
 
 
+@pytest.fixture
+def model(endpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Give the endpoint as the configured model, which costs a dollar for a million tokens."""
+    endpoint.configure(tmp_path, input_price=1.0, output_price=1.0)
+    monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", str(tmp_path))
+    return endpoint
+
+
 @pytest.fixture(scope="session")
 def gone() -> Callable[[int], Awaitable[None]]:
     """Wait until a process has ended, whether or not somebody has collected its exit status."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_endpoint import ModelEndpoint, Reply
+from model_endpoint import ModelEndpoint, Reply, code
 
 pytest.importorskip("rlm", reason="rlms is not installed: `make test-adapters` installs it, with its 250 MB")
 
@@ -31,11 +31,6 @@ def _collected() -> Iterator[None]:
     """Have what the library left open found while its warnings are passed over."""
     yield
     gc.collect()
-
-
-def code(*lines: str) -> Reply:
-    """A reply with a block of code."""
-    return Reply("Next.\n```repl\n" + "\n".join(lines) + "\n```\n")
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ import re
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from model_endpoint import ModelEndpoint, Reply
+from model_endpoint import code as reply_with_code
 from playwright.sync_api import Locator, Page, expect
 from waiting import PROGRAM_SECONDS
 
@@ -18,20 +20,8 @@ from rlm_client.models.errors import ModelError
 from rlm_client.rlm.budget import RunBudgetExceeded
 
 HOSTILE = "<img src=x onerror=alert(1)>"
+code = partial(reply_with_code, tokens=(1000, 20), said="I look.")
 SUBMIT = "answer['content'] = {}\nanswer['ready'] = True"
-
-
-def code(*lines: str, tokens: tuple[int, int] = (1000, 20)) -> Reply:
-    """A reply with a block of code."""
-    return Reply("I look.\n```repl\n" + "\n".join(lines) + "\n```\n", tokens=tokens)
-
-
-@pytest.fixture
-def model(endpoint: ModelEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelEndpoint:
-    """Give the endpoint as the configured model, which costs a dollar for a million tokens."""
-    endpoint.configure(tmp_path, input_price=1.0, output_price=1.0)
-    monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", str(tmp_path))
-    return endpoint
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from model_endpoint import Asked, ModelEndpoint, Reply
+from model_endpoint import Asked, ModelEndpoint, Reply, code
 from pydantic import BaseModel, ConfigDict
 
 from rlm_client import RLM, Client, RunLimits
@@ -31,19 +31,6 @@ from rlm_mcp.formats.trajectory import as_json_lines as record_lines
 
 pytestmark = pytest.mark.usefixtures("daemon")
 SUBMIT = "answer['content'] = {}\nanswer['ready'] = True"
-
-
-def code(*lines: str, tokens: tuple[int, int] | None = None) -> Reply:
-    """A reply with a block of code."""
-    return Reply("Next.\n```repl\n" + "\n".join(lines) + "\n```\n", tokens=tokens)
-
-
-@pytest.fixture
-def model(endpoint: ModelEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelEndpoint:
-    """Give the endpoint as the configured model."""
-    endpoint.configure(tmp_path, input_price=1.0, output_price=1.0)
-    monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", str(tmp_path))
-    return endpoint
 
 
 def _said(asked: Asked) -> str:

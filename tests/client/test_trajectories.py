@@ -1,11 +1,12 @@
 """What the JSON lines of a run hold beyond what a visualiser shows: nothing of a run is lost to who reads them."""
 
 import json
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
 from model_endpoint import ModelEndpoint, Reply
+from model_endpoint import code as reply_with_code
 
 from rlm_client import RLM, Client
 from rlm_client.rlm.trajectory import as_json_lines
@@ -14,20 +15,8 @@ from rlm_ipc.session_requests import ShowRecord
 from rlm_mcp.formats.trajectory import as_json_lines as record_lines
 
 pytestmark = pytest.mark.usefixtures("daemon")
+code = partial(reply_with_code, tokens=(100, 10))
 SUBMIT = "answer.update(content={}, ready=True)"
-
-
-def code(*lines: str, tokens: tuple[int, int] = (100, 10)) -> Reply:
-    """A reply with a block of code."""
-    return Reply("Next.\n```repl\n" + "\n".join(lines) + "\n```\n", tokens=tokens)
-
-
-@pytest.fixture
-def model(endpoint: ModelEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelEndpoint:
-    """Give the endpoint as the configured model, which costs a dollar for a million tokens."""
-    endpoint.configure(tmp_path, input_price=1.0, output_price=1.0)
-    monkeypatch.setenv("RLM_KERNEL_CONFIG_DIR", str(tmp_path))
-    return endpoint
 
 
 def _turns(lines: str) -> list[dict[str, Any]]:

@@ -94,6 +94,11 @@ class Reply:
         return self.tokens or (words, len(self.text.split()))
 
 
+def code(*lines: str, tokens: tuple[int, int] | None = None, said: str = "Next.") -> Reply:
+    """A reply with a block of code."""
+    return Reply(f"{said}\n```repl\n" + "\n".join(lines) + "\n```\n", tokens=tokens)
+
+
 class ModelEndpoint:
     """The endpoint; `served` starts one in a thread of its own.
 

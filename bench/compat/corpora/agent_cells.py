@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cases import Case, Corpus
+from corpora.doctests import OFTEN
 
 FOLDER = Path(__file__).with_name("cells")
 _DIVIDER = re.compile(r"^# %%\n", re.MULTILINE)
-_OFTEN = ("numpy", "pandas", "matplotlib.pyplot", "scipy.stats")
-_LIBRARIES = (*_OFTEN, "scipy.optimize", "scipy.signal", "scipy.spatial", "scipy.cluster.hierarchy", "networkx")
+_LIBRARIES = (*OFTEN, "scipy.optimize", "scipy.signal", "scipy.spatial", "scipy.cluster.hierarchy", "networkx")
 
 
 def cells_of(text: str) -> tuple[str, ...]:

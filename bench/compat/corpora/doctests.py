@@ -87,16 +87,16 @@ def _is_expression(text: str) -> bool:
 
 _NP = "import numpy as np"
 _NX = "import networkx as nx"
-_OFTEN = ("numpy", "pandas", "matplotlib.pyplot", "scipy.stats")
+OFTEN = ("numpy", "pandas", "matplotlib.pyplot", "scipy.stats")
 _SPARSE = ("scipy.sparse.linalg", "scipy.sparse.csgraph", "scipy.optimize", "scipy.linalg")
 
 CORPORA = (
     Corpus("stdlib doctests", "", "default", standard_library),
     Corpus("algorithms", "algorithms", "default", algorithms, module="algorithms"),
-    Corpus("numpy docs", "numpy", "data", library("numpy", _NP), (*_OFTEN, "numpy.testing"), "numpy"),
-    Corpus("pandas docs", "pandas", "data", library("pandas", f"{_NP}; import pandas as pd"), _OFTEN, "pandas"),
-    Corpus("networkx docs", "networkx", "data", library("networkx", _NX), (*_OFTEN, "networkx", *_SPARSE), "networkx"),
-    Corpus("scipy docs", "scipy", "data", library("scipy", _NP), (*_OFTEN, *_SPARSE), "scipy", on_request=True),
+    Corpus("numpy docs", "numpy", "data", library("numpy", _NP), (*OFTEN, "numpy.testing"), "numpy"),
+    Corpus("pandas docs", "pandas", "data", library("pandas", f"{_NP}; import pandas as pd"), OFTEN, "pandas"),
+    Corpus("networkx docs", "networkx", "data", library("networkx", _NX), (*OFTEN, "networkx", *_SPARSE), "networkx"),
+    Corpus("scipy docs", "scipy", "data", library("scipy", _NP), (*OFTEN, *_SPARSE), "scipy", on_request=True),
     Corpus(
         "sympy docs", "sympy", "data", library("sympy", "from sympy import *"), ("sympy",), "sympy", on_request=True
     ),

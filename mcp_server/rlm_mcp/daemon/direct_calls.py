@@ -114,7 +114,7 @@ class DirectCalls:
         self._has_hung_up = False
 
     def take(self, line: bytes) -> bool:
-        """Answer the call in a line, or cancel one; says whether it is a call that is answered here."""
+        """Answer the call in a line, or cancel one that runs here; says whether the line did either."""
         if self._running and (named := _cancelled_in(line)) is not None and named in self._running:
             self._cancelled.add(named)
             self._running[named].cancel()

@@ -7,6 +7,7 @@ import secrets
 import psutil
 import pytest
 from model_endpoint import Reply
+from model_endpoint import code as block
 from waiting import until
 
 from rlm_memory import queries
@@ -293,11 +294,6 @@ async def test_an_agents_answer_is_given_again_too(provided, policy) -> None:
 
 
 # --- rlm_query ------------------------------------------------------------------------------------
-
-
-def block(*lines):
-    """A reply with a block of code."""
-    return Reply("Next.\n```repl\n" + "\n".join(lines) + "\n```\n")
 
 
 def works(asked):
