@@ -103,7 +103,10 @@ class SupervisorConnection:
         await asyncio.shield(self._gone)
 
     def on_event(self, callback: EventCallback) -> None:
-        """Call ``callback(kernel_id, event)`` for every event (`rlm_ipc.supervisor_protocol.EVENTS`)."""
+        """Call ``callback(kernel_id, event)`` for every event (`rlm_ipc.supervisor_protocol.EVENTS`).
+
+        An event that comes behind a reply is told after the task that waits for that reply has gone on.
+        """
         self._listeners.append(callback)
 
     def on_replaced(self, callback: Callable[[], object]) -> None:
@@ -176,8 +179,8 @@ class SupervisorConnection:
     def _message(self, message: framing.Message) -> None:
         if message.tag == wire.EVENT:
             kernel_id, event = wire.event_in(message.parts[0])
-            for listener in self._listeners:
-                listener(kernel_id, event)
+            # Whoever waits for a reply that came before goes on first: its answer must not undo a later event.
+            asyncio.get_running_loop().call_soon(self._tell, kernel_id, event)
             return
         answer = wire.answer_in(message.parts[0])
         call = self._calls.pop(answer.id or 0, None)
@@ -194,6 +197,10 @@ class SupervisorConnection:
             future.set_result((wire.reply_in(operation, answer), message.parts[1:]))
         except ProtocolError as error:
             future.set_exception(error)
+
+    def _tell(self, kernel_id: str, event: Event) -> None:
+        for listener in self._listeners:
+            listener(kernel_id, event)
 
     def _closed(self) -> None:
         if self._hung_up or self.pid is None or self._path is None or self._stream.failure is not None:

@@ -5,88 +5,28 @@ The other end are listeners of the test, which answer in the order that a case i
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from supervisor_listener import SupervisorListener
 
-from rlm_ipc import discovery, framing
+from rlm_ipc import discovery
 from rlm_ipc import supervisor_protocol as protocol
-from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import ProcessError
-from rlm_ipc.framed_stream import Stream
-from rlm_ipc.supervisor_core import CORE, Welcome
-from rlm_ipc.supervisor_protocol import Done, OfKernel
-from rlm_ipc.version import VERSION
-from rlm_ipc.worker_protocol import SPEAKS
+from rlm_ipc.supervisor_protocol import Done, Event, LowMemory, OfKernel
 from rlm_kernel.supervisor_connection import SupervisorConnection
 
 pytestmark = pytest.mark.anyio
 
-WELCOME = Welcome(CORE, wire.SPEAKS, VERSION, 0, wire.SPEAKS.most, SPEAKS)
-
-
-class Listener:
-    """One supervisor after the other, each a connection that is asked for a greeting first."""
-
-    def __init__(self, path: Path) -> None:
-        self._socket = discovery.listen(path)
-        self._pids = 0
-        self._stream: Stream | None = None
-        self._heard: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
-        self._greeting = 0
-
-    async def accept(self) -> None:
-        """Be the next supervisor: its client waits for the greeting when this returns."""
-        self._socket.setblocking(False)
-        sock, _ = await asyncio.get_running_loop().sock_accept(self._socket)
-        self._heard, self._pids = asyncio.Queue(), self._pids + 1
-        self._stream = Stream(sock, self._hear, lambda: None, wire.MAX_CALL)
-        self._greeting = await self.hear("hello")
-
-    def _hear(self, message: framing.Message) -> None:
-        number, name, _ = wire.call_in(message.parts[0])
-        self._heard.put_nowait((number, name))
-
-    def greet(self) -> None:
-        """Greet, which tells the client that this is another supervisor."""
-        self.answer(self._greeting, replace(WELCOME, pid=self._pids))
-
-    async def hear(self, name: str) -> int:
-        """Wait for the next call, which is to be that one; returns its number."""
-        number, heard = await self._heard.get()
-        assert heard == name
-        return number
-
-    async def done(self, name: str) -> None:
-        """Answer the next call, which is to be that one."""
-        self.answer(await self.hear(name), Done())
-
-    def answer(self, number: int, reply: object) -> None:
-        """Answer a call."""
-        assert self._stream is not None
-        self._stream.send(wire.RESULT, (wire.reply_part(number, reply),))
-
-    def die(self) -> None:
-        """Hang up."""
-        assert self._stream is not None
-        self._stream.close()
-
-    def close(self) -> None:
-        """End."""
-        self._socket.close()
-
-
 @pytest.fixture
-async def listener() -> AsyncIterator[Listener]:
+async def listener() -> AsyncIterator[SupervisorListener]:
     """Listen where the supervisor does."""
-    listener = Listener(discovery.runtime_dir() / "supervisor.sock")
+    listener = SupervisorListener(discovery.runtime_dir() / "supervisor.sock")
     yield listener
     listener.close()
 
 
 @pytest.fixture
-async def client(listener: Listener) -> AsyncIterator[SupervisorConnection]:
+async def client(listener: SupervisorListener) -> AsyncIterator[SupervisorConnection]:
     """Connect to the first supervisor."""
     connecting = asyncio.create_task(SupervisorConnection.connect(start=False))
     await listener.accept()
@@ -152,3 +92,18 @@ async def test_a_signal_is_sent_once_or_told_of(client, listener) -> None:
     await had_not
     with pytest.raises(ProcessError, match="another one has taken over"):
         await had
+
+
+async def test_an_event_behind_a_reply_is_told_after_it(client, listener) -> None:
+    """Both come in one read; told first, the event would be undone by the older reply."""
+    order: list[Event | str] = []
+    client.on_event(lambda _, event: order.append(event))
+
+    async def ask() -> None:
+        await client.call(*RESTART)
+        order.append("reply")
+
+    asking = asyncio.create_task(ask())
+    listener.answer_and_tell(await listener.hear("restart"), Done(), "k", LowMemory())
+    await asking
+    assert order == ["reply", LowMemory()]

@@ -64,6 +64,7 @@ class TakingOver:
                 self._parts.journal.told(session.key, info.kernel_id, note)
                 if note.author == Author.AGENT.value:
                     self._parts.runs.ended(session, note)
+            session.kernel.refresh(await client.kernel_info(info.kernel_id))  # it was told before anybody listened
             if (cell := (await client.running(info.kernel_id)).cell) is not None and cell.run:
                 self._parts.runs.claim(session, cell, client.claim(info.kernel_id, cell.run))
 

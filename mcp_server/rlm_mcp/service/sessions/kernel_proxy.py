@@ -125,7 +125,7 @@ class KernelProxy:
         self.queries.waiting = frozenset(info.waiting)
         self.attachments = list(info.attachments)
         self.bound.revisions.update(info.contexts)
-        self._gateway.listen(info.kernel_id, self._on_event, self._replaced)
+        self._gateway.listen(info.kernel_id, self._on_event, self.refresh)
 
     async def seen(self) -> KernelInfo | None:
         """Return the kernel as the supervisor sees it now; None if there is none, or the supervisor does not say."""
@@ -205,8 +205,7 @@ class KernelProxy:
     def changed(self) -> None:
         """Note that the contexts have changed: an idle kernel learns it soon, a busy one after its cell."""
         self.bound.stale = True
-        if self.alive and not self.busy:
-            self._background.start(self._catch_up_alone())
+        self._turn_over()
 
     async def hand_over(self, outcomes: Mapping[str, QueryOutcome], *, refused: bool = False) -> None:
         """Give answers of queries to the kernel: now if it is idle or waits for some, else when its cell has ended.
@@ -387,9 +386,10 @@ class KernelProxy:
             self.expelled = expelled
             self._events.expelled()
 
-    def _replaced(self, info: KernelInfo) -> None:
-        """Another supervisor has the kernel: front ends come back to it one by one."""
+    def refresh(self, info: KernelInfo) -> None:
+        """Take what the supervisor tells now for what events may have told before they were listened to."""
         self.attachments = list(info.attachments)
+        self._on_event(protocol.WaitsFor(info.waiting))
 
     def _attachment(self, event: protocol.AttachmentChanged) -> None:
         """A front end has come, or one has left."""

@@ -10,9 +10,10 @@ from rlm_contexts.store.store import ContextStore
 from rlm_ipc import stale_files, version
 from rlm_ipc.errors import KernelError, UnknownKernel
 from rlm_ipc.kernel_reports import KernelInfo
-from rlm_ipc.supervisor_protocol import Event, KernelEnded, QueriesAsked, WaitsFor
+from rlm_ipc.supervisor_protocol import CellEnded, Event, KernelEnded, QueriesAsked
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.background import BackgroundTasks
+from rlm_memory.journal import Author
 
 __all__ = ["Connect", "KernelGateway", "connect_host"]
 
@@ -125,17 +126,20 @@ class KernelGateway:
     async def _catch_up(self, client: SupervisorClient) -> None:
         for kernel_id in list(self._listeners):
             try:
-                info = await client.kernel_info(kernel_id)
+                ran = await client.cells(kernel_id)
                 asked = await client.pending_queries(kernel_id)
+                info = await client.kernel_info(kernel_id)
             except UnknownKernel:
                 self._dispatch(kernel_id, KernelEnded(""))
             except (KernelError, OSError):
                 continue
-            else:
+            else:  # nothing is awaited here: the next event is later than all of this
+                for note in ran:
+                    if note.author != Author.AGENT.value:  # agents' cells are calls, which have been made again
+                        self._dispatch(kernel_id, CellEnded(note))
+                self._dispatch(kernel_id, QueriesAsked(tuple(asked)))
                 if (replaced := self._replaced.get(kernel_id)) is not None:
                     replaced(info)
-                self._dispatch(kernel_id, QueriesAsked(tuple(asked)))
-                self._dispatch(kernel_id, WaitsFor(info.waiting))
 
     def _dispatch(self, kernel_id: str, event: Event) -> None:
         listener = self._listeners.get(kernel_id)
