@@ -7,7 +7,6 @@ the price for cells that people write. A crash is timed from SIGKILL to the firs
 """
 
 import asyncio
-import atexit
 import contextlib
 import itertools
 import os
@@ -121,22 +120,20 @@ def memory(supervisor: SupervisorClient) -> float:
 
 async def memory_of_forks(supervisor: SupervisorClient, code: str) -> tuple[float, float]:
     """MB that one more fork costs when it has run a cell, and then with a checkpoint of its own."""
-    parent = await spawn(supervisor, "off", code)
     grown = []
     for checkpoint in ("off", "strict"):
+        parent = await spawn(supervisor, checkpoint, code)
         before = memory(supervisor)
         children = [(await fork(supervisor, parent, checkpoint))[0] for _ in range(FORKS)]
         grown.append((memory(supervisor) - before) / FORKS)
-        for child in children:
-            await supervisor.shutdown(child)
+        for kernel_id in (parent, *children):
+            await supervisor.shutdown(kernel_id)
         await asyncio.sleep(0.5)
-    await supervisor.shutdown(parent)
     return grown[0], grown[1]
 
 
-def main() -> None:
-    """Print every figure."""
-    loop = asyncio.new_event_loop()
+def report(loop: asyncio.AbstractEventLoop, supervisor: SupervisorClient) -> None:
+    """Measure, and print every figure."""
 
     def timed(work: Callable[[], Awaitable[float]]) -> Callable[[], float]:
         async def run() -> float:
@@ -150,9 +147,6 @@ def main() -> None:
 
         return loop.run_until_complete(run())
 
-    supervisor = loop.run_until_complete(SupervisorClient.connect())
-    assert supervisor.pid is not None
-    atexit.register(os.kill, supervisor.pid, signal.SIGTERM)
     held = dict(itertools.islice(DATA.items(), 3 if QUICK else None))
     parents = {name: do(spawn(supervisor, "off", code)) for name, code in held.items()}
     cases = [Case(name, timed(partial(fork_and_end, supervisor, parent))) for name, parent in parents.items()]
@@ -185,6 +179,18 @@ def main() -> None:
     for name, code in list(held.items())[:3]:
         plain, copied = loop.run_until_complete(memory_of_forks(supervisor, code))
         print(f"one more fork of a session that holds {name}: {plain:.1f} MB PSS, with its checkpoint {copied:.1f} MB")
+
+
+def main() -> None:
+    """Print every figure."""
+    loop = asyncio.new_event_loop()
+    supervisor = loop.run_until_complete(SupervisorClient.connect())
+    assert supervisor.pid is not None
+    try:
+        report(loop, supervisor)
+    finally:
+        os.kill(supervisor.pid, signal.SIGTERM)
+        loop.run_until_complete(supervisor.wait_gone())
 
 
 if __name__ == "__main__":

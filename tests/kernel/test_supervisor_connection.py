@@ -17,6 +17,7 @@ from rlm_kernel.supervisor_connection import SupervisorConnection
 
 pytestmark = pytest.mark.anyio
 
+
 @pytest.fixture
 async def listener() -> AsyncIterator[SupervisorListener]:
     """Listen where the supervisor does."""
