@@ -66,6 +66,8 @@ class SupervisorConnection:
         self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
         self._again: asyncio.Task[None] | None = None
         """Looks for another supervisor. Calls are kept until that one has greeted, and then gets each of them once."""
+        self._has_replied = False
+        """Whether a reply has come for which somebody waits who has not gone on yet."""
         self._hung_up = False
         self.pid: int | None = None
         self.version = ""
@@ -179,8 +181,10 @@ class SupervisorConnection:
     def _message(self, message: framing.Message) -> None:
         if message.tag == wire.EVENT:
             kernel_id, event = wire.event_in(message.parts[0])
-            # Whoever waits for a reply that came before goes on first: its answer must not undo a later event.
-            asyncio.get_running_loop().call_soon(self._tell, kernel_id, event)
+            if self._has_replied:  # who waits for that goes on first: its answer must not undo a later event
+                asyncio.get_running_loop().call_soon(self._tell, kernel_id, event)
+            else:
+                self._tell(kernel_id, event)
             return
         answer = wire.answer_in(message.parts[0])
         call = self._calls.pop(answer.id or 0, None)
@@ -190,6 +194,8 @@ class SupervisorConnection:
         operation, future = call.operation, call.future
         if future.done():
             return
+        self._has_replied = True
+        asyncio.get_running_loop().call_soon(self._is_read)
         if answer.failure is not None:
             future.set_exception(from_wire(answer.failure))
             return
@@ -197,6 +203,9 @@ class SupervisorConnection:
             future.set_result((wire.reply_in(operation, answer), message.parts[1:]))
         except ProtocolError as error:
             future.set_exception(error)
+
+    def _is_read(self) -> None:
+        self._has_replied = False
 
     def _tell(self, kernel_id: str, event: Event) -> None:
         for listener in self._listeners:

@@ -108,3 +108,18 @@ async def test_an_event_behind_a_reply_is_told_after_it(client, listener) -> Non
     listener.answer_and_tell(await listener.hear("restart"), Done(), "k", LowMemory())
     await asking
     assert order == ["reply", LowMemory()]
+
+
+async def test_what_an_event_before_a_reply_sets_off_begins_before_that_reply_is_read(client, listener) -> None:
+    """A query whose answer was known counted as open in the answer to the cell that asked it."""
+    order: list[str] = []
+    client.on_event(lambda *_: asyncio.get_running_loop().call_soon(order.append, "set off"))
+
+    async def ask() -> None:
+        await client.call(*RESTART)
+        order.append("reply")
+
+    asking = asyncio.create_task(ask())
+    listener.tell_and_answer("k", LowMemory(), await listener.hear("restart"), Done())
+    await asking
+    assert order == ["set off", "reply"]

@@ -62,6 +62,12 @@ class SupervisorListener:
         self._stream.send(wire.RESULT, (wire.reply_part(number, reply),), wait=60.0)
         self._stream.send(wire.EVENT, (wire.event_part(kernel_id, event),))
 
+    def tell_and_answer(self, kernel_id: str, event: Event, number: int, reply: object) -> None:
+        """Tell what happened, and then answer a call, in one piece."""
+        assert self._stream is not None
+        self._stream.send(wire.EVENT, (wire.event_part(kernel_id, event),), wait=60.0)
+        self._stream.send(wire.RESULT, (wire.reply_part(number, reply),))
+
     def die(self) -> None:
         """Hang up."""
         assert self._stream is not None
