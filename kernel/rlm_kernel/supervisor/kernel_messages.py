@@ -52,6 +52,7 @@ class KernelMessages:
             self._relay.forward(channel, message.parts)
 
     def _asked(self, live: WorkerLink, told: Asked) -> None:
+        known = self._queries.known(told.queries) if self._relay.goes_on else []
         rows = self._queries.ask(told.queries)
         if rest := self._queries.rest(told.queries):
             live.stream.wait(rest)
@@ -59,7 +60,9 @@ class KernelMessages:
             self._relay.limits.stop(Ended.QUERY_LIMIT, FULL)
         self._processes.number_queries_from(self._queries.next_number)
         if self._relay.current is not None:
-            self._relay.current.queries.extend(row.id for row in rows)
+            asked = self._relay.current.queries
+            before = set(asked) if known else set()
+            asked += [*(query_id for query_id in known if query_id not in before), *(row.id for row in rows)]
         for some in at_once(rows):
             self._report(QueriesAsked(some))
 

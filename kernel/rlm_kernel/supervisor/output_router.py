@@ -80,6 +80,8 @@ class OutputRouter:
         """The Jupyter session of the client that has started the kernel for itself."""
         self._heard = self._shown_before = 0
         """How many messages about the request have come, and how many of them another supervisor has shown."""
+        self.goes_on = False
+        """Whether the request has gone out from another supervisor: what the kernel says of it, it may say again."""
         self._held: list[tuple[str, list[bytes]]] | None = None
         self._held_bytes = 0
         self._faults = 0
@@ -118,6 +120,7 @@ class OutputRouter:
         request.started, self.busy_since = time.perf_counter(), time.time()
         before = 0.0
         self._heard = self._shown_before = 0
+        self.goes_on = taken_over is not None
         if taken_over is not None:
             self.busy_since, before, self._shown_before = taken_over.began, taken_over.seconds, taken_over.shown
             request.started -= before

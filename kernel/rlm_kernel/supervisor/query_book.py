@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextlib import suppress
 from dataclasses import replace
 
 from rlm_ipc import messages, worker_protocol
@@ -75,6 +76,14 @@ class QueryBook:
         """Enter the queries that a kernel announced; malformed, known, excessive and forbidden ones are dropped."""
         self.full = False
         return [row for query in told if (row := self._enter(query)) is not None]
+
+    def known(self, told: Iterable[Json]) -> list[str]:
+        """Each id among them once that is known: a kernel says again to a new supervisor what it has asked."""
+        ids = dict[str, None]()
+        for query in told:
+            with suppress(ProtocolError):
+                ids[messages.read(AskedQuery, query).id] = None
+        return [query_id for query_id in ids if query_id in self.pending or query_id in self.answers]
 
     def rest(self, told: Sized) -> float:
         """For how many seconds to stop reading from a kernel that has announced this; 0 within its limit.

@@ -378,12 +378,12 @@ class SupervisedSession:
         waited = [name for name in news.answers if name in self.queries.pending]
         self.queries.resolve(news.answers)
         if self.wait.ids:
+            self.note()
             self.wait.answer(worker_protocol.Resolved(news.answers, news.used, news.refused))
             return waited
-        asking = self.queue.operation(
+        known: worker_requests.KnownQueries = await self.queue.operation(
             lambda: self.requests.ask_for(self.processes.serving, news, worker_requests.KnownQueries())
         )
-        known: worker_requests.KnownQueries = await asking
         self.copying.later()
         return list(known.known)
 

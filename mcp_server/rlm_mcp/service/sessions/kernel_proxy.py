@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from rlm_ipc import errors
@@ -18,6 +18,7 @@ from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import KernelBusy, KernelDied, KernelError, SupervisorGone, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, ForkInfo, KernelInfo, QueryOutcome, RollbackInfo
 from rlm_ipc.outcomes import NEW_POLICY, Loss, Lost
+from rlm_ipc.supervisor_core import KernelState
 from rlm_ipc.supervisor_protocol import Event
 from rlm_kernel.supervisor_client import Execution, SupervisorClient
 from rlm_mcp.service.background import BackgroundTasks
@@ -129,13 +130,11 @@ class KernelProxy:
 
     async def seen(self) -> KernelInfo | None:
         """Return the kernel as the supervisor sees it now; None if there is none, or the supervisor does not say."""
-        if self.info is None:
+        if (kernel_id := self.kernel_id) is None:
             return None
-        try:
-            client = await self._gateway.client(start=False)
-            return await client.kernel_info(self.info.kernel_id)
-        except (KernelError, OSError):
-            return None
+        with suppress(KernelError, OSError):
+            return await (await self._gateway.client(start=False)).kernel_info(kernel_id)
+        return None
 
     async def shadowed(self) -> set[str]:
         """Return the names of contexts that mean something else in code: a variable that took the name.
@@ -185,8 +184,6 @@ class KernelProxy:
         try:
             yield
         except (SupervisorGone, UnknownKernel) as error:
-            if isinstance(error, SupervisorGone):
-                self._gateway.lost()
             self.forget()
             empty = self.deliveries.fresh  # what it had not been given yet, the next one gets
             self.notice = self.deliveries.loss  # whoever asked may be no cell: the next cell must hear of it too
@@ -359,6 +356,7 @@ class KernelProxy:
             case protocol.QueriesAsked(queries=asked):
                 self.queries.add(asked)
             case protocol.Recovered():
+                self.queries.wait_for(frozenset())  # the cell that waited went with its process
                 self.budget_changed()
                 self.deliveries.recovered(event)
             case protocol.WaitsFor(ids=ids):
@@ -389,7 +387,8 @@ class KernelProxy:
     def refresh(self, info: KernelInfo) -> None:
         """Take what the supervisor tells now for what events may have told before they were listened to."""
         self.attachments = list(info.attachments)
-        self._on_event(protocol.WaitsFor(info.waiting))
+        if info.waiting or info.state == KernelState.IDLE:  # a new one may be yet to hear that the cell waits
+            self._on_event(protocol.WaitsFor(info.waiting))
 
     def _attachment(self, event: protocol.AttachmentChanged) -> None:
         """A front end has come, or one has left."""

@@ -42,7 +42,6 @@ class KernelStart:
             return await (await self._gateway.client()).spawn(request, policy.policy, writable=self._writable())
         except SupervisorGone:
             # The supervisor ended since it was last used: one more try with a new one.
-            self._gateway.lost()
             return await (await self._gateway.client()).spawn(request, policy.policy, writable=self._writable())
 
     async def fork(self, kernel_id: str, parent: SessionRow, name: str, key: int, policy: PinnedPolicy) -> ForkInfo:

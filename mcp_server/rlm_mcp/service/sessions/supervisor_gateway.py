@@ -93,10 +93,6 @@ class KernelGateway:
         self._listeners.pop(kernel_id, None)
         self._replaced.pop(kernel_id, None)
 
-    def lost(self) -> None:
-        """Forget the connection, because the supervisor has gone; the next use makes a new one."""
-        self._client = None
-
     async def discard(self, info: KernelInfo, why: str = "") -> None:
         """End a kernel and remove what it leaves: its connection file, and its scratch folder unless a fork has it.
 
