@@ -14,6 +14,7 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from rlm_sandbox.os_wall import libc
 
@@ -76,20 +77,24 @@ def in_throw_away(work: Callable[[], None]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        said = "the process that tried it ended early"
-        try:
-            work()
-            said = ""
-        except OSError as error:
-            said = (error.strerror or str(error)) + _advice(error)
-        finally:
-            os.write(writing, said.encode())
-            os._exit(0)  # not `sys.exit`: the exit handlers that it inherited are the parent's
+        _try(work, writing)
     os.close(writing)
     with open(reading, encoding="utf-8") as pipe:
         said = pipe.read()
     os.waitpid(child, 0)
     return said
+
+
+def _try(work: Callable[[], None], writing: int) -> NoReturn:
+    said = "the process that tried it ended early"
+    try:
+        work()
+        said = ""
+    except OSError as error:
+        said = (error.strerror or str(error)) + _advice(error)
+    finally:
+        os.write(writing, said.encode())
+        os._exit(0)  # not `sys.exit`: the exit handlers that it inherited are the parent's
 
 
 def _advice(error: OSError) -> str:

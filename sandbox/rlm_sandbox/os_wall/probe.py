@@ -54,9 +54,14 @@ def main() -> None:
     """Raise the walls in this process, run against them, print the report as JSON."""
     outside = os.open(os.devnull, os.O_RDONLY)
     network = _network_space()
-    policy = Policy(name="probe", limits=Limits(memory_bytes=_MEMORY_BYTES), walls=WallPolicy(private=True))
     scratch = Path(sys.argv[1])
-    done = confine(policy, scratch=scratch, read=[], keep_fds=[], fork_gate=True, seclusion=_seclude(scratch))
+    report = _attacked(scratch, _seclude(scratch), outside, network)
+    sys.stdout.write(json.dumps(report.to_dict()))
+
+
+def _attacked(scratch: Path, seclusion: Seclusion, outside: int, network: str) -> WallReport:
+    policy = Policy(name="probe", limits=Limits(memory_bytes=_MEMORY_BYTES), walls=WallPolicy(private=True))
+    done = confine(policy, scratch=scratch, read=[], keep_fds=[], fork_gate=True, seclusion=seclusion)
     if done.notify_fd is not None:
         os.close(done.notify_fd)  # nobody is asked: forks fail
     attacks: dict[WallName, Callable[[], object]] = {
@@ -71,7 +76,7 @@ def main() -> None:
     }
     for name, attack in attacks.items():
         _attack(done.report, name, attack)
-    sys.stdout.write(json.dumps(done.report.to_dict()))
+    return done.report
 
 
 def _attack(report: WallReport, name: WallName, attack: Callable[[], object]) -> None:

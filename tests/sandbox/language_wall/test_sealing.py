@@ -1,11 +1,16 @@
 """What the zygote notes of the wall holds in its forks, whatever happens between the note and the seal."""
 
+import os
 import subprocess
 import sys
 
+import confined_coverage
 import pytest
 
 _WALL = """
+import os, sys
+import confined_coverage
+confined_coverage.begin(sys.stderr.write)
 from rlm_sandbox.language_wall import _core, advice, names
 from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.policy import load_policy
@@ -20,14 +25,21 @@ wall = LanguageWall(policy)
 wall.close()
 assert wall.changed() is None
 {after}
-print(wall.changed())
+print(wall.changed(), flush=True)
+os._exit(0)
 """
 
 
 def run(before: str, after: str) -> str:
     """What a new process prints."""
     code = _WALL.format(before=before, after=after)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
+    )
+    for line in done.stderr.splitlines():
+        confined_coverage.keep(line)
+    return done.stdout.strip()
 
 
 @pytest.mark.parametrize(
