@@ -64,6 +64,7 @@ class KernelInfo:
     attachments by which front ends have it open. ``uncopied`` is what no checkpoint holds because none can be taken.
     ``untouched`` says that it has no variables yet: nothing has run in it, and it was given none. ``anew_at`` is when
     somebody last had it begin anew, in seconds since the epoch: what was saved of it before is not to come back.
+    ``lost`` is how many completed cells it lacks since another process took over, until a cell was told of that.
     """
 
     kernel_id: str
@@ -88,6 +89,7 @@ class KernelInfo:
     attachments: tuple[str, ...]
     refused: Refused
     anew_at: float = 0.0
+    lost: int = 0
 
 
 def id_of_query(number: int) -> str:

@@ -119,9 +119,9 @@ class Uncopied:
 class Loss:
     """What a session has lost with its worker.
 
-    ``cells`` is how many completed cells are undone, when that is what is lost, and ``uncopied`` why no checkpoint had
-    them, if none could be taken. ``in_cell`` says that a cell ran: what that one did is undone in any case. ``threads``
-    ran before and do not now.
+    ``cells`` is how many completed cells are undone, and ``uncopied`` why no checkpoint had them, if none could be
+    taken. ``in_cell`` says that a cell ran: what that one did is undone in any case. ``threads`` ran before and do not
+    now.
     """
 
     what: Lost = Lost.NOTHING

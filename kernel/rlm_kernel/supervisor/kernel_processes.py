@@ -222,7 +222,7 @@ class KernelProcesses:
             threads = await self._newest_leads()
         checkpoints.keep_images()
         if threads is None and not checkpoints.cells:
-            return Loss(Lost.EVERYTHING if all_lost else Lost.NOTHING, 0, in_cell, why)
+            return Loss(Lost.EVERYTHING if all_lost else Lost.NOTHING, before, in_cell, why)
         cells = before - checkpoints.cells
         return Loss(Lost.CELLS if cells else Lost.NOTHING, cells, in_cell, why, threads or ())
 

@@ -57,12 +57,11 @@ class Recovery:
         dead = self._processes.live
         reason = cause_of_death(dead) if dead is not None else "the kernel was gone"
         in_cell = self._relay.current is not None
-        cells = self._checkpoints.cells
         loss = await self._processes.take_over(in_cell=in_cell)
         self.forget_lost_cells()
         if not loss.nothing and not in_cell:
             self.untold = reason, loss
-        self._report(Recovered(lost=cells - self._checkpoints.cells))
+        self._report(Recovered(lost=loss.cells))
         with contextlib.suppress(PeerDied):
             await self._copying.cover()
         return loss
@@ -86,6 +85,16 @@ class Recovery:
             await self._copying.now()
         except PeerDied:
             await self.recover()
+
+    def began_anew(self) -> None:
+        """Nobody misses what the session had: what was lost of it is told no more, and its cells are forgotten."""
+        self.untold = None
+        self.forget_lost_cells()
+
+    @property
+    def cells_untold(self) -> int:
+        """How many completed cells are undone without anybody having been told."""
+        return 0 if self.untold is None else self.untold[1].cells
 
     def take_untold(self) -> tuple[str, Loss] | None:
         """A loss between two cells, once: the next cell fails with it and does not run on variables that are gone."""

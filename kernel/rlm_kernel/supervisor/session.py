@@ -257,7 +257,6 @@ class SupervisedSession:
     def info(self) -> KernelInfo:
         """What callers of the supervisor see of this kernel."""
         live, newest, undoable = self.processes.live, self.checkpoints.newest, self.rollback.possible
-        texts = self.equipment.contexts
         return KernelInfo(
             kernel_id=self.kernel_id,
             pid=live.pid if live else None,
@@ -267,7 +266,7 @@ class SupervisedSession:
             walls=dict(self.processes.walls.states),
             policy=self.policy.name,
             state="busy" if self.relay.busy_since is not None else "idle",
-            contexts={name: text.revision for name, text in sorted(texts.items())},
+            contexts={name: text.revision for name, text in sorted(self.equipment.contexts.items())},
             shadowed=tuple(sorted(self.equipment.shadowed)),
             label=self.request.label,
             memory_bytes=self.memory_bytes,
@@ -281,6 +280,7 @@ class SupervisedSession:
             attachments=tuple(attachment.name for attachment in self.front.attachments.values()),
             refused=self.refusals.info(),
             anew_at=self.processes.anew_at,
+            lost=self.recovery.cells_untold,
         )
 
     # -- requests
@@ -392,7 +392,7 @@ class SupervisedSession:
 
         async def work() -> None:
             await self.processes.renew()
-            self.recovery.forget_lost_cells()
+            self.recovery.began_anew()
             await self.equipment.equip(self.processes.serving)
 
         if self.relay.current is not None:

@@ -1,6 +1,7 @@
 """`checkpoint: durable`: variables that outlive every process of ours, without anybody having saved them."""
 
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from waiting import SECONDS, wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
+from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.daemon_connection import DaemonConnection, the_socket
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.errors import ToolFailed
 from rlm_ipc.session_requests import ListJournal
 from rlm_ipc.variable_images import hash_of
 from rlm_ipc.worker_requests import Piece
+from rlm_kernel.blocking_client import BlockingClient
 from rlm_mcp.formats.pieces import PieceFolder
 from rlm_mcp.service.sessions.lasting import Lasting
 from rlm_sandbox.errors import PolicyError
@@ -193,6 +196,29 @@ def test_a_crash_that_no_copy_survives_costs_no_more_than_what_is_not_on_disk(se
     wait_until_saved(session)
     end_process(call_tool("status", {}, session=session)["kernel"]["pid"])
     assert run(session, "kept")["error"] == "kernel_died"
+    answer = run(session, "kept")
+    assert (answer["result"], "as they were saved at" in answer["notice"]) == ("[1, 2]", True), answer
+
+
+def lost_cells(session: str) -> int:
+    """How many cells the supervisor says that the kernel lacks."""
+    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert sock is not None
+    with closing(BlockingClient(sock)) as client:
+        kernels = client.call(protocol.KERNELS, protocol.ListKernels()).kernels
+    return sum(info.lost for info in kernels if info.label["session"] == session)
+
+
+def test_a_crash_without_a_daemon_costs_no_more_than_what_is_not_on_disk(session: str) -> None:
+    """The next daemon gives the kernel, which has gone back to an older copy, what the disk has of it."""
+    busy = "import threading, time\nkept = [1]\nstop = False\ndef spin():\n    while not stop: sum(range(1000))"
+    assert run(session, busy)["success"]
+    assert run(session, "threading.Thread(target=spin, daemon=True).start()\nkept.append(2)")["success"]
+    wait_until_saved(session)
+    kernel = call_tool("status", {}, session=session)["kernel"]["pid"]
+    end_process(served_by(the_socket()).pid)
+    end_process(kernel)
+    wait_until(lambda: lost_cells(session) == 1)
     answer = run(session, "kept")
     assert (answer["result"], "as they were saved at" in answer["notice"]) == ("[1, 2]", True), answer
 

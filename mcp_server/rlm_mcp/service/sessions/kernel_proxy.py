@@ -39,7 +39,6 @@ __all__ = ["KernelProxy"]
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 5.0
-
 T = TypeVar("T")
 
 
@@ -387,6 +386,7 @@ class KernelProxy:
     def refresh(self, info: KernelInfo) -> None:
         """Take what the supervisor tells now for what events may have told before they were listened to."""
         self.attachments = list(info.attachments)
+        self._on_event(protocol.Recovered(lost=info.lost))
         if info.waiting or info.state == KernelState.IDLE:  # a new one may be yet to hear that the cell waits
             self._on_event(protocol.WaitsFor(info.waiting))
 
