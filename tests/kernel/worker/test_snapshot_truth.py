@@ -86,6 +86,7 @@ config = Config(a=1); config.b = [2]
 class Rows(list): pass
 own_rows = Rows([1, 2]); own_rows.append(own_rows)
 one, two = [lambda: 1, lambda: 2]
+yes, number_one = [lambda: True, lambda: 1]
 numbered = [(lambda i: lambda: i)(i) for i in range(3)]
 class Named:
     calls = 0
@@ -210,6 +211,7 @@ hashed[Hashed(1)].value == 2
 table['a'] == 1 and table.tag == 't' and table['self'] is table
 own_rows[2] is own_rows
 (one(), two()) == (1, 2)
+yes() is True and number_one() is not True
 [number() for number in numbered] == [0, 1, 2]
 Named.calls == 1 and HasNamed.field.name == 'field'
 Colour.RED.loud() == 'RED!' and Colour(1) is Colour.RED and by_colour[Colour.RED] == [Colour.BLUE]

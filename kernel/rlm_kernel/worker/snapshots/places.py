@@ -12,6 +12,7 @@ from rlm_kernel.worker.snapshots.records import CellText
 
 Path = tuple[int, ...]
 _Signature = tuple[Any, ...]
+_Place = tuple[Path, types.CodeType]
 
 
 class Places:
@@ -20,7 +21,7 @@ class Places:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._texts: dict[CellText, int] = {}
-        self._found: dict[tuple[int, bool], dict[_Signature, Path]] = {}
+        self._found: dict[tuple[int, bool], dict[_Signature, list[_Place]]] = {}
 
     def texts(self) -> tuple[CellText, ...]:
         """The texts, in the order of their numbers."""
@@ -35,23 +36,38 @@ class Places:
         number = self._texts.setdefault(text, len(self._texts))
         if (number, nested) not in self._found:
             self._found[number, nested] = self._all(text, nested)
-        path = self._found[number, nested].get(_signature(code))
-        if path is None:
+        places = self._found[number, nested].get(_signature(code), [])
+        if len(places) > 1:
+            places = _alike(code, places)
+        if not places:
             raise Unkept(f"the source of the function {code.co_qualname} is not found in its cell")
-        return number, path, nested
+        return number, places[0][0], nested
 
-    def _all(self, text: CellText, nested: bool) -> dict[_Signature, Path]:
+    def _all(self, text: CellText, nested: bool) -> dict[_Signature, list[_Place]]:
         try:
             whole = self._environment.compile(text.text, "<saved>", text.flags, careful=nested)
         except SyntaxError:
             return {}  # a cell of magics, in a session without a wall
-        found: dict[_Signature, Path] = {}
+        found: dict[_Signature, list[_Place]] = {}
         for path, code in _functions(whole, ()):
-            found.setdefault(_signature(code), path)
+            found.setdefault(_signature(code), []).append((path, code))
         return found
 
 
-def _functions(code: types.CodeType, path: Path) -> Iterator[tuple[Path, types.CodeType]]:
+def _alike(code: types.CodeType, places: list[_Place]) -> list[_Place]:
+    """The places that hold such code, none if they differ from each other: CPython 3.12 does not say where a constant
+    stands that a function returns, and two lambdas of one line may then differ in that constant alone.
+    """
+    same = [place for place in places if _constants(place[1]) == _constants(code)]
+    return same if len({place[1].co_code for place in same}) == 1 else []
+
+
+def _constants(code: types.CodeType) -> tuple[list[str], tuple[str, ...]]:
+    """What it loads, and by its text: 1 is equal to True."""
+    return [repr(constant) for constant in code.co_consts if type(constant) is not types.CodeType], code.co_names
+
+
+def _functions(code: types.CodeType, path: Path) -> Iterator[_Place]:
     for number, constant in enumerate(code.co_consts):
         if type(constant) is types.CodeType:
             if constant.co_name not in COMPREHENSIONS:
