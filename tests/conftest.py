@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -272,12 +273,16 @@ def _terminate_children_except(before: set[psutil.Process]) -> list[psutil.Proce
 
     What the supervisor of the module has forked meanwhile is its own. It may be a sleeping copy, which hears no signal.
     """
+    told, until = set[psutil.Process](), time.monotonic() + _SECONDS_TO_ANSWER
     while started := [child for child in _descendants() - before if not _belongs_to(child, before)]:
-        for child in started:
+        for child in set(started) - told:
             with suppress(psutil.NoSuchProcess):
                 child.terminate()
-        _, left = psutil.wait_procs(started, timeout=_SECONDS_TO_ANSWER)
-        if left:
+        told.update(started)
+        # Looked at again: the first process of a pid namespace cannot end before its copies are collected, and those
+        # whose parent has ended are ours to collect.
+        _, left = psutil.wait_procs(started, timeout=1)
+        if left and time.monotonic() > until:
             return left
     return []
 

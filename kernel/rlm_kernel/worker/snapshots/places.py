@@ -55,8 +55,10 @@ class Places:
 
 
 def _alike(code: types.CodeType, places: list[_Place]) -> list[_Place]:
-    """The places that hold such code, none if they differ from each other: CPython 3.12 does not say where a constant
-    stands that a function returns, and two lambdas of one line may then differ in that constant alone.
+    """The places that hold such code, none if they differ from each other.
+
+    CPython 3.12 does not say where a constant stands that a function returns. Two lambdas of one line may then differ
+    in that constant alone.
     """
     same = [place for place in places if _constants(place[1]) == _constants(code)]
     return same if len({place[1].co_code for place in same}) == 1 else []

@@ -386,7 +386,8 @@ class KernelProxy:
     def refresh(self, info: KernelInfo) -> None:
         """Take what the supervisor tells now for what events may have told before they were listened to."""
         self.attachments = list(info.attachments)
-        self._on_event(protocol.Recovered(lost=info.lost))
+        if info.lost:
+            self._on_event(protocol.Recovered(lost=info.lost))
         if info.waiting or info.state == KernelState.IDLE:  # a new one may be yet to hear that the cell waits
             self._on_event(protocol.WaitsFor(info.waiting))
 
