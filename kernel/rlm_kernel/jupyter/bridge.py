@@ -212,13 +212,18 @@ class Bridge:
             alive = framing.receive(self._supervisor, self._parser) > 0
         except ConnectionError:
             alive = False
+        # What another supervisor says at once is read with its answer, and nothing wakes this process for it.
+        return self._pass_on() and (alive or (self._connect_again() and self._pass_on()))
+
+    def _pass_on(self) -> bool:
+        """Pass on what has been read; False at a goodbye."""
         while (message := self._parser.next()) is not None:
             message.close()
             if message.tag == GOODBYE:
                 self._ended = message.parts[0].decode() if message.parts else ""
                 return False
             self._front_end.send(message.tag, message.parts)
-        return alive or self._connect_again()
+        return True
 
     def _connect_again(self) -> bool:
         try:
