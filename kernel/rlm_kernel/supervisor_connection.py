@@ -56,7 +56,7 @@ class SupervisorConnection:
     there is none in its place.
     """
 
-    def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
+    def __init__(self, sock: socket.socket, path: Path) -> None:
         self._ids = itertools.count(1)
         self._path = path
         self._calls: dict[int, _Call] = {}
@@ -138,9 +138,8 @@ class SupervisorConnection:
 
     async def hand_over(self) -> None:
         """Have this version's supervisor take the place of the one that serves; the connection is made anew to it."""
-        before, path = self.pid, self._path
-        assert path is not None
-        await self.call(protocol.HAND_OVER, core.HandOver(tuple(program(path)), worker_protocol.SPEAKS))
+        before = self.pid
+        await self.call(protocol.HAND_OVER, core.HandOver(tuple(program(self._path)), worker_protocol.SPEAKS))
         while self.alive and self.pid == before:
             await asyncio.sleep(_PAUSES[1])
 
@@ -212,7 +211,7 @@ class SupervisorConnection:
             listener(kernel_id, event)
 
     def _closed(self) -> None:
-        if self._hung_up or self.pid is None or self._path is None or self._stream.failure is not None:
+        if self._hung_up or self.pid is None or self._stream.failure is not None:
             self._end()
         elif self._again is None:
             self._again = asyncio.get_running_loop().create_task(self._connect_again(self._path, self.pid))

@@ -11,7 +11,7 @@ from supervisor_listener import SupervisorListener
 
 from rlm_ipc import discovery
 from rlm_ipc import supervisor_protocol as protocol
-from rlm_ipc.errors import ProcessError
+from rlm_ipc.errors import ProcessError, ProtocolError, SupervisorGone
 from rlm_ipc.supervisor_protocol import Done, Event, LowMemory, OfKernel
 from rlm_kernel.supervisor_connection import SupervisorConnection
 
@@ -123,3 +123,64 @@ async def test_what_an_event_before_a_reply_sets_off_begins_before_that_reply_is
     listener.tell_and_answer("k", LowMemory(), await listener.hear("restart"), Done())
     await asking
     assert order == ["set off", "reply"]
+
+
+async def test_a_supervisor_that_dies_before_it_greets_is_passed_over(client, listener) -> None:
+    """Whoever takes over may die as well; calls wait for the one that greets."""
+    waiting = client.start_call(*RESTART)
+    await listener.hear("restart")
+    listener.die()
+    for _ in range(2):
+        await listener.accept()
+        listener.die()
+    await listener.accept()
+    listener.greet()
+    await listener.done("restart")
+    await waiting
+
+
+async def test_a_supervisor_that_hangs_up_and_lives_gets_no_other_connection(client, listener) -> None:
+    """It has its reason. Who waits for a call, or for its end, hears of it; so does who calls later."""
+    waiting, gone = client.start_call(*RESTART), asyncio.create_task(client.wait_gone())
+    await listener.hear("restart")
+    listener.die()
+    await listener.accept()
+    assert not gone.done()
+    listener.greet(again=True)
+    with pytest.raises(SupervisorGone):
+        await waiting
+    await gone
+    assert not client.alive
+    assert await listener.hung_up()
+    with pytest.raises(SupervisorGone):
+        await client.call(*RESTART)
+
+
+async def test_who_closes_a_connection_that_looks_for_a_successor_wants_none(client, listener) -> None:
+    """What waits for a call hears that it will not be made."""
+    waiting = client.start_call(*RESTART)
+    await listener.hear("restart")
+    listener.die()
+    await listener.accept()
+    client.close()
+    with pytest.raises(SupervisorGone):
+        await waiting
+    assert not client.alive
+    assert await listener.hung_up()
+
+
+async def test_a_supervisor_that_breaks_the_protocol_is_named_as_the_reason(client, listener) -> None:
+    """No other is looked for: it would not speak otherwise."""
+    waiting = client.start_call(*RESTART)
+    await listener.hear("restart")
+    listener.babble()
+    with pytest.raises(ProtocolError):
+        await waiting
+    assert not client.alive
+
+
+async def test_blobs_come_beside_their_reply(client, listener) -> None:
+    """An image of variables, for example."""
+    waiting = client.start_call(*RESTART)
+    listener.answer(await listener.hear("restart"), Done(), b"one", b"two")
+    assert await waiting == (Done(), (b"one", b"two"))

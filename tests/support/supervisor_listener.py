@@ -24,21 +24,24 @@ class SupervisorListener:
         self._stream: Stream | None = None
         self._heard: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
         self._greeting = 0
+        self._gone = asyncio.Event()
 
     async def accept(self) -> None:
         """Be the next supervisor: its client waits for the greeting when this returns."""
         self._socket.setblocking(False)
         sock, _ = await asyncio.get_running_loop().sock_accept(self._socket)
         self._heard, self._pids = asyncio.Queue(), self._pids + 1
-        self._stream = Stream(sock, self._hear, lambda: None, wire.MAX_CALL)
+        self._gone = asyncio.Event()
+        self._stream = Stream(sock, self._hear, self._gone.set, wire.MAX_CALL)
         self._greeting = await self.hear("hello")
 
     def _hear(self, message: framing.Message) -> None:
         number, name, _ = wire.call_in(message.parts[0])
         self._heard.put_nowait((number, name))
 
-    def greet(self) -> None:
-        """Greet, which tells the client that this is another supervisor."""
+    def greet(self, *, again: bool = False) -> None:
+        """Greet, which tells the client that this is another supervisor, or the one that it had, ``again``."""
+        self._pids -= again
         self.answer(self._greeting, replace(WELCOME, pid=self._pids))
 
     async def hear(self, name: str) -> int:
@@ -51,10 +54,10 @@ class SupervisorListener:
         """Answer the next call, which is to be that one."""
         self.answer(await self.hear(name), Done())
 
-    def answer(self, number: int, reply: object) -> None:
+    def answer(self, number: int, reply: object, *blobs: bytes) -> None:
         """Answer a call."""
         assert self._stream is not None
-        self._stream.send(wire.RESULT, (wire.reply_part(number, reply),))
+        self._stream.send(wire.RESULT, (wire.reply_part(number, reply), *blobs))
 
     def answer_and_tell(self, number: int, reply: object, kernel_id: str, event: Event) -> None:
         """Answer a call and tell what happened since, in one piece: the client reads both at once."""
@@ -67,6 +70,15 @@ class SupervisorListener:
         assert self._stream is not None
         self._stream.send(wire.EVENT, (wire.event_part(kernel_id, event),), wait=60.0)
         self._stream.send(wire.RESULT, (wire.reply_part(number, reply),))
+
+    def babble(self) -> None:
+        """Say what no supervisor says."""
+        assert self._stream is not None
+        self._stream.socket.send(b"\xff" * 64)
+
+    async def hung_up(self) -> bool:
+        """Wait until the client of the supervisor that was played last has hung up."""
+        return await self._gone.wait()
 
     def die(self) -> None:
         """Hang up."""
