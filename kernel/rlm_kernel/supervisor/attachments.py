@@ -18,7 +18,7 @@ from rlm_ipc.jupyter_wire import DELIMITER, well_formed
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.supervisor_protocol import AttachmentChanged, Event, Recovered
 from rlm_ipc.supervisor_wire import GOODBYE
-from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
+from rlm_kernel.supervisor.broadcaster import ATTACHED, JupyterBroadcaster
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
 from rlm_kernel.supervisor.patience import retrieved
 from rlm_kernel.supervisor.session_policy import SessionPolicy
@@ -99,13 +99,14 @@ class Attachment:
 
     def __init__(self, session: AttachedSession, stream: Stream, name: str, line: str, *, watches: bool) -> None:
         self.session, self.name, self.watches = session, name, watches
-        # No zmq client has this routing id: one that names itself cannot begin with a zero byte, and the names that zmq
-        # makes up have exactly five bytes.
-        self.prefix = b"\0attachment" + line.encode()
+        self.prefix = ATTACHED + line.encode()
         self._stream = stream
         self._second_thought: asyncio.TimerHandle | None = None
         self._closed = False
-        session.front.attachments[self.prefix] = self
+        self._first: list[tuple[str, Sequence[bytes]]] | None = []
+        """What is to come behind the answer to the bridge: what comes before that it drops."""
+        asyncio.get_running_loop().call_soon(self._begin)
+        session.front.attach(self.prefix, self)
         self._tell(True)
 
     def close(self, why: str = "") -> None:
@@ -124,8 +125,16 @@ class Attachment:
         self._tell(False)
         self._stream.close()
 
+    def _begin(self) -> None:
+        first, self._first = self._first or (), None
+        for channel, parts in first:
+            self.send(channel, parts)
+
     def send(self, channel: str, parts: Sequence[bytes]) -> None:
         """Pass a message on to the front end."""
+        if self._first is not None:
+            self._first.append((channel, parts))
+            return
         if self._stream.unsent > MOST_UNREAD_BYTES:
             asyncio.get_running_loop().call_soon(self.close)
             return

@@ -15,6 +15,14 @@ from rlm_ipc.worker_protocol import CellReply, CellStatus
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.sockets import SUBSCRIBED_SECONDS, JupyterSockets
 
+ATTACHED = b"\0attachment"
+"""How the names of front ends at attachments begin. No zmq client has such a routing id: one that names itself cannot
+begin with a zero byte, and the names that zmq makes up have exactly five bytes."""
+BACK_SECONDS = 10.0
+"""How long what is said waits for front ends that another supervisor has had."""
+MOST_MISSED_BYTES = 64 << 20
+"""If more than this is said meanwhile, nothing waits."""
+
 
 class FrontEnd(Protocol):
     """A front end that hears of the session over a line of its own; see `attachments.Attachment`."""
@@ -43,6 +51,9 @@ class JupyterBroadcaster:
         self.signer = Signer(connection["key"].encode())
         self.sockets = JupyterSockets(context, connection, on_frames)
         self.attachments: dict[bytes, FrontEnd] = {}
+        self._missed: list[tuple[str, Sequence[bytes]]] | None = None
+        """What was shown, and said to front ends that are not back yet, since another supervisor has died."""
+        self._missed_bytes = 0
         self._topics: set[bytes] = set()
         self.why_ended = ""
         """What front ends are told when the kernel ends."""
@@ -50,7 +61,32 @@ class JupyterBroadcaster:
     @property
     def watched(self) -> bool:
         """True while somebody has subscribed to what the session shows."""
-        return bool(self._topics or self.attachments or self.sockets.holds)
+        return bool(self._topics or self.attachments or self.sockets.holds or self._missed is not None)
+
+    def take_over(self, listeners: tuple[int, ...]) -> None:
+        """Go on for a supervisor that has died. Its front ends are about to come back, each by itself."""
+        self._missed = []
+        self.sockets.loop.call_later(BACK_SECONDS, self._miss_no_more)
+        self.sockets.take_over(listeners)
+
+    def _miss_no_more(self) -> None:
+        self._missed = None
+
+    def attach(self, prefix: bytes, front_end: FrontEnd) -> None:
+        """A front end has come, or is back; the names of its requests begin with ``prefix``."""
+        self.attachments[prefix] = front_end
+        for channel, parts in self._missed or ():
+            if parts[0] == prefix:
+                front_end.send(channel, parts[1:])
+            elif channel == "iopub":
+                front_end.send(channel, parts)
+
+    def _keep(self, channel: str, parts: Sequence[bytes]) -> None:
+        if self._missed is not None:
+            self._missed.append((channel, parts))
+            self._missed_bytes += sum(map(len, parts))
+            if self._missed_bytes > MOST_MISSED_BYTES:
+                self._miss_no_more()
 
     def send(self, channel: str, parts: Sequence[bytes]) -> None:
         """Send without waiting: to all on iopub, else to the client whose name comes first, also at an attachment."""
@@ -61,6 +97,8 @@ class JupyterBroadcaster:
         if channel == "iopub":
             for attachment in list(self.attachments.values()):
                 attachment.send(channel, parts)
+        if channel == "iopub" or parts[0].startswith(ATTACHED):
+            self._keep(channel, parts)
         self.sockets.send(channel, parts)
 
     def close(self, why: str = "") -> None:

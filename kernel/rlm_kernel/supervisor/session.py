@@ -186,7 +186,7 @@ class SupervisedSession:
 
     def take_over(self, listeners: tuple[int, ...], going_on: GivenOut | None) -> None:
         """Go on where another supervisor has stopped; everything else of it is known already."""
-        self.front.sockets.take_over(listeners)
+        self.front.take_over(listeners)
         live = self.processes.serving
         if not live.dead:
             live.serve()

@@ -17,11 +17,14 @@ from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
+from rlm_ipc import supervisor_core as core
+from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.attachment_requests import AddAttachment, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import DaemonConnection, ask
 from rlm_ipc.daemon_requests import ShowStatus
 from rlm_ipc.errors import ToolFailed
 from rlm_ipc.session_requests import ShowRecord
+from rlm_kernel.blocking_client import BlockingClient
 from rlm_kernel.jupyter import kernelspecs
 
 SECONDS = 60
@@ -165,6 +168,48 @@ def test_the_journal_has_what_runs_after_the_death_of_a_supervisor() -> None:
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_front_end_gets_what_its_cell_said_before_it_was_back(isolation: Any) -> None:
+    """K-29: a cell may end sooner than its bridge has found the next supervisor; then the notebook waited for ever."""
+    call_tool("eval_code", {"code": "import os, time"}, session="slow")
+    scratch = Path(call_tool("status", {}, session="slow")["kernel"]["scratch"])
+    manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("slow", "execute"))
+    bridge = psutil.Process(manager.provisioner.pid)
+    try:
+        asked = client.execute("print('begins')\nwhile not os.path.exists('go-on'): time.sleep(0.01)\n'ends'")
+        _shown(client, asked, "stream")
+        bridge.suspend()
+        before = _supervisor()
+        psutil.Process(before).kill()
+        wait_until(lambda: _supervisor() != before)
+        (scratch / "go-on").touch()
+        wait_until(lambda: _state("slow"), "idle".__eq__)
+        bridge.resume()
+        assert _shown(client, asked, "execute_result")["data"]["text/plain"] == "'ends'"
+        assert client.get_shell_msg(timeout=SECONDS)["content"]["status"] == "ok"
+    finally:
+        bridge.resume()
+        client.stop_channels()
+        manager.shutdown_kernel()
+
+
+def _shown(client: BlockingKernelClient, asked: str, kind: str) -> Any:
+    """The content of the next message of a kind that a cell shows."""
+    while True:
+        message = client.get_iopub_msg(timeout=SECONDS)
+        if (message["msg_type"], message["parent_header"].get("msg_id")) == (kind, asked):
+            return message["content"]
+
+
+def _state(session: str) -> str:
+    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
+    assert sock is not None
+    client = BlockingClient(sock)
+    kernels = client.call(protocol.LIST_ALL, core.ListAll()).kernels
+    client.close()
+    return next(kernel.state for kernel in kernels if kernel.label.get("session") == session)
 
 
 def _codes(session: str) -> list[str]:
