@@ -38,14 +38,20 @@ class TakingOver:
         found = {info.kernel_id for info in live.values()}
         for session in self._parts.sessions:
             self._parts.attachments.publish(session)
-            if runs_under(live.get(session.key), session.pinned):
-                await self._adopt(session, live.pop(session.key))
+            if runs_under(live.get(session.key), session.pinned) and (info := await self._now(live.pop(session.key))):
+                await self._adopt(session, info)
             else:
                 self._tell_loss(session)
                 self._parts.providers.give_up(session)
         for orphan in (*live.values(), *await self._parts.attachments.adopt(copies)):
             await self._gateway.discard(orphan)
         return found
+
+    async def _now(self, info: KernelInfo) -> KernelInfo | None:
+        """What a kernel is now: nobody has listened to it since it was listed. None if it has ended."""
+        with suppress(KernelError, OSError):
+            return await (await self._gateway.client(start=False)).kernel_info(info.kernel_id)
+        return None
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
         """Take over a kernel, and what it did while no daemon was there."""
@@ -60,13 +66,16 @@ class TakingOver:
             client = await self._gateway.client(start=False)
             self._parts.queries.note(session, await client.pending_queries(info.kernel_id))
             self._parts.providers.asked(session, queries.pending(self._store, session.key))
+            # First what runs: a cell that ends meanwhile is among those that have ended, at least.
+            cell = (await client.running(info.kernel_id)).cell
+            claimed = client.claim(info.kernel_id, cell.run) if cell is not None and cell.run else None
             for note in await client.cells(info.kernel_id, self._parts.journal.last_serial(info.kernel_id)):
                 self._parts.journal.told(session.key, info.kernel_id, note)
-                if note.author == Author.AGENT.value:
+                if note.author == Author.AGENT.value and (cell is None or note.started != cell.since):
                     self._parts.runs.ended(session, note)
             session.kernel.refresh(await client.kernel_info(info.kernel_id))  # it was told before anybody listened
-            if (cell := (await client.running(info.kernel_id)).cell) is not None and cell.run:
-                self._parts.runs.claim(session, cell, client.claim(info.kernel_id, cell.run))
+            if cell is not None and claimed is not None:
+                self._parts.runs.claim(session, cell, claimed)
 
     def _tell_loss(self, session: Session) -> None:
         """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""

@@ -13,8 +13,14 @@ import pytest
 from model_endpoint import Reply
 from waiting import until
 
+from rlm_ipc.kernel_reports import CellNote, KernelInfo
+from rlm_ipc.supervisor_core import KernelState
+from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_mcp.service.cells.runs import Waiting
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
+
+from .conftest import connector
 
 pytestmark = pytest.mark.anyio
 SECONDS = 60.0
@@ -147,4 +153,57 @@ async def test_nothing_waits_any_more_in_a_kernel_that_ends_before_it_says_that_
         assert died["error"] == "kernel_died"
         assert (await agent.run("x = 'text'"))["success"]
         assert (await agent("peek", name="x"))["content"] == "text"
+        await agent("end_session")
+
+
+class EndsInTime(SupervisorClient):
+    """Lets the cell that runs end just when it was asked which cells have ended."""
+
+    async def cells(self, kernel_id: str, after: int = 0) -> list[CellNote]:
+        ended = await super().cells(kernel_id, after)
+        Path((await self.kernel_info(kernel_id)).scratch, "go-on").touch()
+        await until(lambda: self.kernel_info(kernel_id), lambda told: told.state == KernelState.IDLE)
+        return ended
+
+
+async def test_a_cell_that_ends_while_the_next_daemon_looks_for_it_is_found(supervisor: None, tmp_path: Path) -> None:
+    """It was neither among the cells that had ended nor the one that ran, and `wait` knew of no code at all."""
+
+    async def connect(start: bool) -> SupervisorClient:
+        return await EndsInTime.connect(start=start)
+
+    waiting = Waiting(longest=1.0)
+    async with Service.open(tmp_path, waiting=waiting) as service, connector(service)("found") as agent:
+        assert (await agent("eval_code", code=f"{agent.HELD}5"))["status"] == "running"
+    async with (
+        Service.open(tmp_path, waiting=waiting, connect=connect) as service,
+        connector(service)("found") as agent,
+    ):
+        assert (await agent("wait"))["result"] == "5"
+        assert len(service.journal.of_session(service.sessions.named("found").key)) == 1
+        await agent("end_session")
+
+
+class EndsAll(SupervisorClient):
+    """Ends all kernels just when it was asked which there are."""
+
+    async def kernels(self) -> list[KernelInfo]:
+        found = await super().kernels()
+        for info in found:
+            await self.shutdown(info.kernel_id)
+        return found
+
+
+async def test_a_kernel_that_ends_before_the_next_daemon_listens_is_not_taken_for_a_live_one(
+    supervisor: None, tmp_path: Path
+) -> None:
+    """The next cell failed; now it runs in a kernel that has what was saved."""
+
+    async def connect(start: bool) -> SupervisorClient:
+        return await EndsAll.connect(start=start)
+
+    async with Service.open(tmp_path) as service, connector(service)("ends") as agent:
+        assert (await agent.run("x = 5"))["success"]
+    async with Service.open(tmp_path, connect=connect) as service, connector(service)("ends") as agent:
+        assert (await agent.run("x"))["result"] == "5"
         await agent("end_session")
