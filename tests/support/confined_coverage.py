@@ -54,7 +54,7 @@ def begin(hand_over: Callable[[str], object]) -> None:
 
 def keep(told: str) -> None:
     """Write what another process has handed over."""
-    if (running := _running()) is not None:
+    if told and (running := _running()) is not None:
         from coverage import CoverageData
 
         data = CoverageData(running.config.data_file, suffix=True)

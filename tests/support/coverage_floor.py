@@ -32,7 +32,7 @@ class Part:
 PARTS = {
     "ipc": Part("rlm_ipc", ("tests/ipc",), 66),
     "memory": Part("rlm_memory", ("tests/memory",), 94),
-    "sandbox": Part("rlm_sandbox", ("tests/sandbox",), 86, threads=False),
+    "sandbox": Part("rlm_sandbox", ("tests/sandbox",), 96, threads=False),
 }
 
 

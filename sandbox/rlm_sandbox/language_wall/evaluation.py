@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import reprlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import CodeType, FrameType
@@ -43,6 +44,7 @@ class NamespaceView(MutableMapping[str, Any]):
         """The variables as a dict of their own."""
         return {key: self._namespace[key] for key in self}
 
+    @reprlib.recursive_repr("{...}")
     def __repr__(self) -> str:
         return repr(self.copy())
 

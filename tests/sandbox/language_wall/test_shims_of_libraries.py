@@ -1,9 +1,15 @@
 """Functions of numpy, pandas, matplotlib and YAML that evaluate text, read by name or reach raw memory."""
 
+import collections
+import sys
+import types
 from typing import Any
 
 import pytest
 
+from rlm_sandbox.language_wall.guards.attributes import AttributeRefused
+from rlm_sandbox.language_wall.modules.attribute_names import _reader_of_parameters, _take_plain_templates
+from rlm_sandbox.language_wall.modules.libraries import _own_init
 from rlm_sandbox.policy import load_policy
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -133,7 +139,7 @@ def test_a_descriptor_comes_from_open_only(session: Any, folders: Any, values: A
 
 def test_a_view_of_ones_own_strides_stays_within_its_array(session: Any, values: Any, refused: Any) -> None:
     """``as_strided`` shows any memory in plain Python; of objects it gives a copy, in whole steps."""
-    session.run("fixed = np.arange(6); fixed.flags.writeable = False")
+    session.run("fixed = np.arange(6)[:]; fixed.flags.writeable = False")
     assert values(
         "strided(np.arange(6), (2, 3), (8, 8)).tolist()",
         "strided(letters, (2, 3), (8, 8)).tolist()",
@@ -270,3 +276,78 @@ def test_yaml_makes_and_shows_plain_values_only(session: Any, values: Any, refus
     assert values("yaml.load('a: [1, 2]', None)", "yaml.dump({'a': 1})") == [{"a": [1, 2]}, "a: 1\n"]
     refused("ConstructorError", "python/object", "yaml.load('!!python/object/apply:os.system [ls]', yaml.SafeLoader)")
     refused("RepresenterError", "cannot be represented", "yaml.dump({'a': np.float64(1.5)}, Dumper=yaml.Dumper)")
+
+
+# -- what serves libraries that are not among the development requirements
+
+
+def test_parameters_of_an_estimator_are_read_by_the_rules() -> None:
+    """A class of the session names them, and scikit-learn reads whatever it names."""
+
+    class Estimator:
+        get_params = _reader_of_parameters()
+        names: tuple[str, ...] = ("alpha", "inner")
+        alpha, _hidden = 1, 2
+        inner: object = None
+
+        def _get_param_names(self) -> tuple[str, ...]:
+            return self.names
+
+    inner = Estimator()
+    outer = Estimator()
+    outer.inner = inner
+    whole = {"alpha": 1, "inner__alpha": 1, "inner__inner": None, "inner": inner}
+    assert outer.get_params() == whole
+    assert outer.get_params(deep=False) == {"alpha": 1, "inner": inner}
+    for name in ("_hidden", "__globals__"):
+        outer.names = (name,)
+        with pytest.raises(AttributeRefused):
+            outer.get_params()
+
+
+def test_a_template_for_a_library_reads_no_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library formats objects of its own by it; a method that is changed is not changed again."""
+
+    class Bar:
+        @staticmethod
+        def shown(template: str, value: object) -> str:
+            return template.format(value)
+
+        def titled(self, *, template: str) -> str:
+            return template.format(self)
+
+    class Text(str):
+        __slots__ = ()
+
+    module = types.ModuleType("bars_of_a_test")
+    module.__dict__["Bar"] = Bar
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name in ("shown", "titled", "shown", "none"):
+        _take_plain_templates(module.__name__, "Bar", name)
+    _take_plain_templates("no_module_of_a_test", "Bar", "shown")
+    assert Bar.shown("{:>3}", 5) == "  5"
+    assert Bar().titled(template="plain") == "plain"
+    for template in ("{0.__class__}", Text("{}"), collections.UserString("{}")):
+        with pytest.raises(AttributeRefused, match="of a text that reads such attributes"):
+            Bar.shown(template, 5)  # type: ignore[arg-type]
+        with pytest.raises(AttributeRefused, match="of a text that reads such attributes"):
+            Bar().titled(template=template)  # type: ignore[arg-type]
+
+
+def test_a_class_that_keeps_what_it_is_given_initialises_its_own_objects_only() -> None:
+    """It would leave that in whatever object of the session it is called with."""
+
+    class Keeper:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+    class Derived(Keeper):
+        """Of the session."""
+
+    initialise = _own_init(Keeper, Keeper.__init__)
+    made = Keeper(1)
+    initialise(made, 5)
+    assert made.value == 5
+    assert not hasattr(initialise, "__wrapped__")
+    with pytest.raises(TypeError, match="needs an object of that class"):
+        initialise(Derived(1), 5)

@@ -313,6 +313,24 @@ def test_answering_when_nobody_waits_returns_at_once(supervise: Supervise) -> No
     assert out == {"dead": False, "again": False, "hung up": True}
 
 
+def test_an_answer_to_a_kernel_that_has_just_died_lets_nothing_through(supervise: Supervise) -> None:
+    """Between the question and the answer; a gate may be closed more than once."""
+    out = supervise(
+        "attempt(os.fork)",
+        """
+        wait_for_attempt()
+        received_attempt = gate._receive()
+        os.kill(kernel, signal.SIGKILL)
+        os.waitpid(kernel, 0)
+        gate._receive = lambda: received_attempt
+        out['let through'] = gate.answer(True)
+        gate.close()
+        gate.close()
+        """,
+    )
+    assert out == {"let through": False}
+
+
 def test_a_signal_does_not_disturb_a_fork_that_blocks_it(supervise: Supervise) -> None:
     """An interrupt during a checkpoint loses neither the signal nor the checkpoint."""
     out = supervise(

@@ -214,10 +214,6 @@ def _function_part(obj: Any, name: str) -> Any:
     return refuse(name)
 
 
-def _signature(obj: Any, name: str) -> Any:
-    return _plain(obj, name)
-
-
 def _func_part(obj: Any, name: str) -> Any:
     """Cython functions publish ``func_globals`` and the like without an underscore."""
     return _own_only(obj, name)
@@ -365,7 +361,7 @@ def _table() -> dict[str, Reader]:
         ("__origin__ __args__ __bound__ __value__ __constraints__ __default__", _type_argument),
         ("__self__ __func__ __wrapped__ __code__ __defaults__ __kwdefaults__ __weakref__", _function_part),
         ("__prepare__ __file__ __path__", _function_part),
-        ("__signature__", _signature),
+        ("__signature__", _plain),
         ("func_globals func_code func_defaults func_closure func_dict", _func_part),
         ("get_loop get_stack print_stack get_coro get_context", _own_only),
         ("ctypes from_address from_buffer from_buffer_copy in_dll capsule cffi cell_contents", _own_only),

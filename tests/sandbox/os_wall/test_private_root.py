@@ -1,0 +1,77 @@
+"""What stands in a private session's root, and what the process holds that its namespace begins with."""
+
+import ast
+from typing import Any
+
+import confined_coverage
+import pytest
+
+
+def test_a_private_root_shows_what_its_rules_say(own_room: Any) -> None:
+    """Links lead where they did, a folder that may be listed only is empty, and all there is cannot be had."""
+    code = """
+        import os
+        from pathlib import Path
+        from rlm_sandbox.os_wall import landlock, namespaces, private_root
+        from rlm_sandbox.os_wall.landlock import FileAccess, Rule
+        def look():
+            for folder in ('/base', '/held', '/held/below', '/listed'):
+                os.mkdir(scratch + folder)
+            os.symlink('loop', scratch + '/loop')
+            os.symlink('held/below', scratch + '/first')
+            root = private_root.Root(Path(scratch, 'base'))
+            said = []
+            for path in ('/', scratch + '/loop'):
+                try:
+                    root.show([Rule(Path(path), landlock.READ)])
+                except OSError as error:
+                    said.append(str(error))
+            rules = {'/held': landlock.READ, '/held/below': landlock.READ, '/listed': FileAccess.READ_DIR}
+            root.show([Rule(Path(scratch + path), access) for path, access in rules.items()])
+            root.show([Rule(Path(scratch + path), landlock.READ) for path in ('/first', '/none')])
+            root.show([Rule(Path(scratch + path), landlock.READ) for path in ('/first/..', '/first/../below')])
+            root.enter()
+            mounts = [line.split()[1] for line in open('/proc/self/mounts')]
+            said += [sorted(os.listdir(scratch)), os.listdir(scratch + '/listed'), os.listdir(scratch + '/held')]
+            said.append(sorted(place[len(scratch):] for place in mounts if place.startswith(scratch)))
+            raise OSError(repr(said))
+        def inside():
+            os.chdir('/')
+            private_root.leave_processes()
+            raise OSError(namespaces.in_throw_away(look))
+        refusal = private_root.try_out(os.getuid())
+        result = [refusal, '' if refusal else namespaces.in_throw_away(inside)]
+    """
+    refusal, said = own_room.result(code, confine=False)
+    if refusal:
+        pytest.skip(refusal)
+    whole, loop, top, listed, held, mounts = ast.literal_eval(said)
+    assert whole == "the policy names the whole file system"
+    assert loop.endswith("goes through too many symbolic links")
+    assert (top, listed, held, mounts) == (["first", "held", "listed", "loop"], [], ["below"], ["/held"])
+
+
+def test_the_first_process_of_a_namespace_holds_nothing(own_room: Any) -> None:
+    """It only waits: with a session of its own, no open file but its lifeline, and no privileges to gain."""
+    code = """
+        import os, signal, socket
+        import confined_coverage
+        from rlm_sandbox.os_wall import private_root
+        private_root._WAITS = '/none'  # then it returns
+        kept, lifeline = socket.socketpair()
+        if (child := os.fork()) == 0:
+            confined_coverage.begin(lambda told: os.write(0, told.encode()))
+            private_root.lower_first(lifeline.fileno())
+            fds = [fd for fd in range(256) if fd != lifeline.fileno() and os.path.lexists(f'/proc/self/fd/{fd}')]
+            alone = os.getsid(0) == os.getpid()
+            ignores = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+            os.write(0, repr([fds, alone, ignores, libc.prctl(39, 0, 0, 0, 0)]).encode() + b'!')
+            os._exit(0)
+        lifeline.close()
+        with kept, kept.makefile('rb') as said:
+            result = said.read().decode()
+        os.waitpid(child, 0)
+    """
+    said, _, measured = own_room.result(code, confine=False).partition("!")
+    confined_coverage.keep(measured)
+    assert ast.literal_eval(said) == [[0, 1, 2], True, True, 1]
