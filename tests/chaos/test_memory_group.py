@@ -49,9 +49,6 @@ def group() -> Iterator[Path]:
         _limit(folder, 700)
         yield folder
     finally:
-        for line in (folder / "cgroup.procs").read_text().splitlines():
-            with contextlib.suppress(OSError):
-                (parent / "cgroup.procs").write_text(line)
         wait_until(lambda: _removed(folder))
 
 
@@ -61,6 +58,10 @@ def _limit(folder: Path, megabytes: int) -> None:
 
 
 def _removed(folder: Path) -> bool:
+    """Move its processes out, also those that others have forked since the last look, and remove it."""
+    for line in (folder / "cgroup.procs").read_text().splitlines():
+        with contextlib.suppress(OSError):
+            (folder.parent / "cgroup.procs").write_text(line)
     with contextlib.suppress(OSError):
         folder.rmdir()
     return not folder.exists()
