@@ -24,6 +24,8 @@ MAKING_ROOM_SECONDS = 10.0
 """How long the next session waits for one that was asked to make room, and may not do so."""
 AGAIN_SECONDS = 20.0
 """How long until one that has not made room is asked again; it may have been used meanwhile."""
+GIVING_BACK_SECONDS = 1.0
+"""How long the system may take to give back the memory of processes that have just ended."""
 WAIT_SECONDS = 30.0
 PAUSE_SECONDS = 0.1
 PROMISED_SECONDS = 60.0
@@ -54,6 +56,8 @@ class MemoryPressure(Generic[S]):
     def __init__(self, keep_free: int, make_room: Callable[[S], bool]) -> None:
         self._keep_free, self._make_room = keep_free, make_room
         self._asked: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
+        """Since when those have gone that were asked."""
         self._promised: dict[str, tuple[int, float]] = {}
 
     def promise(self, kernel_id: str, size: int) -> None:
@@ -81,11 +85,17 @@ class MemoryPressure(Generic[S]):
         """Give up some memory if there is too little. Returns whether there will be more at a later call."""
         free = available_memory()
         if free is None or free >= max(wanted, self._keep_free):
-            self._asked.clear()
+            if free is None or free >= self.wanted:  # less is enough here than for who waits for room being made
+                self._asked.clear()
+                self._ended.clear()
             return False
         if sum(session.checkpoints.drop_oldest() for session in sessions):
             return True
         now, there = time.monotonic(), {session.kernel_id for session in sessions}
+        for name in self._asked.keys() - there:
+            self._ended.setdefault(name, now)
+        if any(now - since < GIVING_BACK_SECONDS for since in self._ended.values()):
+            return True
         if any(now - since < MAKING_ROOM_SECONDS for name, since in self._asked.items() if name in there):
             return True
         for session in sorted(sessions, key=lambda one: (self._asked.get(one.kernel_id, 0.0), one.queue.last_used)):

@@ -52,8 +52,9 @@ class Pressed:
 
 def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs a cell is left alone, and one that has to stay or is too large to be saved now. One at a time."""
-    free = 2 * memory_pressure.SAVING_BYTES
+    free, now = 2 * memory_pressure.SAVING_BYTES, 0.0
     monkeypatch.setattr(memory_pressure, "available_memory", lambda: free)
+    monkeypatch.setattr(memory_pressure, "time", SimpleNamespace(monotonic=lambda: now))
     large = Pressed("large", 2.0, memory=memory_pressure.SAVING_BYTES)
     sessions = [
         Pressed("busy", 1.0, idle=False),
@@ -75,8 +76,13 @@ def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monke
         assert asked == wanted
     del sessions[-1]
     assert pressure.relieve(sessions)
+    assert asked == ["older"], "the system gives its memory back bit by bit"
+    now += memory_pressure.GIVING_BACK_SECONDS
+    assert pressure.relieve(sessions)
     assert asked == ["older", "newer"]
     del sessions[2]
+    assert pressure.relieve(sessions)
+    now += memory_pressure.GIVING_BACK_SECONDS
     assert not pressure.relieve(sessions), "nobody else can make room"
     large.memory_bytes //= 2
     assert pressure.relieve(sessions)
@@ -101,6 +107,9 @@ def test_memory_that_is_promised_is_nobody_elses(monkeypatch: pytest.MonkeyPatch
     assert pressure.wanted == 11 * reserve
     assert not pressure.relieve(sessions), "no session rests that nobody waits for"
     assert pressure.relieve(sessions, pressure.wanted)
+    sessions[0].queue.idle = False
+    assert not pressure.relieve(sessions), "as above"
+    assert pressure.relieve(sessions, pressure.wanted), "the session still makes room: it is busy being saved"
     pressure.kept("small")
     assert pressure.wanted == 9 * reserve
     now = memory_pressure.PROMISED_SECONDS
