@@ -49,12 +49,19 @@ def _start(session: str, code: str) -> threading.Thread:
 
 def _stop() -> None:
     cli("daemon", "stop")
+    _noticed()
 
 
 def _kill() -> None:
     with DaemonConnection(ShowStatus()) as control:
         os.kill(control.pid, signal.SIGKILL)
         control.wait_for_end()
+    _noticed()
+
+
+def _noticed() -> None:
+    """The supervisor has read the end of the daemon's connection, as it has answered what came after that."""
+    _state("")
 
 
 @pytest.mark.parametrize("end", [_stop, _kill])
