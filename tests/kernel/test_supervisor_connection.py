@@ -184,3 +184,30 @@ async def test_blobs_come_beside_their_reply(client, listener) -> None:
     waiting = client.start_call(*RESTART)
     listener.answer(await listener.hear("restart"), Done(), b"one", b"two")
     assert await waiting == (Done(), (b"one", b"two"))
+
+
+async def test_a_connection_that_is_closed_ends_what_waits_for_it(client, listener) -> None:
+    """The supervisor lives, and nobody looks for another one."""
+    waiting = client.start_call(*RESTART)
+    await listener.hear("restart")
+    client.close()
+    assert not client.alive
+    with pytest.raises(SupervisorGone):
+        await waiting
+
+
+@pytest.mark.parametrize("spoken", [0, 1])
+async def test_a_successor_that_does_not_speak_like_us_is_none(client, listener, spoken: int) -> None:
+    """It would refuse every call; the oldest that it may speak is enough."""
+    waiting = client.start_call(*RESTART)
+    await listener.hear("restart")
+    listener.die()
+    await listener.accept()
+    listener.greet(spoken=spoken)
+    if spoken:
+        await listener.done("restart")
+        await waiting
+    else:
+        with pytest.raises(SupervisorGone):
+            await waiting
+    assert client.alive == bool(spoken)

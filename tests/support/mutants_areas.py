@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 SERVICE = "mcp_server/rlm_mcp/service"
 TOOLS = "tests/mcp_server/tools"
+SUPERVISOR = "kernel/rlm_kernel/supervisor"
+KEEPER = "tests/kernel/supervisor/test_keeper.py::test"
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,46 @@ AREAS = {
             "tests/kernel/supervisor/test_recovery.py",
             "tests/kernel/supervisor/test_refusals.py",
         ),
+    ),
+    "adoption": Area(
+        (
+            *(f"{SUPERVISOR}/{name}.py" for name in ("adoption", "keeping", "kept_session", "named_runs")),
+            f"{SUPERVISOR}/session_file.py",
+        ),
+        (
+            "tests/kernel/supervisor/test_adoption.py",
+            "tests/kernel/supervisor/test_session_file.py",
+            f"{KEEPER}_variables_outlive_a_supervisor_whatever_the_policy",
+            f"{KEEPER}_a_cell_goes_on_and_its_output_is_whole",
+            f"{KEEPER}_a_cell_that_ends_while_nobody_serves_is_answered_once",
+            f"{KEEPER}_a_cell_that_waits_for_a_model_goes_on_waiting",
+            f"{KEEPER}_contexts_limits_and_undoing_outlive_a_supervisor",
+            f"{KEEPER}_a_kernel_that_dies_with_its_supervisor_rolls_back_and_says_so",
+            f"{KEEPER}_a_supervisor_dies_with_another_process_and_the_kernel_goes_on",
+            f"{KEEPER}_a_killed_keeper_is_replaced_and_nothing_notices",
+            f"{KEEPER}_a_supervisor_starts_anew_where_nobody_stands_by",
+            f"{KEEPER}_without_keeper_and_supervisor_every_kernel_ends",
+            f"{KEEPER}_a_name_runs_once",
+            f"{KEEPER}_a_batch_outlives_a_supervisor_and_no_cell_of_it_runs_twice",
+            f"{KEEPER}_cells_behind_one_that_fails_are_skipped",
+            f"{KEEPER}_a_session_at_which_two_supervisors_have_failed_is_set_aside",
+            "tests/kernel/supervisor/test_dying_supervisor.py",
+            "tests/kernel/supervisor/test_given_images.py",
+            "tests/kernel/supervisor/test_stand_ins.py",
+        ),
+    ),
+    "reconnect": Area(
+        (
+            *(
+                f"kernel/rlm_kernel/supervisor_connection.py:SupervisorConnection.{name}"
+                for name in ("_c", "_e", "_f", "_g", "_i", "_m", "_s", "_t", "close", "start_call", "wait_gone")
+            ),
+            *(
+                f"{SERVICE}/sessions/supervisor_gateway.py:KernelGateway.{name}"
+                for name in ("_c", "_d", "client", "listen")
+            ),
+        ),
+        ("tests/kernel/test_supervisor_connection.py", "tests/mcp_server/service/test_supervisor_gateway.py"),
     ),
 }
 """The areas, by the names that ``make mutants AREA=`` takes."""

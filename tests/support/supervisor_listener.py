@@ -39,10 +39,10 @@ class SupervisorListener:
         number, name, _ = wire.call_in(message.parts[0])
         self._heard.put_nowait((number, name))
 
-    def greet(self, *, again: bool = False) -> None:
+    def greet(self, *, again: bool = False, spoken: int = wire.SPEAKS.most) -> None:
         """Greet, which tells the client that this is another supervisor, or the one that it had, ``again``."""
         self._pids -= again
-        self.answer(self._greeting, replace(WELCOME, pid=self._pids))
+        self.answer(self._greeting, replace(WELCOME, pid=self._pids, spoken=spoken))
 
     async def hear(self, name: str) -> int:
         """Wait for the next call, which is to be that one; returns its number."""

@@ -29,7 +29,7 @@ from rlm_ipc.kernel_reports import CellResult, KernelInfo, QueryOutcome
 from rlm_ipc.outcomes import Ended, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.keeper import keeper
-from rlm_kernel.supervisor.adoption import DEADLY, SET_ASIDE
+from rlm_kernel.supervisor.adoption import SET_ASIDE
 from rlm_kernel.supervisor.kept_session import KeptSpec
 from rlm_kernel.supervisor.session_file import SPEC, SessionFile
 from rlm_kernel.supervisor_client import SupervisorClient
@@ -476,27 +476,35 @@ def test_a_keeper_of_many_descriptors_starts_the_next_supervisor(tmp_path: Path)
         process.wait()
 
 
+@pytest.mark.parametrize("end", [signal.SIGABRT, signal.SIGKILL])
 async def test_a_session_at_which_two_supervisors_have_failed_is_set_aside(
-    own_supervisor: SupervisorClient, policy: MakePolicy, tmp_path: Path
+    own_supervisor: SupervisorClient, policy: MakePolicy, tmp_path: Path, end: signal.Signals
 ) -> None:
-    """The third one does not try again; it goes on with the others, and leaves word for the daemon."""
+    """The third one does not try again; it goes on with the others, and leaves word for the daemon.
+
+    One that is killed by somebody has not failed.
+    """
     rules = policy("trusted")
     for name in ("deadly", "harmless"):
         info = await own_supervisor.spawn(SpawnRequest(name, str(tmp_path), label={"session": name}), rules)
         assert (await Session(own_supervisor, info).run("x = 1")).error is None
-    for fd in Path(f"/proc/{own_supervisor.pid}/fd").iterdir():  # the file that the next supervisors get
+    before = own_supervisor.pid
+    for fd in Path(f"/proc/{before}/fd").iterdir():  # the file that the next supervisors get
         if fd.readlink().name.startswith("memfd:session"):
             with closing(SessionFile(os.open(fd, os.O_RDWR))) as file:
-                if file.read(SPEC, KeptSpec).spawn.request.kernel_id == "deadly":
-                    for failed in range(DEADLY):
-                        file.begin_taking_over(before_failed=failed > 0)
-    os.kill(own_supervisor.pid or 0, signal.SIGABRT)  # one that is killed by somebody has not failed
-    kernels = await until(own_supervisor.kernels, lambda found: len(found) == 1)
-    assert [kernel.kernel_id for kernel in kernels] == ["harmless"]
-    assert await Session(own_supervisor, kernels[0]).value("x") == "1"
-    ((_, file),) = left_kernels.left_kernels(discovery.state_dir() / left_kernels.FOLDER)
-    assert file is not None
-    assert (file.left.label["session"], file.left.unsaved, file.left.idled) == ("deadly", SET_ASIDE, False)
+                is_deadly = file.read(SPEC, KeptSpec).spawn.request.kernel_id == "deadly"
+                for failed in range(1 + is_deadly):  # at the other one only one has failed
+                    file.begin_taking_over(before_failed=failed > 0)
+    os.kill(before or 0, end)
+    await until(lambda: own_supervisor.pid != before)
+    kernels = await own_supervisor.kernels()
+    for info in kernels:
+        assert await Session(own_supervisor, info).value("x") == "1"
+    left = [file.left for _, file in left_kernels.left_kernels(discovery.state_dir() / left_kernels.FOLDER) if file]
+    told = [(kernel.label["session"], kernel.unsaved, kernel.idled) for kernel in left]
+    expected = [("deadly", SET_ASIDE, False)] if end is signal.SIGABRT else []
+    assert ({info.kernel_id for info in kernels} | {"deadly"}, told) == ({"deadly", "harmless"}, expected)
+    assert len(kernels) == 2 - len(expected)
 
 
 SILENT = """

@@ -96,10 +96,9 @@ def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) ->
             1
         ]
         assert value(client, "eval('found + [3]')") == "[1, 3]"
-        with DaemonConnection(ShowRecord(session="kept")) as control:
-            cells = [(cell.author, cell.code) for cell in control.reply.cells]
         trusted = [("trusted", f"eval('found{more}')") for more in ("", " + [2]", " + [3]")]
-        assert cells == [("agent", "found = [1]"), *trusted]
+        # The kernel may be copied after the reply to a cell, and only then is the journal told.
+        wait_until(lambda: _cells("kept"), [("agent", "found = [1]"), *trusted].__eq__)
         assert ask(RevokeAttachment(attachment), start=True).closed == 1
         assert _is_shut_out(client)
     finally:
@@ -213,8 +212,12 @@ def _state(session: str) -> str:
 
 
 def _codes(session: str) -> list[str]:
+    return [code for _, code in _cells(session)]
+
+
+def _cells(session: str) -> list[tuple[str, str]]:
     with DaemonConnection(ShowRecord(session=session)) as control:
-        return [cell.code for cell in control.reply.cells]
+        return [(cell.author, cell.code) for cell in control.reply.cells]
 
 
 @pytest.mark.usefixtures("ended")
