@@ -20,7 +20,7 @@ ATTACHED = b"\0attachment"
 begin with a zero byte, and the names that zmq makes up have exactly five bytes."""
 BACK_SECONDS = 10.0
 """How long what is said waits for front ends that another supervisor has had."""
-MOST_MISSED_BYTES = 64 << 20
+MOST_MISSED_BYTES = 16 << 20
 """If more than this is said meanwhile, nothing waits."""
 
 
