@@ -52,6 +52,8 @@ DISPLAY_KINDS = frozenset(("display_data", "execute_result", "inspect_reply", "u
 SAFE_PAYLOADS = frozenset(("ask_exit", "set_next_input"))
 LOOK_AT_PARENT_MS = 1000
 LINGER_MS = 1000
+MOST_REPEATED = 16_384
+"""How many of the latest messages are known when they come again."""
 SCHEME = "hmac-sha256"
 SUBSCRIBER_SECONDS = 2
 """How long requests wait for the front end's first subscriber of iopub: what is shown before, it would miss."""
@@ -111,6 +113,8 @@ class FrontEnd:
         self.signer = Signer(connection["key"].encode())
         self.subscribed = False
         self.asked = AskedCells()
+        self._sent: dict[int, None] = {}
+        """The headers of the latest messages, hashed."""
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.linger = LINGER_MS
         self.sockets: dict[str, zmq.Socket[bytes]] = {}
@@ -122,12 +126,27 @@ class FrontEnd:
         channel = next((channel for channel, known in CHANNELS.items() if known == tag), None)
         if channel is not None and DELIMITER in parts:
             at = list(parts).index(DELIMITER)
+            if self._is_repeated(parts[at:]):
+                return
             message = presentable(list(parts[at:]))
             if channel == "shell":
                 self.asked.answered(parts)
             if message is not None:
                 message[1] = self.signer.sign(message[2:6])
                 self.put(channel, [*parts[:at], *message])
+
+    def _is_repeated(self, parts: Sequence[bytes]) -> bool:
+        """Whether a message has come before: what one supervisor has sent as it died, the next one sends again.
+
+        Jupyter clients raise an error for a message that comes twice.
+        """
+        header = hash(parts[2] if len(parts) > 2 else b"")
+        if header in self._sent:
+            return True
+        self._sent[header] = None
+        if len(self._sent) > MOST_REPEATED:
+            del self._sent[next(iter(self._sent))]
+        return False
 
     def requests(self, channel: str) -> Iterator[list[bytes]]:
         """Yield the genuine requests that have come; answers a heartbeat and greets a subscriber by itself."""

@@ -33,6 +33,7 @@ front_end.close()
 """
 """The bridge without the daemon that lets it in."""
 SHOWN = Signer(b"").parts("stream", b"{}", {"name": "stdout", "text": "came late"})
+LAST = Signer(b"").parts("stream", b"{}", {"name": "stdout", "text": "came last"})
 
 
 @pytest.fixture
@@ -89,3 +90,39 @@ def test_what_comes_with_the_answer_of_the_next_supervisor_is_shown(connection: 
         assert supervising.result()
         watching.result()
     assert done.stdout == "it is over\n"
+
+
+def test_what_the_next_supervisor_sends_again_is_shown_once(connection: JsonObject) -> None:
+    """The one before died before it had noted that it was shown; a Jupyter client fails if a message comes twice."""
+    subscribed, seen = threading.Event(), threading.Event()
+    shown, last = (framing.pack(worker_protocol.IOPUB, [b"stream", *message]) for message in (SHOWN, LAST))
+
+    def supervise(listener: socket.socket) -> None:
+        with Played(listener, 1).socket as sock:
+            assert subscribed.wait(SECONDS)
+            sock.sendall(shown)
+        with Played(listener, 2).socket as sock:
+            sock.sendall(shown + last)
+            assert seen.wait(SECONDS)
+            sock.sendall(framing.pack(wire.GOODBYE, (b"it is over",)))
+
+    def watch() -> list[str]:
+        texts: list[str] = []
+        with zmq.Context() as context, context.socket(zmq.SUB) as front_end:
+            front_end.linger, front_end.rcvtimeo = 0, int(SECONDS * 1000)
+            front_end.subscribe(b"")
+            front_end.connect(address(connection, "iopub"))
+            while "came last" not in texts:
+                content = json.loads(front_end.recv_multipart()[-1])
+                subscribed.set()
+                texts += [content["text"]] if "text" in content else []
+            seen.set()
+        return texts
+
+    listener = discovery.listen(discovery.runtime_dir() / "supervisor.sock")
+    with listener, ThreadPoolExecutor(2) as threads:
+        supervising, watching = threads.submit(supervise, listener), threads.submit(watch)
+        command = [sys.executable, "-c", BRIDGE, json.dumps(connection)]
+        subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=True)
+        supervising.result()
+        assert watching.result() == ["came late", "came last"]
