@@ -40,7 +40,9 @@ class BlockingClient:
         self.socket, self._path = sock, path
         self.parser = framing.Parser(wire.MAX_CALL)
         self._lock = threading.Lock()
+        self._pid: int | None = None
         self.welcome = self.call(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
+        self._pid = self.welcome.pid
 
     def call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
         """Call and wait; raises the KernelError that the supervisor answers with, or `SupervisorGone`.
@@ -48,13 +50,14 @@ class BlockingClient:
         What a session shows meanwhile is dropped: nobody is there yet to see it.
         """
         with self._lock:
-            try:
-                answer = self._exchange(operation, request)
-            except SupervisorGone:
-                if self._path is None or operation in protocol.ONCE:
-                    raise
-                self._connect_again(self._path)
-                answer = self._exchange(operation, request)
+            while True:  # who takes over may die as well
+                try:
+                    answer = self._exchange(operation, request)
+                    break
+                except SupervisorGone:
+                    if self._path is None or operation in protocol.ONCE:
+                        raise
+                    self._connect_again(self._path, self._pid)
         if answer.failure is not None:
             raise from_wire(answer.failure)
         return wire.reply_in(operation, answer)
@@ -69,7 +72,7 @@ class BlockingClient:
             raise SupervisorGone from error
         return wire.answer_in(message.parts[0])
 
-    def _connect_again(self, path: Path) -> None:
+    def _connect_again(self, path: Path, before: int | None) -> None:
         """Go on with the supervisor that has taken over; raises `SupervisorGone` if there is none."""
         self.socket.close()
         for pause in PAUSES:
@@ -78,7 +81,12 @@ class BlockingClient:
                 break
             self.socket, self.parser = sock, framing.Parser(wire.MAX_CALL)
             with suppress(SupervisorGone):  # it has died as well
-                self._exchange(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
+                answer = self._exchange(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
+                welcome = wire.reply_in(protocol.HELLO, answer)
+                if welcome.pid == before:  # one that hangs up and lives has its reason
+                    self.socket.close()
+                    break
+                self.welcome, self._pid = welcome, welcome.pid
                 return
         raise SupervisorGone
 

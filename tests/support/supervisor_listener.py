@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rlm_ipc import discovery, framing
 from rlm_ipc import supervisor_wire as wire
+from rlm_ipc.errors import KernelError, to_wire
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.supervisor_core import CORE, Welcome
 from rlm_ipc.supervisor_protocol import Done, Event
@@ -58,6 +59,11 @@ class SupervisorListener:
         """Answer a call."""
         assert self._stream is not None
         self._stream.send(wire.RESULT, (wire.reply_part(number, reply), *blobs))
+
+    def fail(self, number: int, error: KernelError) -> None:
+        """Answer a call by that error."""
+        assert self._stream is not None
+        self._stream.send(wire.RESULT, (wire.failure_part(number, to_wire(error)),))
 
     def answer_and_tell(self, number: int, reply: object, kernel_id: str, event: Event) -> None:
         """Answer a call and tell what happened since, in one piece: the client reads both at once."""

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,12 @@ from waiting import until
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc import discovery
+from rlm_ipc.attachment_requests import AttachmentKind
+from rlm_ipc.errors import UnknownKernel
 from rlm_ipc.kernel_reports import AskedQuery, CellNote, CellNotes, KernelInfo, Refused
 from rlm_ipc.supervisor_protocol import AttachmentChanged, CellEnded, Event, QueriesAsked, QueryList
+from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 
 pytestmark = pytest.mark.anyio
@@ -79,3 +85,25 @@ async def test_what_is_told_while_a_successor_is_asked_comes_in_its_order(
     await until(lambda: len(told) == 4)
     assert told == [CellEnded(_note(2, "notebook")), QueriesAsked((ASKED,)), INFO, came]
     gateway.close()
+
+
+async def test_a_copy_that_ends_while_it_is_asked_is_forgotten() -> None:
+    """Its end was told before this daemon listened: no supervisor that takes over later is asked of it."""
+    async with Service.open(warm=False) as service:
+        session = await service.sessions.open(ClientInfo(), "s")
+        shown = service.attachments.add("s", AttachmentKind.WATCH).attachment
+        label = {"attachment": shown, "copy_of": session.key, "policy": session.pinned.digest}
+        with closing(SupervisorListener(discovery.runtime_dir() / "supervisor.sock")) as listener:
+            adopting = asyncio.create_task(service.attachments.adopt([replace(INFO, label=label)]))
+            await listener.accept()
+            listener.greet()
+            listener.fail(await listener.hear("cells"), UnknownKernel("k"))
+            assert await adopting == []
+            listener.die()
+            await listener.accept()
+            listener.greet()
+            client = await service.gateway.client(start=False)
+            for _ in range(2):  # the first may be asked before it catches up
+                asking = asyncio.create_task(client.kernel_info("other"))
+                listener.answer(await listener.hear("info"), INFO)
+                assert await asking == INFO

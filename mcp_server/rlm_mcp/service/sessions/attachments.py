@@ -208,6 +208,7 @@ class Attachments:
                 for note in await client.cells(info.kernel_id, self._journal.last_serial(info.kernel_id)):
                     self._journal.told(session.key, info.kernel_id, note)
             except (KernelError, OSError):  # it has just ended
+                self._gateway.unlisten(info.kernel_id)
                 self._copies.pop(info.kernel_id, None)
         return orphans
 
