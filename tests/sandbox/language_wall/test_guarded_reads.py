@@ -89,6 +89,49 @@ def test_a_reader_of_any_name_reads_by_the_rules(values: Any, refused: Any) -> N
     )
 
 
+def test_a_class_that_reads_every_attribute_itself_is_asked_as_in_plain_python(
+    same: Any, session: Any, refused: Any
+) -> None:
+    """Such a class passes each name to the class above it, which asked it again without end."""
+    same("""
+        class Logged:
+            query, cast = "select", 2
+            def __init__(self): self.a = 1
+            def __getattribute__(self, name): return super().__getattribute__(name)
+        class Deeper(Logged):
+            def __getattribute__(self, name): return super().__getattribute__(name)
+        class Table(dict):
+            def __getattribute__(self, name): return object.__getattribute__(self, name)
+        result = []
+        for each in (Logged(), Deeper(), Table()):
+            each.__setattr__("b", 3)
+            each.a = 1
+            each.query = "from"
+            result += [each.__getattribute__("a"), each.__getattribute__("b"), each.query, each.__dict__]
+            result += [each.__getattribute__("__getattribute__")("a"), each.__getattribute__("query")]
+            each.__delattr__("b")
+            result += [hasattr(each, "b"), each.__class__ is type(each), vars(each)]
+        result += [Deeper().cast]
+    """)
+    session.run("""
+        class Logged:
+            def __getattribute__(self, name): return super().__getattribute__(name)
+        class Plain:
+            def __getattribute__(self, name): return object.__getattribute__(self, name)
+    """)
+    refused(
+        "",
+        "Logged().__getattribute__('__globals__')",
+        "Plain().__getattribute__('__getattribute__')('__globals__')",
+        "Logged().__getattribute__('__getattribute__')('__subclasses__')",
+        "Logged().__setattr__('__class__', Plain)",
+        "Plain().__getattribute__('__setattr__')('__class__', Logged)",
+        "Plain.__getattribute__(function, '__globals__')",
+        "Plain.__getattribute__(collections, '_sys')",
+        "Plain.__getattribute__(collections.OrderedDict(), '__reduce_ex__')",
+    )
+
+
 def test_the_bases_of_metaclasses_are_not_shown(values: Any, refused: Any) -> None:
     """They end in the real ``type``, also where an object stands between."""
     assert values("[each.__name__ for each in Derived.__mro__][:2]", "Own.__bases__ == (object,)", "Made.look()") == [

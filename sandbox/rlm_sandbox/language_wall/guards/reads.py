@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.formatting import SafeFormatter, is_plain_format
-from rlm_sandbox.language_wall.guards import pandas_names
+from rlm_sandbox.language_wall.guards import any_name, pandas_names
 from rlm_sandbox.language_wall.guards.attributes import (
     FRAMES,
-    check_store,
     holds,
     is_proxy,
     must_guard,
@@ -125,42 +124,25 @@ def _get_attribute(obj: Any, name: str) -> Any:
     """``__getattribute__`` and ``__getattr__`` read any name: what they read is checked."""
     real = getattr(obj, name)
     if type(obj) is super or _own(obj):
-        target = super_target(obj)
-
-        def bound(attribute: str) -> Any:
-            if must_guard(target, attribute):
-                return read_guarded(target, attribute)
-            return wash(real(attribute))
-
-        return bound
+        return _reading(super_target(obj), real)
     if not is_class(obj):
         refuse(name)
-
-    def unbound(target: Any, attribute: str) -> Any:
-        if must_guard(target, attribute):
-            return read_guarded(target, attribute)
-        return wash(real(target, attribute))
-
-    return unbound
+    return lambda target, attribute: _read_by(real, target, attribute, lambda: real(target, attribute))
 
 
-def _set_attribute(obj: Any, name: str) -> Any:
-    """``__setattr__`` and ``__delattr__`` store any name: what they store is checked."""
-    real = getattr(obj, name)
-    if is_class(obj):
+def _reading(target: Any, real: Any) -> Callable[[str], Any]:
+    """Return the method that reads attributes of ``target`` by ``real``, and checks each."""
+    return lambda attribute: _read_by(real, target, attribute, lambda: real(attribute))
 
-        def unbound(target: Any, attribute: str, *value: Any) -> Any:
-            check_store(target, attribute)
-            return real(target, attribute, *value)
 
-        return unbound
-    target = super_target(obj)
-
-    def bound(attribute: str, *value: Any) -> Any:
-        check_store(target, attribute)
-        return real(attribute, *value)
-
-    return bound
+def _read_by(real: Any, target: Any, attribute: str, look: Callable[[], Any]) -> Any:
+    if not must_guard(target, attribute):
+        return wash(look())
+    if not any_name.may_look(real, target, attribute):
+        return read_guarded(target, attribute)
+    if attribute in any_name.READING:
+        return _reading(target, look())
+    return any_name.storing(target, look()) if attribute in any_name.STORING else wash(look())
 
 
 def _state(obj: Any, name: str) -> Any:
@@ -354,7 +336,7 @@ def _table() -> dict[str, Reader]:
         ("__mro__ __bases__ __base__ mro __orig_bases__", _bases),
         ("__new__", _new),
         ("__getattribute__ __getattr__", _get_attribute),
-        ("__setattr__ __delattr__", _set_attribute),
+        ("__setattr__ __delattr__", any_name.set_attribute),
         ("__setstate__ __getstate__ __reduce__ __reduce_ex__", _state),
         ("__get__ __set__ __delete__", _descriptor),
         ("__dataclass_fields__", _fields),
