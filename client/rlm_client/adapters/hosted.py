@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, time
@@ -21,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from rlm_client.client import Client
+from rlm_client.handed_texts import hand_over
 from rlm_client.results import Cell, Query
 from rlm_ipc.errors import CallerError, KernelError
 
@@ -69,12 +69,12 @@ class Hosted:
             return
         loaded = name.lstrip("_") or "value"  # a text's name may not begin with one
         if isinstance(value, str) and len(value) > _LARGE:
-            self._load(f"{loaded}_text", value)
+            hand_over(self.client, f"{loaded}_text", value)
             code = f"{name} = {loaded}_text['content']"
         else:
             text = _as_json(name, value)
             if len(text) > _LARGE:
-                self._load(f"{loaded}_json", text)
+                hand_over(self.client, f"{loaded}_json", text)
                 code = f"import json\n{name} = json.loads({loaded}_json['content'])"
             else:
                 code = f"import json\n{name} = json.loads({text!r})"
@@ -101,12 +101,6 @@ class Hosted:
         cell = self.client.eval_code(code)
         if not cell.success:
             raise CallerError(f"the session cannot be prepared under its policy: {cell.error}")
-
-    def _load(self, name: str, text: str) -> None:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", newline="", prefix="rlm-") as file:
-            file.write(text)
-            file.flush()
-            self.client.load_context(name, file.name)
 
     def _answers(self, queries: Sequence[Query]) -> Mapping[str, Given]:
         calls = [query for query in queries if query.prompt.startswith(self._mark)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 
 from rlm_client.client import Client
+from rlm_client.handed_texts import hand_over
 from rlm_client.results import Context
 from rlm_ipc.errors import CallerError, ToolFailed
 
@@ -38,7 +38,7 @@ def load(client: Client, context: object, paths: Sequence[StrPath]) -> list[str]
     if isinstance(context, str):
         if _names_file(context):
             raise CallerError(f"{context!r} names a file and is not its text; pass pathlib.Path({context!r})")
-        return [_described(_load_text(client, _NAME, context, "custom"))]
+        return [_described(hand_over(client, _NAME, context))]
     return [_load_data(client, context)]
 
 
@@ -47,20 +47,12 @@ def _names_file(text: str) -> bool:
     return 0 < len(text) <= _LONGEST_PATH and text.isprintable() and os.path.exists(text)
 
 
-def _load_text(client: Client, name: str, text: str, kind: str) -> Context:
-    """Hand the text over in a file: in a call it would be bounded, and cost more."""
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", newline="", prefix="rlm-") as file:
-        file.write(text)
-        file.flush()
-        return client.load_context(name, file.name, content_type=kind)
-
-
 def _load_data(client: Client, data: object) -> str:
     try:
         text = json.dumps(data, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise CallerError(f"the context is neither a text nor JSON: {error}; pass a text") from error
-    _load_text(client, f"{_NAME}_json", text, "json")
+    hand_over(client, f"{_NAME}_json", text, "json")
     cell = client.eval_code(f"import json\n{_NAME} = json.loads({_NAME}_json['content'])")
     if not cell.success:
         raise ToolFailed(f"the context cannot be created in the session: {cell.error}", dict(cell.raw))
