@@ -71,6 +71,7 @@ from rlm_ipc.session_requests import (
     PolicyApplied,
     QueryList,
     RestoreSession,
+    RunsBelow,
     SaveSession,
     SessionList,
     SessionRestored,
@@ -78,6 +79,7 @@ from rlm_ipc.session_requests import (
     SessionsSeen,
     ShowOverview,
     ShowRecord,
+    ShowRunsBelow,
     ShowTree,
     TurnKept,
 )
@@ -158,6 +160,7 @@ ROLES: Mapping[str, Role] = {
     "overview": _role(ShowOverview, SessionsSeen),
     "journal": _role(ListJournal, JournalPage),
     "record": _role(ShowRecord, SessionRecord),
+    "runs_below": _role(ShowRunsBelow, RunsBelow),
     "tree": _role(ShowTree, TreeRecord),
     "import_work": _role(ImportWork, WorkImported),
     "export_work": _role(ExportWork, WorkExported),

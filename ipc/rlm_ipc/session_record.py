@@ -15,6 +15,7 @@ __all__ = [
     "RecordedQuery",
     "RecordedTurn",
     "RecordedVariable",
+    "RunBelow",
     "SessionRecord",
 ]
 
@@ -122,3 +123,11 @@ class SessionRecord:
     turns: tuple[RecordedTurn, ...] = ()
     kernelspec: str | None = None
     attachments: tuple[AttachmentNote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunBelow:
+    """The record of a session that has ended, forked from the session ``parent`` for a part of what was asked there."""
+
+    parent: str
+    record: SessionRecord

@@ -18,7 +18,7 @@ from rlm_ipc.daemon_rows import (
     WaitingQuery,
 )
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.session_record import RecordedVariable, SessionRecord
+from rlm_ipc.session_record import RecordedVariable, RunBelow, SessionRecord
 from rlm_ipc.tree_record import TreeRecord
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "PolicyApplied",
     "QueryList",
     "RestoreSession",
+    "RunsBelow",
     "SaveSession",
     "SessionList",
     "SessionRestored",
@@ -38,6 +39,7 @@ __all__ = [
     "SessionsSeen",
     "ShowOverview",
     "ShowRecord",
+    "ShowRunsBelow",
     "ShowTree",
     "TurnKept",
 ]
@@ -93,6 +95,20 @@ class ShowRecord(Request[SessionRecord]):
 
     session: str
     last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowRunsBelow(Request["RunsBelow"]):
+    """Show what models ran in sessions that code of this one had forked with ``rlm_query``, as far as it is kept."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunsBelow:
+    """The records of these sessions and of those below them, a parent before its children."""
+
+    runs: tuple[RunBelow, ...]
 
 
 @dataclass(frozen=True, slots=True)

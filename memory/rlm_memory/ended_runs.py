@@ -19,7 +19,8 @@ from rlm_memory.schema import ended_runs as table
 from rlm_memory.store import Store
 
 __all__ = [
-    "MOST_BYTES", "MOST_ROWS", "SECONDS_KEPT", "EndedRuns", "expire", "find", "forget", "keep", "latest", "lines",
+    "MOST_BYTES", "MOST_ROWS", "SECONDS_KEPT", "EndedRuns",
+    "below", "expire", "find", "forget", "keep", "latest", "lines",
 ]  # fmt: skip
 
 MOST_ROWS = 500
@@ -64,6 +65,13 @@ def find(store: Store, session: int) -> EndedRuns | None:
     with store.transaction() as connection:
         row = connection.execute(statement.where(table.c.key == session)).one_or_none()
     return None if row is None else EndedRuns(*row[:-1], json.loads(zlib.decompress(row.record)))
+
+
+def below(store: Store, session: int) -> list[int]:
+    """List the sessions that were forked from one, in the order of their ends."""
+    with store.transaction() as connection:
+        found = connection.execute(select(table.c.key).where(table.c.parent == session).order_by(table.c.number))
+        return list(found.scalars())
 
 
 def lines(store: Store, most: int) -> list[Mapping[str, Any]]:

@@ -33,7 +33,7 @@ def test_a_text_of_a_program_came_from_no_file(model: ModelEndpoint, context: ob
 
 def test_a_large_value_of_an_adapter_came_from_no_file() -> None:
     """As a text or as JSON: adapters bind what their library holds."""
-    hosted = Hosted("handed", lambda asked: [])
+    hosted = Hosted("handed", lambda _: [])
     try:
         hosted.bind("text", "hay" * 50_000)
         hosted.bind("data", ["hay"] * 50_000)

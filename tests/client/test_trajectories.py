@@ -2,13 +2,16 @@
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import cli
 from model_endpoint import ModelEndpoint, Reply
 from model_endpoint import code as reply_with_code
 
 from rlm_client import RLM, Client
+from rlm_client.rlm.budget import RunLimits
 from rlm_client.rlm.trajectory import as_json_lines
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.session_requests import ShowRecord
@@ -36,6 +39,21 @@ def _used(turns: list[dict[str, Any]]) -> tuple[int, int, float]:
     return given, made, paid
 
 
+def _outline(turns: list[dict[str, Any]]) -> list[Any]:
+    """What models said and were asked, down to the last run below."""
+    return [
+        (
+            turn["response"],
+            turn["final_answer"],
+            [
+                (call["prompt"], call["response"], _outline(call.get("metadata", {}).get("iterations", [])))
+                for call in _calls(turn)
+            ],
+        )
+        for turn in turns
+    ]
+
+
 def test_a_child_is_in_the_lines_with_its_turns_and_all_that_it_used(model: ModelEndpoint) -> None:
     """Also what its own code asked: the tokens and the cost of all lines are those of the run."""
     model.script(
@@ -58,6 +76,33 @@ def test_a_child_is_in_the_lines_with_its_turns_and_all_that_it_used(model: Mode
     budget, (given, made, paid) = solution.budget, _used(turns)
     assert (given, made) == (budget.input_tokens, budget.output_tokens)
     assert paid == pytest.approx(budget.cost)
+
+
+def test_an_export_of_a_session_has_the_runs_below_it(model: ModelEndpoint, tmp_path: Path) -> None:
+    """Children of children, too, each at the query that it has answered, as ``--trajectory`` has them."""
+    model.script(
+        code("part = rlm_query('Count the hay.')"),
+        code("print(llm_query('Is it hay?'))"),
+        Reply("It is.", tokens=(40, 3)),
+        code(SUBMIT.format("rlm_query('Count one bale.')")),
+        code(SUBMIT.format("5")),
+        code("try:", "    rlm_query('Count the chaff.')", "except Exception as error:", "    print(error)"),
+        code("print('it looks')"),
+        Reply("no more", status=400),
+        code(SUBMIT.format("part")),
+    )
+    solution = RLM(session="fields", limits=RunLimits(depth=2)).completion("How much?", "hay\n" * 5)
+    try:
+        cli("export", "fields", str(tmp_path / "fields.jsonl"))
+    finally:
+        cli("end", "fields")
+    of_run, of_session = _turns(as_json_lines(solution)), _turns((tmp_path / "fields.jsonl").read_text())
+    assert _outline(of_session) == _outline(of_run)
+    [hay], [chaff], _ = map(_calls, of_session)
+    [bale] = _calls(hay["metadata"]["iterations"][1])
+    assert [turn["final_answer"] for turn in bale["metadata"]["iterations"]] == ["5"]
+    assert chaff["metadata"]["run_metadata"]["stopped"] == chaff["error"]
+    assert _used(of_session) == pytest.approx(_used(of_run))
 
 
 def test_a_child_that_fails_leaves_its_turns_and_what_it_used(model: ModelEndpoint) -> None:

@@ -19,7 +19,7 @@ from rlm_ipc.daemon_connection import ask
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
-from rlm_ipc.session_requests import ShowRecord
+from rlm_ipc.session_requests import ShowRecord, ShowRunsBelow
 from rlm_mcp.cli.completion import policy_choices, session_choices
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, failing, interruptible, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
@@ -76,7 +76,7 @@ def _markdown(record: SessionRecord) -> str:
 def _json_lines(record: SessionRecord) -> str:
     from rlm_mcp.formats.trajectory import as_json_lines
 
-    return as_json_lines(record)
+    return as_json_lines(record, ask(ShowRunsBelow(record.session), start=True).runs)
 
 
 _WRITERS = {".ipynb": as_text, ".md": _markdown, ".jsonl": _json_lines}

@@ -26,10 +26,12 @@ from rlm_ipc.session_requests import (
     ListSessions,
     QueryList,
     RestoreSession,
+    RunsBelow,
     SaveSession,
     SessionList,
     ShowOverview,
     ShowRecord,
+    ShowRunsBelow,
     ShowTree,
 )
 from rlm_ipc.work_requests import ExportWork, ImportWork, ShowMeasures, WorkExported
@@ -64,7 +66,7 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
         case ApplyPolicy():
             applied = await service.apply_policy(request.session, request.policy, looser=request.looser)
             caller.accept(request, applied)
-        case ListJournal() | ShowRecord() | ShowTree():
+        case ListJournal() | ShowRecord() | ShowRunsBelow() | ShowTree():
             await _answer_with_records(caller, service, request)
         case OpenChain() | NoteChain() | NoteRun() | SurveyWork():
             await _answer_the_loop(caller, service, request)
@@ -89,6 +91,8 @@ async def _answer_with_records(caller: Caller, service: Service, request: Reques
             caller.accept(request, JournalPage(service.list_journal(request.session, request.last)))
         case ShowRecord():
             caller.accept(request, await service.record(request.session, request.last))
+        case ShowRunsBelow():
+            caller.accept(request, RunsBelow(service.model_runs.below(request.session)))
         case ShowTree():
             caller.accept(request, await service.trees.record(request.frame, cells=request.cells))
 

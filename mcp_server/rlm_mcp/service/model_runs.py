@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from rlm_ipc.errors import KernelError
 from rlm_ipc.messages import plain, read
-from rlm_ipc.session_record import RecordedVariable, SessionRecord
+from rlm_ipc.session_record import RecordedVariable, RunBelow, SessionRecord
 from rlm_ipc.session_requests import KeepTurn, TurnKept
 from rlm_ipc.worker_requests import VariableRow
 from rlm_mcp.formats.model_runs import RunLine, RunShown, lines_of, shown
@@ -16,7 +16,7 @@ from rlm_mcp.service.cells.pictures import picture_of
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.journal import Journal
-from rlm_mcp.service.sessions.record import keep_turn, record_of
+from rlm_mcp.service.sessions.record import keep_turn, known_session, record_of
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_memory import ended_runs, model_turns, sessions
 from rlm_memory.ended_runs import EndedRuns
@@ -95,6 +95,16 @@ class ModelRuns:
         if found is None:
             raise ToolFault("run_not_found", "this run is not kept any more", "see the list of runs")
         return found
+
+    def below(self, session: str) -> tuple[RunBelow, ...]:
+        """Return what is kept of the runs below those of a session; raises ToolFault if there is no such session."""
+        above = [(known_session(self._store, session).key, session)]
+        found: list[RunBelow] = []
+        for key, name in above:
+            for child in ended_runs.below(self._store, key):
+                found.append(RunBelow(name, self._kept(child)))
+                above.append((child, found[-1].record.session))
+        return tuple(found)
 
     async def picture(self, session: int, cell: int, number: int) -> bytes:
         """Return a picture that a cell of a run showed, as PNG; raises ToolFault if there is none."""
