@@ -64,6 +64,7 @@ from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.session_requests import (
     ApplyPolicy,
     JournalPage,
+    KeepStop,
     KeepTurn,
     ListJournal,
     ListQueries,
@@ -81,6 +82,7 @@ from rlm_ipc.session_requests import (
     ShowRecord,
     ShowRunsBelow,
     ShowTree,
+    StopKept,
     TurnKept,
 )
 from rlm_ipc.tree_record import TreeRecord
@@ -168,6 +170,7 @@ ROLES: Mapping[str, Role] = {
     "lock": _role(ShowLock, LockShown),
     "queries": _role(ListQueries, QueryList),
     "turn": _role(KeepTurn, TurnKept),
+    "run_stopped": _role(KeepStop, StopKept),
     "save": _role(SaveSession, SessionSaved),
     "restore": _role(RestoreSession, SessionRestored),
     "policy": _role(ApplyPolicy, PolicyApplied),

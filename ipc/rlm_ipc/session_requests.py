@@ -24,6 +24,7 @@ from rlm_ipc.tree_record import TreeRecord
 __all__ = [
     "ApplyPolicy",
     "JournalPage",
+    "KeepStop",
     "KeepTurn",
     "ListJournal",
     "ListQueries",
@@ -41,6 +42,7 @@ __all__ = [
     "ShowRecord",
     "ShowRunsBelow",
     "ShowTree",
+    "StopKept",
     "TurnKept",
 ]
 
@@ -160,6 +162,21 @@ class TurnKept:
 
     kept: str
     variables: tuple[RecordedVariable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeepStop(Request["StopKept"]):
+    """Write down why the run of a session that is there for it alone ends without an answer."""
+
+    session: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopKept:
+    """Whether the run has turns, so that it is kept at all."""
+
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True)

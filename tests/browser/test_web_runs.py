@@ -286,10 +286,12 @@ def test_a_run_that_was_stopped_can_be_read_too(model: ModelEndpoint, runs: Any)
         complete(RLM(), "Who stopped it?", "text")
     page = opened(runs(), "Who stopped it?")
     expect(page.locator("#run-facts")).to_contain_text("no answer")
+    expect(page.locator("#run-facts")).to_contain_text(re.compile("stopped: .* refuses this request: broken"))
     expect(page.locator("#turns > li")).to_have_count(2)
     expect(turn(page, 2).locator("pre.output")).to_have_text("it looks")
     turn(page, 1).locator(".subquery").get_by_role("link").click()
     expect(page.locator("#run-question")).to_have_text("Count on.")
+    expect(page.locator("#run-facts")).to_contain_text(re.compile("stopped: .* refuses this request: broken"))
     expect(turn(page, 1).locator("pre.output")).to_have_text("the child looks")
 
 

@@ -21,7 +21,7 @@ from rlm_client.rlm.workspace import ModelAnswer, ModelTurn, Workspace
 from rlm_ipc.daemon_rows import WaitingQuery
 from rlm_ipc.errors import KernelError
 
-__all__ = ["Event", "Loop", "Solution", "Watch"]
+__all__ = ["Event", "Loop", "Solution", "Watch", "why"]
 
 Status = Literal["answered", "out_of_turns", "stopped"]
 Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child", "retry"]
@@ -90,6 +90,11 @@ class Solution:
         return f"{len(self.turns)} turns, {used.calls} calls, {tokens:,} tokens, ${used.cost:.4g}"
 
 
+def why(error: BaseException) -> str:
+    """Return in words why a run ends with this error."""
+    return "it was interrupted" if isinstance(error, asyncio.CancelledError | KeyboardInterrupt) else str(error)
+
+
 class Loop:
     """One run in one workspace; `solve` it once. Runs of ``rlm_query`` are loops of their own, with the same budget."""
 
@@ -123,13 +128,10 @@ class Loop:
             BudgetExceeded: calls, tokens, cost or time are used up.
             ModelError: the model gives no answer.
         """
-        clock = asyncio.timeout(self._budget.seconds_left())
         try:
-            async with clock:
-                return await self._solve(question, variables)
-        except TimeoutError:
-            if clock.expired():
-                self._budget.take_call()  # says what is used up
+            return await self._in_time(question, variables)
+        except BaseException as error:
+            await self._workspace.note_stop(why(error))
             raise
 
     def stopped(self, question: str, reason: str) -> Solution:
@@ -138,6 +140,16 @@ class Loop:
             self.turns.append(self._open)
         solution = self._solution(question, "", "stopped")
         return replace(solution, reason=reason)
+
+    async def _in_time(self, question: str, variables: list[str]) -> Solution:
+        clock = asyncio.timeout(self._budget.seconds_left())
+        try:
+            async with clock:
+                return await self._solve(question, variables)
+        except TimeoutError:
+            if clock.expired():
+                self._budget.take_call()  # says what is used up
+            raise
 
     async def _solve(self, question: str, variables: list[str]) -> Solution:
         await self._workspace.run(prompts.SETUP, self._answers)

@@ -15,7 +15,7 @@ from rlm_client.models.interface import Model
 from rlm_client.models.router import open_models
 from rlm_client.rlm.budget import Budget, RunLimits
 from rlm_client.rlm.inputs import StrPath, load
-from rlm_client.rlm.loop import Event, Loop, Solution, Watch
+from rlm_client.rlm.loop import Event, Loop, Solution, Watch, why
 from rlm_client.rlm.trajectory import as_json_lines
 from rlm_client.rlm.workspace import ClientWorkspace
 from rlm_ipc.errors import CallerError, KernelError
@@ -92,8 +92,7 @@ class RLM:
             try:
                 solution = await loop.solve(question, variables)
             except BaseException as error:
-                interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
-                self._keep(loop.stopped(question, "it was interrupted" if interrupted else str(error)))
+                self._keep(loop.stopped(question, why(error)))
                 raise
             self._keep(solution)
             return solution

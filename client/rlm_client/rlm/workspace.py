@@ -18,7 +18,7 @@ from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_rows import AnswerUse, SaidMessage, WaitingQuery
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.session_record import RecordedVariable
-from rlm_ipc.session_requests import KeepTurn, ListQueries
+from rlm_ipc.session_requests import KeepStop, KeepTurn, ListQueries
 
 __all__ = ["Answering", "ClientWorkspace", "CodeOutcome", "ModelAnswer", "ModelTurn", "Workspace"]
 
@@ -136,6 +136,10 @@ class Workspace(Protocol):
         """Write a turn down, beside the journal of the session; returns the variables that there are after it."""
         ...
 
+    async def note_stop(self, reason: str) -> None:
+        """Write down why the run ends without an answer."""
+        ...
+
     async def end(self) -> None:
         """End the session."""
         ...
@@ -192,6 +196,12 @@ class ClientWorkspace:
         """Have the daemon write a turn down."""
         kept = await self._calling(lambda: ask(turn.kept_in(self._session, own=self._own), start=True))
         return kept.variables
+
+    async def note_stop(self, reason: str) -> None:
+        """Have the daemon write down why there is no answer; only of a run that has its session to itself."""
+        if self._own:
+            with suppress(KernelError):
+                await self._calling(lambda: ask(KeepStop(self._session, reason)))
 
     async def end(self) -> None:
         """End the session; one that is gone already is no error."""

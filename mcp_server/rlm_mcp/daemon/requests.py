@@ -20,6 +20,7 @@ from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.session_requests import (
     ApplyPolicy,
     JournalPage,
+    KeepStop,
     KeepTurn,
     ListJournal,
     ListQueries,
@@ -33,6 +34,7 @@ from rlm_ipc.session_requests import (
     ShowRecord,
     ShowRunsBelow,
     ShowTree,
+    StopKept,
 )
 from rlm_ipc.work_requests import ExportWork, ImportWork, ShowMeasures, WorkExported
 from rlm_mcp.daemon.caller import Caller
@@ -66,7 +68,7 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
         case ApplyPolicy():
             applied = await service.apply_policy(request.session, request.policy, looser=request.looser)
             caller.accept(request, applied)
-        case ListJournal() | ShowRecord() | ShowRunsBelow() | ShowTree():
+        case KeepStop() | ListJournal() | ShowRecord() | ShowRunsBelow() | ShowTree():
             await _answer_with_records(caller, service, request)
         case OpenChain() | NoteChain() | NoteRun() | SurveyWork():
             await _answer_the_loop(caller, service, request)
@@ -91,6 +93,8 @@ async def _answer_with_records(caller: Caller, service: Service, request: Reques
             caller.accept(request, JournalPage(service.list_journal(request.session, request.last)))
         case ShowRecord():
             caller.accept(request, await service.record(request.session, request.last))
+        case KeepStop():
+            caller.accept(request, StopKept(service.model_runs.note_stop(request.session, request.reason)))
         case ShowRunsBelow():
             caller.accept(request, RunsBelow(service.model_runs.below(request.session)))
         case ShowTree():

@@ -31,7 +31,8 @@ class RunLine:
     """A run in one line. ``number`` is that of its first turn, ``key`` and ``parent`` are keys of sessions.
 
     ``status`` is ``answered``, ``out_of_turns`` (the answer is the model's last text), ``open`` or ``unanswered``.
-    Tokens, ``cost`` and ``queries`` count those of its code with it; times are epoch seconds.
+    Tokens, ``cost`` and ``queries`` count those of its code with it; times are epoch seconds. ``stopped`` is why
+    there is no answer, if that is known.
     """
 
     key: int
@@ -51,6 +52,7 @@ class RunLine:
     cost: float
     started: float
     ended: float
+    stopped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,14 @@ class RunShown:
     children: tuple[RunLine, ...]
 
 
-def lines_of(record: SessionRecord, key: int, parent: int | None, *, lives: bool) -> list[RunLine]:
-    """Return the runs of a session, the oldest first."""
-    return [_line(record, turns, key, parent, lives=lives) for turns in _runs(record)]
+def lines_of(
+    record: SessionRecord, key: int, parent: int | None, *, lives: bool, stopped: str | None = None
+) -> list[RunLine]:
+    """Return the runs of a session, the oldest first; ``stopped`` is why the last one has no answer."""
+    lines = [_line(record, turns, key, parent, lives=lives) for turns in _runs(record)]
+    if lines and stopped is not None and lines[-1].answer is None:
+        lines[-1] = replace(lines[-1], stopped=_cut(stopped, _LONGEST_LINE))
+    return lines
 
 
 def shown(record: SessionRecord, line: RunLine, known: Sequence[RunLine]) -> RunShown | None:

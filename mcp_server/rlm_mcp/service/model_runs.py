@@ -43,6 +43,8 @@ class ModelRuns:
         """The runs of the sessions that live, with the number of the latest turn that was seen."""
         self._alone: set[int] = set()
         """Sessions that are there for a run alone which has no answer yet."""
+        self._stops: dict[int, str] = {}
+        """Why the run of such a session has stopped."""
 
     async def _held(self, session: Session | None) -> list[RecordedVariable]:
         """Return the variables of a session as the record of a turn has them; none while its kernel is busy."""
@@ -66,6 +68,13 @@ class ModelRuns:
                 self._keep(row)  # at once: from here on nothing that dies takes the answer along
         return TurnKept(turn.session, tuple(held))
 
+    def note_stop(self, session: str, reason: str) -> bool:
+        """Note why a run ends without an answer, until its session ends; False: nothing of the run is kept."""
+        key = known_session(self._store, session).key
+        if key in self._alone:
+            self._stops[key] = reason
+        return key in self._alone
+
     def ending(self, row: SessionRow) -> None:
         """Keep the run of a session that is about to end, if that was there for the run alone."""
         if row.key in self._alone:
@@ -73,8 +82,8 @@ class ModelRuns:
 
     def _keep(self, row: SessionRow) -> None:
         self._alone.discard(row.key)  # first: one that a full disk refuses keeps no session from its end
-        record, parent = self._record(row), self._parent(row.key)
-        lines = [plain(line) for line in lines_of(record, row.key, parent, lives=False)]
+        record, parent, stopped = self._record(row), self._parent(row.key), self._stops.pop(row.key, None)
+        lines = [plain(line) for line in lines_of(record, row.key, parent, lives=False, stopped=stopped)]
         ended_runs.keep(self._store, EndedRuns(row.key, parent, self._clock(), lines, plain(record)))
 
     def lines(self) -> list[RunLine]:

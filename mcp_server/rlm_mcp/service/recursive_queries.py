@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 from rlm_client.models.errors import ModelRefused
@@ -28,6 +28,7 @@ from rlm_mcp.service.contexts.reading import Reading
 from rlm_mcp.service.contexts.sources import Inline, Load
 from rlm_mcp.service.control import SessionControl
 from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.model_runs import ModelRuns
 from rlm_mcp.service.queries.answering import GivenAnswer, QueryService, waiting
 from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.sessions.budgets import Budgets, Payer
@@ -79,6 +80,10 @@ class Service(Protocol):
 
     async def note_turn(self, turn: KeepTurn) -> TurnKept:
         """Write a turn down."""
+
+    @property
+    def model_runs(self) -> ModelRuns:
+        """What is kept of runs."""
 
     async def render(self, session: Session, answer: ToolAnswer) -> str:
         """Write an answer as a client gets it."""
@@ -224,6 +229,11 @@ class _ServiceWorkspace:
     async def note(self, turn: ModelTurn) -> tuple[RecordedVariable, ...]:
         """Write a turn down."""
         return (await self._service.note_turn(turn.kept_in(self._session.id, own=True))).variables
+
+    async def note_stop(self, reason: str) -> None:
+        """Write down why there is no answer."""
+        with suppress(ToolFault):  # the session is gone
+            self._service.model_runs.note_stop(self._session.id, reason)
 
     async def end(self) -> None:
         """End the session."""

@@ -63,6 +63,7 @@ function renderFacts(line) {
   const facts = [h("span", { class: "state pill", "data-state": line.status }, STATUSES[line.status] ?? line.status)];
   facts.push(theirs(line.model, "span", { class: "their" }), h("span", {}, "session ", theirs(line.session)));
   facts.push(h("span", {}, `policy ${run.policy}`), h("span", {}, `began ${moment(line.started)}`));
+  if (line.stopped) facts.push(h("span", {}, "stopped: ", theirs(line.stopped)));
   if (run.above) facts.push(h("span", {}, "part of ", h("a", { href: runLink(run.above) }, theirs(firstLine(run.above.question)))));
   byId("run-facts").replaceChildren(...facts);
   const forget = h("button", { onclick: () => askToForget(line) }, "Forget…");
