@@ -173,6 +173,8 @@ AREAS = {
         (
             "tests/kernel/supervisor/test_adoption.py",
             "tests/kernel/supervisor/test_session_file.py",
+            "tests/kernel/supervisor/test_named_runs.py",
+            "tests/kernel/supervisor/test_keeping.py",
             f"{KEEPER}_variables_outlive_a_supervisor_whatever_the_policy",
             f"{KEEPER}_a_cell_goes_on_and_its_output_is_whole",
             f"{KEEPER}_a_cell_that_ends_while_nobody_serves_is_answered_once",
@@ -215,6 +217,8 @@ _WINDOW = "high = self._character_start(low, min(high, low + {} * max_chars + {}
 _TOP = 'chain[:0] = store.read(_TOP, of=chain[{}]["tree"])'
 _ROOM = "4 * max_chars + 6 bytes are enough"
 _ZIP = "return [_given_item(name, item) for name, item in zip(order, answers, strict={})]"
+_ADOPT_GATE = f"{SUPERVISOR}/adoption.py:Adoption._gate"
+_GATE = "gate = ForkBroker(fd, session.processes, self._keeping, name, memory[{}] if memory else None)"
 
 EQUIVALENT: dict[str, str] = {
     f'{_COMPARE}:_free: return "" -> return None': "either says that nothing is looser",
@@ -224,6 +228,10 @@ EQUIVALENT: dict[str, str] = {
         f"{_PEEK}: {_WINDOW.format(8, 8)} -> {_WINDOW.format(*other)}": _ROOM
         for other in (("(8 + 1)", 8), ("(8 - 1)", 8), (8, "(8 + 1)"), (8, "(8 - 1)"))
     },
+    f"{_ADOPT_GATE}: {_GATE.format(0)} -> {_GATE.format('(0 - 1)')}": "a gate has one memory at most",
+    f"{SUPERVISOR}/kept_session.py:KeptSession.note: self._queries_noted = changes -> pass": (
+        "what is noted again and has not changed reads the same; this only spares the writing"
+    ),
     "kernel/rlm_kernel/supervisor/equipment.py:Equipment.equip: del live.attached[name] -> pass": (
         "a kernel that is told again to let go of a context has let go of it already"
     ),

@@ -180,7 +180,7 @@ class KeptSession:
 
     def failed(self, request: CellRequest) -> None:
         """Note an answer that no process will say again: it tells a loss, and that once."""
-        if request.direct is not None and request.direct.done() and not request.direct.cancelled():
+        if request.direct is not None:
             self.file.write(FAILED, FailedRun(str(request.run), request.direct.result()))
             self.file.note_run(str(request.run))
 

@@ -61,6 +61,6 @@ class NamedRuns:
 
 
 def _ended_well(future: asyncio.Future[CellResult]) -> bool:
-    if not future.done() or future.cancelled() or future.exception() is not None:
+    if not future.done() or future.exception() is not None:
         return False
     return future.result().status == "ok"

@@ -1,18 +1,31 @@
 """What a supervisor notes of a session for the next one."""
 
+import hashlib
+import json
 import multiprocessing
 import os
 import random
 import signal
+import struct
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
 
+import pytest
 from waiting import wait_until
 
+from rlm_ipc import framing
 from rlm_kernel.supervisor.kept_session import KeptState
-from rlm_kernel.supervisor.session_file import STATE, SessionFile
+from rlm_kernel.supervisor.session_file import FAILED, QUERIES, SPEC, STATE, FailedRun, SessionFile
 
 MIB = 1 << 20
+
+
+@pytest.fixture
+def file() -> Iterator[SessionFile]:
+    """The file of a session."""
+    with closing(SessionFile.new()) as file:
+        yield file
 
 
 def test_what_is_noted_takes_no_more_memory_than_its_text() -> None:
@@ -71,3 +84,54 @@ def test_what_is_noted_of_cells_is_all_of_one_moment() -> None:
         finally:
             process.kill()
             process.join()
+
+
+def test_only_failures_in_a_row_count(file: SessionFile) -> None:
+    """A session is set aside for what it does to supervisors: not for a kill, nor for a failure long ago."""
+    failures = [file.begin_taking_over(before_failed=failed) for failed in (True, True, True, False, True, True)]
+    assert failures == [0, 1, 2, 0, 1, 2]
+    file.taken_over()
+    assert [file.begin_taking_over(before_failed=True) for _ in range(2)] == [0, 1]
+
+
+def test_the_latest_names_are_known(file: SessionFile) -> None:
+    """There is room for sixty-four: a batch that is under way has fewer that have begun and wait for their answers."""
+    for number in range(65):
+        file.note_run(str(number))
+    assert [file.knows_run(str(number)) for number in range(66)] == [False, *[True] * 64, False]
+
+
+def test_every_version_finds_what_another_one_has_noted(file: SessionFile) -> None:
+    """The places are part of the protocol between supervisors: one that is upgraded hands its files over."""
+
+    def numbers(at: int, count: int = 1) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}Q", os.pread(file.fd, 8 * count, at))
+
+    for running in (4, 5):
+        file.begin(running, (b"cell",), 1.5, 2.5)
+    file.note_published(6)
+    file.answered(7)
+    file.begin_taking_over(before_failed=False)
+    file.begin_taking_over(before_failed=True)
+    request = framing.pack(b"r", (b"cell",))
+    assert numbers(0, 4) == (5, 7, 6, len(request))
+    assert struct.unpack("<2d", os.pread(file.fd, 16, 32)) == (1.5, 2.5)
+    assert numbers(48, 2) == (1, 1)
+    assert os.pread(file.fd, len(request), 1 << 20) == request
+    for cells in (7, 8, 9):
+        file.note_cells(cells, 10 + cells, only_cells=cells == 8, pristine=cells == 9)
+    assert (numbers(128), numbers(136, 4), numbers(168, 4)) == ((1,), (8, 1, 0, 18), (9, 0, 1, 19))
+    for name in ("one", "two"):
+        file.note_run(name)
+    digests = b"".join(hashlib.blake2b(name, digest_size=16).digest() for name in (b"one", b"two"))
+    assert (numbers(256), os.pread(file.fd, 32, 264)) == ((2,), digests)
+    parts = (SPEC, STATE, QUERIES, FAILED)
+    for part in parts:
+        for run in ("a", "longer", "last"):
+            file.write(part, FailedRun(f"{run}{part.numbers}"))
+    for number, part in enumerate(parts):
+        place, *lengths = numbers(2048 + 64 * number, 3)
+        texts = [os.pread(file.fd, lengths[n], (2 * number + 1 + n) << 33) for n in range(2)]
+        assert place == 1
+        assert [json.loads(text)["run"] for text in texts] == [f"longer{part.numbers}", f"last{part.numbers}"]
+        assert file.read(part, FailedRun).run == f"last{part.numbers}"
