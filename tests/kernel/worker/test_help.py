@@ -34,6 +34,15 @@ async def test_a_class_and_its_objects_are_told_with_their_members(run, asked) -
     assert "it ran" not in said
 
 
+async def test_a_class_is_named_with_what_it_derives_from(run) -> None:
+    """Also one without a docstring, of which nothing else would tell which class it is; its objects name it as type."""
+    await run("class Shape: pass\nclass Square(Shape, dict):\n    def area(self): pass")
+    assert (await run("help(Shape)")).stdout == "Class: Shape\nType: type\n"
+    assert (await run("help(Square)")).stdout.startswith("Class: Square(Shape, dict)\n")
+    assert "  area(self)\n" in (await run("help('Square')")).stdout
+    assert (await run("help(Shape())")).stdout == "Type: Shape\n"
+
+
 async def test_a_module_is_told_with_what_the_session_sees_of_it(run) -> None:
     """Functions with their first line; no module inside, and nothing that the policy hides."""
     said = (await run("import os, math\nhelp(math)\nhelp(os)")).stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from rlm_kernel.worker.introspection import known
@@ -27,6 +27,7 @@ from rlm_kernel.worker.variables import CONTAINERS, SCALARS
 
 _WIDEST: Final = 120
 _PLAIN: Final = (*SCALARS, *CONTAINERS, str, bytes)
+_bases_of: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__bases__"].__get__
 _NAMED: Final = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
@@ -42,7 +43,15 @@ def helped(scope: Scope, value: Any) -> str:
 
 def _helped(name: str, found: Known) -> str:
     members = list(_members(found))
-    return describe(name, found) + ("\nMembers:\n" + "\n".join(members) if members else "")
+    return _class(found.value) + describe(name, found) + ("\nMembers:\n" + "\n".join(members) if members else "")
+
+
+def _class(value: Any) -> str:
+    """A line with the name of a class and what it derives from; empty for anything else."""
+    if not is_class(value):
+        return ""
+    above = ", ".join(name_of(base) for base in _bases_of(value) if base is not object)
+    return f"Class: {name_of(value)}" + (f"({above})" if above else "") + "\n"
 
 
 def _name(found: Known) -> str:
