@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -186,3 +187,25 @@ async def test_nobody_holds_the_file_of_a_session_that_has_ended(
 
 def _holds_files(pid: int) -> bool:
     return any(link.startswith("/memfd:session") for link in _links(pid))
+
+
+def test_who_stands_by_and_is_not_needed_any_more_ends() -> None:
+    """Its line closes without a message; that is no failure, of which a log would tell."""
+    script = "import socket, sys; from rlm_kernel.supervisor import keeping; "
+    script += "keeping.await_turn(socket.socket(fileno=int(sys.argv[1])))"
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = [sys.executable, "-c", script, str(theirs.fileno())]
+    with ours, subprocess.Popen(argv, pass_fds=(theirs.fileno(),)) as process:
+        theirs.close()
+        assert ours.recv(1) == b"w"
+        ours.close()
+        assert process.wait(SECONDS) == 0
+
+
+def test_a_supervisor_may_open_as_many_files_as_the_system_allows() -> None:
+    """Each session has dozens, and a shell allows far fewer than it may."""
+    script = "import resource as r; from rlm_kernel.supervisor import keeping; _, most = r.getrlimit(r.RLIMIT_NOFILE); "
+    script += "r.setrlimit(r.RLIMIT_NOFILE, (64, most)); line = keeping.start_under_keeper(); "
+    script += "print(r.getrlimit(r.RLIMIT_NOFILE) == (most, most))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "True\n"
