@@ -135,5 +135,5 @@ async def test_a_cell_that_was_counted_and_not_copied_when_all_died_is_the_loss_
     os.kill(supervisor, signal.SIGKILL)
     async with asyncio.timeout(60):
         result = await cell.result()
-    lost = Loss(Lost.EVERYTHING if mode == "off" else Lost.NOTHING, in_cell=True)
+    lost = Loss(Lost.EVERYTHING, cells=1, in_cell=True) if mode == "off" else Loss(in_cell=True)
     assert (result.ended, result.loss) == (Ended.WORKER_DIED, lost)
