@@ -16,8 +16,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from jupyter_client.channels import HBChannel
 from session_processes import descendants, is_helper
 
 from rlm_client.models.json_schemas import import_jsonschema
+from rlm_ipc import discovery
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SECONDS_TO_LEAVE = 60.0  # a helper process that is still starting notices late that its scanner has ended
@@ -302,6 +303,15 @@ def endpoint() -> Iterator[Any]:
 
     with served(ModelEndpoint()) as serving:
         yield serving
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[Any]:
+    """Give a supervisor whose part the test plays (see support/supervisor_listener.py)."""
+    from supervisor_listener import SupervisorListener
+
+    with closing(SupervisorListener(discovery.runtime_dir() / "supervisor.sock")) as listening:
+        yield listening
 
 
 @pytest.fixture

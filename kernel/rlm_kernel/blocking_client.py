@@ -57,7 +57,7 @@ class BlockingClient:
                 except SupervisorGone:
                     if self._path is None or operation in protocol.ONCE:
                         raise
-                    self._connect_again(self._path, self._pid)
+                    self._connect_again(self._path)
         if answer.failure is not None:
             raise from_wire(answer.failure)
         return wire.reply_in(operation, answer)
@@ -72,7 +72,7 @@ class BlockingClient:
             raise SupervisorGone from error
         return wire.answer_in(message.parts[0])
 
-    def _connect_again(self, path: Path, before: int | None) -> None:
+    def _connect_again(self, path: Path) -> None:
         """Go on with the supervisor that has taken over; raises `SupervisorGone` if there is none."""
         self.socket.close()
         for pause in PAUSES:
@@ -83,7 +83,7 @@ class BlockingClient:
             with suppress(SupervisorGone):  # it has died as well
                 answer = self._exchange(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
                 welcome = wire.reply_in(protocol.HELLO, answer)
-                if welcome.pid == before:  # one that hangs up and lives has its reason
+                if welcome.pid == self._pid:  # one that hangs up and lives has its reason
                     self.socket.close()
                     break
                 self.welcome, self._pid = welcome, welcome.pid

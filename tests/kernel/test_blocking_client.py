@@ -16,14 +16,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def listener() -> AsyncIterator[SupervisorListener]:
-    """Listen where the supervisor does."""
-    listener = SupervisorListener(discovery.runtime_dir() / "supervisor.sock")
-    yield listener
-    listener.close()
-
-
-@pytest.fixture
 async def client(listener: SupervisorListener) -> AsyncIterator[BlockingClient]:
     """Connect to the first supervisor."""
     path = discovery.runtime_dir() / "supervisor.sock"

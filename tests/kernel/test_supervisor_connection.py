@@ -9,21 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 from supervisor_listener import SupervisorListener
 
-from rlm_ipc import discovery
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import ProcessError, ProtocolError, SupervisorGone
 from rlm_ipc.supervisor_protocol import Done, Event, LowMemory, OfKernel
 from rlm_kernel.supervisor_connection import SupervisorConnection
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def listener() -> AsyncIterator[SupervisorListener]:
-    """Listen where the supervisor does."""
-    listener = SupervisorListener(discovery.runtime_dir() / "supervisor.sock")
-    yield listener
-    listener.close()
 
 
 @pytest.fixture

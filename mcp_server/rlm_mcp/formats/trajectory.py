@@ -38,10 +38,11 @@ class _Written:
         own = [one.record for one in below if one.parent == record.session and one.record.turns]
         self._left = sorted(own, key=lambda child: child.turns[0].started_at)
         """The runs whose query was not found yet."""
+        self._cells = [cell for cell in record.cells if not is_set_up(cell.code)]
 
     def first(self) -> RunLine:
         """Return the line about the whole."""
-        turns, cells = self._record.turns, self._cells()
+        turns, cells = self._record.turns, self._cells
         times = [*(turn.started_at for turn in turns), *(cell.started_at for cell in cells)]
         return trajectory.metadata(
             self._record.session, min(times, default=0.0), turns[0].model if turns else None, stopped=self._stopped
@@ -49,7 +50,7 @@ class _Written:
 
     def turns(self) -> list[TurnLine]:
         """Return a line for each turn, and for each cell beside them."""
-        cells = self._cells()
+        cells = self._cells
         taken: set[int] = set()
         timed: list[tuple[float, TurnLine]] = []
         prompt: list[ChatMessage] = []
@@ -64,9 +65,6 @@ class _Written:
         timed += [(cell.started_at, self._alone(cell)) for cell in cells if cell.number not in taken]
         timed.sort(key=lambda pair: pair[0])
         return [replace(line, iteration=number) for number, (_, line) in enumerate(timed, 1)]
-
-    def _cells(self) -> list[RecordedCell]:
-        return [cell for cell in self._record.cells if not is_set_up(cell.code)]
 
     def _turn(self, turn: RecordedTurn, prompt: list[ChatMessage], cells: list[RecordedCell]) -> TurnLine:
         return trajectory.iteration(

@@ -1,7 +1,6 @@
 """The daemon's connection to a supervisor that has taken another's place: what was told meanwhile, in its order."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -52,14 +51,6 @@ ASKED = AskedQuery(0, "why?")
 
 def _note(serial: int, author: str) -> CellNote:
     return CellNote(serial, author, "", "1", 0.0, 0.0, "ok", "1", (), ())
-
-
-@pytest.fixture
-async def listener() -> AsyncIterator[SupervisorListener]:
-    """Listen where the supervisor does."""
-    listener = SupervisorListener(discovery.runtime_dir() / "supervisor.sock")
-    yield listener
-    listener.close()
 
 
 async def test_what_is_told_while_a_successor_is_asked_comes_in_its_order(
