@@ -63,9 +63,12 @@ def pack(tag: bytes, parts: Sequence[Frame] = (), descriptors: int = 0) -> bytes
     return b"".join((head, struct.pack(f"!{len(views)}Q", *lengths), *views))
 
 
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def json_part(content: Mapping[str, Any]) -> bytes:
     """A JSON object as a part; a lone surrogate is written as ``?``."""
-    return json.dumps(content, separators=(",", ":")).encode("utf-8", "replace")
+    return _as_json(content).encode("utf-8", "replace")
 
 
 class Parser:

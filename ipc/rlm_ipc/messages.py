@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import operator
 import types
 import typing
 from collections.abc import Callable, Hashable
@@ -37,7 +38,11 @@ _Reader = Callable[[Any], Any]
 
 def plain(message: object) -> dict[str, Any]:
     """Return the message as a JSON object with every field; the values share nothing that can be changed by us."""
-    return {name: write(getattr(message, name)) for name, write in _writers(typing.cast("Hashable", type(message)))}
+    kind = type(message)
+    dump = _dumpers.get(kind)
+    if dump is None:
+        dump = _dumpers[kind] = _dumper(kind)
+    return dump(message)
 
 
 def read(kind: type[T], value: object) -> T:
@@ -54,7 +59,7 @@ def read(kind: type[T], value: object) -> T:
 
 def prepare(kind: type[object]) -> None:
     """Do ahead what the first message of that kind costs. Forks of this process then share it."""
-    _writers(typing.cast("Hashable", kind))
+    _dumpers[kind] = _dumper(kind)
     _reader(typing.cast("Hashable", kind))
 
 
@@ -80,11 +85,18 @@ def _known(kind: Any, value: Any) -> Any:
     return value
 
 
-@functools.cache  # the types are resolved once for each class, not for each message
-def _writers(kind: Hashable) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+_dumpers: dict[type[object], Callable[[object], dict[str, Any]]] = {}
+"""The types are resolved once for each class, not for each message."""
+
+
+def _dumper(kind: type[object]) -> Callable[[object], dict[str, Any]]:
     hints = typing.get_type_hints(kind)
-    fields = dataclasses.fields(typing.cast("Any", kind))
-    return tuple((field.name, _writer(hints[field.name])) for field in fields)
+    names = [field.name for field in dataclasses.fields(typing.cast("Any", kind))]
+    writers = [(name, _writer(hints[name])) for name in names]
+    if len(names) > 1 and all(write is _same for _, write in writers):
+        values = operator.attrgetter(*names)
+        return lambda message: dict(zip(names, values(message), strict=True))
+    return lambda message: {name: write(getattr(message, name)) for name, write in writers}
 
 
 @functools.cache

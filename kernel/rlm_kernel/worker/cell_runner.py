@@ -58,7 +58,7 @@ class CellRunner:
 
     def _report(self, reply: JsonObject | None, before: bytes, rehearsed: bool) -> CellDone:
         process, state = self._process, self._process.session
-        told, counts = self._refused, (refusals(), process.kernel.shell.refused_cells)
+        told, counts = self._refused, (refusals(), process.kernel.shell.compile.refused_cells)
         defined, shadowed, returned = changed(before, process.namespace, process.hidden), [], set()
         given = None
         if state is not None and not rehearsed:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
+import sys
 from typing import Any
 
 from ipykernel.displayhook import ZMQShellDisplayHook
+from ipykernel.jsonutil import encode_images, json_clean
 from IPython.core.formatters import DisplayFormatter
 
+from rlm_ipc.messages import JsonObject
+
+_LAST = ("_", "__", "___")
+"""What code calls the last three values."""
 _PLAIN = frozenset((int, bool, str, bytes, complex))
 
 
@@ -28,11 +35,49 @@ class QuickFormatter(DisplayFormatter):
 
 
 class QuickDisplayHook(ZMQShellDisplayHook):
-    """Splits a cell into tokens only when it could end in the semicolon that keeps its value from being shown."""
+    """Shows the value of a cell, and keeps it as ``_``, ``_1`` and ``Out[1]``."""
 
     exec_result = None  # a trait of IPython's, which nobody observes
 
+    def __call__(self, result: Any = None) -> None:
+        """Take the value of a cell; under the language wall without IPython's log for exports."""
+        if self.shell.wall is None:
+            super().__call__(result)
+        elif result is not None and not self.quiet():
+            data, metadata = self.compute_format_data(result)
+            self.update_user_ns(result)
+            self.fill_exec_result(result)
+            if data:
+                self.send(data, metadata)
+
+    def send(self, data: JsonObject, metadata: JsonObject) -> None:
+        """Send the representations of a value, after what was printed before."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        content = {"data": json_clean(encode_images(data)), "metadata": metadata, "execution_count": self.prompt_count}
+        self.session.send(self.pub_socket, "execute_result", content, parent=self.parent_header, ident=self.topic)
+
+    def update_user_ns(self, result: Any) -> None:
+        """Keep a value as IPython does, unless code has given ``_``, ``__`` or ``___`` a value of its own."""
+        shell = self.shell
+        names, hidden = shell.user_ns, shell.user_ns_hidden
+        results = names.get("_oh")
+        if result is results:
+            return
+        ours = all(names[name] is hidden.get(name, getattr(self, name)) for name in _LAST if name in names)
+        last = dict(zip(_LAST, (result, *(getattr(self, name) for name in _LAST[:-1])), strict=True))
+        for name, value in last.items():
+            setattr(self, name, value)
+        number = self.prompt_count
+        kept = {f"_{number}": result}
+        if ours and "_" not in vars(builtins):
+            kept |= last
+        names.update(kept)
+        hidden.update(kept)
+        if type(results) is dict:
+            results[number] = result
+
     def quiet(self) -> bool:
-        """Whether the cell ends in a semicolon."""
+        """Whether the cell ends in a semicolon. It is split into tokens only if it has one."""
         cells = self.shell.history_manager.input_hist_parsed
         return bool(cells) and ";" in cells[-1] and bool(super().quiet())

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from asyncio import _set_running_loop
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Sequence, Sized
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ Result = TypeVar("Result")
 # Objects of event loops that this process inherited and must not use. Nothing may ever collect them: their finalisers
 # close descriptor numbers that belong to other files by then.
 _KEPT: list[object] = []
+# All tasks that live. Most cells make none, and to ask for the pending ones takes a dozen calls.
+_TASKS: Sized | None = getattr(asyncio.tasks, "_scheduled_tasks", getattr(asyncio.tasks, "_all_tasks", None))
 
 
 class EventLoop:
@@ -73,7 +75,7 @@ class EventLoop:
 
         A task may be an object of a session's own class, which can raise when it is asked. Then the answer is one None.
         """
-        if self._loop is None:
+        if self._loop is None or (_TASKS is not None and len(_TASKS) == 0):
             return ()
         try:
             return tuple(asyncio.all_tasks(self._loop))

@@ -21,8 +21,9 @@ from rlm_ipc.framing import Message
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.signals import IGNORE, set_handler
 from rlm_ipc.worker_protocol import RunCell
+from rlm_kernel.worker.cell_compiler import CellRefused, GuardedCompiler
 from rlm_kernel.worker.introspection import completions, inspection
-from rlm_kernel.worker.shell import CellRefused, GuardedCompiler, GuardedShell, showable
+from rlm_kernel.worker.shell import GuardedShell, showable
 from rlm_kernel.worker.traceback import name_of, text_of
 
 CLOSED_REQUESTS = [
@@ -62,6 +63,10 @@ class SandboxedKernel(IPythonKernel):
     # ipykernel sleeps half a millisecond before each reply, so that the output of its stream threads gets out first.
     # There are no such threads here: `TextStream` has sent every write before the cell ends.
     _execute_sleep = 0.0
+    # Traits that nobody observes, and that each cell reads or sets many times: a plain attribute costs a tenth.
+    shell: Any = None
+    _allow_stdin = False
+    _sys_raw_input = _save_getpass = None
     _supports_kernel_subshells = False  # each would be a thread, and a process with threads cannot be forked safely
     implementation = "rlm-kernel"
     help_links = List([{"text": "Python Reference", "url": f"https://docs.python.org/3.{sys.version_info[1]}"}])
@@ -265,8 +270,9 @@ class SandboxedKernel(IPythonKernel):
             with shell.user_code():
                 reply |= {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
             reply["traceback"] = shell._last_traceback or []
-        reply["payload"] = shell.payload_manager.read_payload()
-        shell.payload_manager.clear_payload()
+        if payload := shell.payload_manager.read_payload():
+            shell.payload_manager.clear_payload()
+        reply["payload"] = payload
         return reply
 
     def _abort_queues(self, subshell_id: str | None = None) -> None:

@@ -62,10 +62,7 @@ class Rehearsal:
         # Its parts, and not a cell that ends in a value: that would become `_`, and the next number of `Out`.
         hook, kernel.session.bare = kernel.shell.displayhook, True
         try:
-            hook.start_displayhook()
-            hook.write_output_prompt()
-            hook.write_format_data(*hook.compute_format_data(1))
-            hook.finish_displayhook()
+            hook.send(*hook.compute_format_data(1))
         finally:
             kernel.session.bare = False
 

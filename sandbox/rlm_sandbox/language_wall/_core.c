@@ -325,6 +325,8 @@ static PyObject *texts(PyObject *module, PyObject *unused) {
     return new_members(1);
 }
 
+static PyObject *subclasses_of; /* type.__subclasses__ */
+
 enum { MOST_TEXTS = 20000 };
 
 /* A full set accepts no more texts, which costs only time: an unknown text takes the longer way. */
@@ -340,6 +342,19 @@ static int parse_member(PyObject *args, Members **set, PyObject **value) {
     return may_change() && PyArg_ParseTuple(args, "O!O", &Members_Type, set, value);
 }
 
+/* -1 with an exception; an object that is in the set already stays. */
+static int admit_object(Members *set, PyObject *value) {
+    if (find(&set->table, value) != NULL) {
+        return 0;
+    }
+    PyObject *reference = PyObject_CallFunctionObjArgs((PyObject *)&Key_Type, value, set->forget, NULL);
+    if (reference == NULL) {
+        return -1;
+    }
+    ((Key *)reference)->key = value;
+    return put(&set->table, value, reference);
+}
+
 static PyObject *admit(PyObject *module, PyObject *args) {
     Members *set;
     PyObject *value;
@@ -349,18 +364,32 @@ static PyObject *admit(PyObject *module, PyObject *args) {
     if (set->texts != NULL) {
         return admit_text(set->texts, value) < 0 ? NULL : Py_NewRef(Py_None);
     }
-    if (find(&set->table, value) == NULL) {
-        PyObject *reference = PyObject_CallFunctionObjArgs((PyObject *)&Key_Type, value, set->forget, NULL);
-        if (reference == NULL) {
-            return NULL;
-        }
-        ((Key *)reference)->key = value;
-        if (put(&set->table, value, reference) < 0) {
-            Py_DECREF(reference);
-            return NULL;
-        }
+    return admit_object(set, value) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static int admit_below(Members *set, Members *others, PyObject *class) {
+    if (find(&others->table, class) == NULL && admit_object(set, class) < 0) {
+        return -1;
     }
-    Py_RETURN_NONE;
+    /* The method of `type` itself: a metaclass may define another one. */
+    PyObject *below = PyObject_CallOneArg(subclasses_of, class);
+    int failed = below == NULL;
+    for (Py_ssize_t at = 0; !failed && at < PyList_GET_SIZE(below); at++) {
+        failed = admit_below(set, others, PyList_GET_ITEM(below, at)) < 0;
+    }
+    Py_XDECREF(below);
+    return failed ? -1 : 0;
+}
+
+/* Each cell looks for new metaclasses. In Python that took a tenth of a small one. */
+static PyObject *admit_classes(PyObject *module, PyObject *args) {
+    Members *set, *others;
+    PyObject *class;
+    if (!may_change() ||
+        !PyArg_ParseTuple(args, "O!O!O!", &Members_Type, &set, &Members_Type, &others, &PyType_Type, &class)) {
+        return NULL;
+    }
+    return admit_below(set, others, class) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *expel(PyObject *module, PyObject *args) {
@@ -2196,6 +2225,8 @@ static PyMethodDef METHODS[] = {
     {"members", members, METH_NOARGS, "An empty set of objects, by identity, that keeps none of them alive."},
     {"texts", texts, METH_NOARGS, "An empty set of exact strings, of which it takes a limited number."},
     {"admit", admit, METH_VARARGS, "Put a value into a set of `members` or `texts`."},
+    {"admit_classes", admit_classes, METH_VARARGS,
+     "Put a class and those below it into a set of `members`, except those of another set."},
     {"expel", expel, METH_VARARGS, "Take an object out of a set of `members`."},
     {"give_getattr", give_getattr, METH_O, "Give `getattr` what decides about names that are not known."},
     {"give_class_check", give_class_check, METH_VARARGS,
@@ -2241,6 +2272,9 @@ PyMODINIT_FUNC PyInit__core(void) {
     Key_Type.tp_base = &_PyWeakref_RefType;
     if (PyType_Ready(&Members_Type) < 0 || PyType_Ready(&Key_Type) < 0 || PyType_Ready(&Entry_Type) < 0 ||
         PyType_Ready(&Entries_Type) < 0) {
+        return NULL;
+    }
+    if ((subclasses_of = PyObject_GetAttrString((PyObject *)&PyType_Type, "__subclasses__")) == NULL) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&MODULE);

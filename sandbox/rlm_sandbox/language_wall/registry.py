@@ -100,12 +100,7 @@ def may_touch_private(cls: type, name: str) -> bool:
 
 def hide_metaclasses() -> None:
     """Find the metaclasses of the interpreter and the libraries; called after each import."""
-    todo: list[type] = [type]
-    while todo:
-        meta = todo.pop()
-        if meta not in USER:
-            _core.admit(HIDDEN, meta)
-        todo += type.__subclasses__(meta)
+    _core.admit_classes(HIDDEN, USER, type)
 
 
 def add_module(module: types.ModuleType) -> None:

@@ -21,7 +21,7 @@ class FakeProcess:
         self.given: list[GivenAnswers | None] = [GivenAnswers(["yes"])]
         self.sent: list[CellDone] = []
         self.held: list[bool] = []
-        shell = SimpleNamespace(refused_cells=0, history_manager=None)
+        shell = SimpleNamespace(compile=SimpleNamespace(refused_cells=0), history_manager=None)
         self.kernel = SimpleNamespace(interrupted=True, shell=shell, execution_count=1)
         self.loop = SimpleNamespace(run=asyncio.run)
         self.link = SimpleNamespace(hold=self.held.append)
@@ -47,7 +47,7 @@ class FakeProcess:
 
 async def _cell(process: FakeProcess) -> dict[str, Any]:
     process.namespace["made"] = 1
-    process.kernel.shell.refused_cells += 1
+    process.kernel.shell.compile.refused_cells += 1
     return {"status": "ok", "execution_count": 7}
 
 

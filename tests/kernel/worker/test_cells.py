@@ -118,6 +118,31 @@ async def test_an_empty_cell_is_no_error(run) -> None:
         assert (await run(code)).status == "ok"
 
 
+async def test_values_and_cells_are_kept_as_in_any_notebook(run) -> None:
+    """By number, and the last three by underscores."""
+    for code in ("6 * 7", "'x'", "None", "3.5"):
+        await run(code)
+    assert (await run("_, __, ___, _1, _2, Out[4], 3 in Out")).result == "(3.5, 'x', 42, 42, 'x', 3.5, False)"
+    assert (await run("In[1], _i, _ii, _i2")).result == (
+        "('6 * 7', '_, __, ___, _1, _2, Out[4], 3 in Out', '3.5', \"'x'\")"
+    )
+
+
+async def test_a_name_that_code_has_taken_is_not_the_last_value_any_more(run) -> None:
+    """The underscore is code's own then; numbers go on."""
+    await run("1")
+    await run("_ = 'mine'")
+    assert (await run("2")).result == "2"
+    assert (await run("_, __, _3")).result == "('mine', '', 2)"
+
+
+async def test_a_value_is_shown_though_code_has_deleted_where_values_are_kept(run) -> None:
+    """Nothing of the session depends on it."""
+    result = await run("del _oh, Out\n6 * 7")
+    assert (result.status, result.result) == ("ok", "42")
+    assert (await run("_")).result == "42"
+
+
 async def test_errors_whose_message_cannot_be_shown_are_still_reported(run) -> None:
     """A hostile __str__ does not lose the error."""
     result = await run("class Bad(Exception):\n    def __str__(self): raise ValueError('no')\nraise Bad()")

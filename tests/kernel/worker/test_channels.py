@@ -130,6 +130,23 @@ async def test_silent_cells_are_under_the_wall(client) -> None:
     assert (await reply_of(client, "execute_request", content))["status"] == "error"
 
 
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_silent_cell_shows_no_value(client, silent) -> None:
+    """As in any kernel: front ends run such cells for themselves. What it prints is shown."""
+    request = client.session.msg("execute_request", {"code": "print('said')\n6 * 7", "silent": silent})
+    client.shell_channel.send(request)
+    shown = []
+    async with asyncio.timeout(SECONDS):
+        while True:
+            message = await client.get_iopub_msg()
+            if message["parent_header"].get("msg_id") != request["header"]["msg_id"]:
+                continue
+            if message["content"].get("execution_state") == "idle":
+                break
+            shown.append(message["msg_type"])
+    assert ("stream" in shown, "execute_result" in shown) == (True, not silent)
+
+
 async def test_completion_runs_no_code(client, run) -> None:
     """Completing an attribute does not run properties or __getattr__ of user objects."""
     await run(
