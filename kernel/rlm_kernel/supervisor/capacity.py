@@ -45,7 +45,7 @@ class Capacity:
 
 def demand_memory(size: int, why: str) -> None:
     """Raise `MachineFull` unless so many bytes are free."""
-    free = available_memory()
+    free = available_memory(enough=size)
     if free is not None and free < size:
         raise MachineFull("memory", f"{free // MIB} MB are free, and {-(-size // MIB)} MB {why}")
 

@@ -83,9 +83,10 @@ class MemoryPressure(Generic[S]):
 
     def relieve(self, sessions: Collection[S], wanted: int = 0) -> bool:
         """Give up some memory if there is too little. Returns whether there will be more at a later call."""
-        free = available_memory()
-        if free is None or free >= max(wanted, self._keep_free):
-            if free is None or free >= self.wanted:  # less is enough here than for who waits for room being made
+        needed, promised = max(wanted, self._keep_free), self.wanted
+        free = available_memory(enough=max(needed, promised))
+        if free is None or free >= needed:
+            if free is None or free >= promised:  # less is enough here than for who waits for room being made
                 self._asked.clear()
                 self._ended.clear()
             return False

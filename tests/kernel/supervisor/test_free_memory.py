@@ -28,12 +28,36 @@ def test_the_limit_of_a_control_group_counts(tmp_path: Path, version: str, monke
     (group / limit).write_text("1000000\n")
     (group / usage).write_text("700000\n")
     (group / "memory.stat").write_text(f"{total}active_file 30000\n{total}inactive_file 20000\nanon 650000\n")
-    found = [free_memory._of_group(top, kind) for top, kind in free_memory._groups_of("self", tmp_path)]
-    assert 350000 in found
+    groups = str(tmp_path)
+    assert available_memory(groups=groups) == 350000
+    assert available_memory(groups=groups, enough=300000) == 300000, "no more has to be known"
+    assert available_memory(groups=groups, enough=300001) == 350000
     (group / usage).write_text("1200000\n")
-    assert available_memory(groups=tmp_path) == 0
+    assert available_memory(groups=groups) == available_memory(groups=groups, enough=1) == 0
     (group / limit).write_text("max\n" if version == "version 2" else "9223372036854771712\n")
-    assert available_memory(groups=tmp_path) == pytest.approx(available_memory(groups=tmp_path / "none"), rel=0.2)
+    assert available_memory(groups=groups) == pytest.approx(available_memory(groups=f"{groups}/none"), rel=0.2)
+
+
+@pytest.mark.parametrize("version", FILES)
+def test_the_groups_above_count_too(tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The narrowest of them decides, its own or one above."""
+    folder, limit, usage, _ = FILES[version]
+    controllers = "memory" if folder else ""
+    listed = tmp_path / "listed"
+    listed.write_text(f"3:cpu:/elsewhere\n1:{controllers}:/outer/inner\n")
+    real = free_memory._read
+    monkeypatch.setattr(free_memory, "_read", lambda path: real(str(listed) if path.endswith("/cgroup") else path))
+    for name, allowed in ("", 900000), ("outer", 100000), ("outer/inner", 500000):
+        group = tmp_path / folder / name
+        group.mkdir(parents=True, exist_ok=True)
+        (group / limit).write_text(f"{allowed}\n")
+        (group / usage).write_text("40000\n")
+        (group / "memory.stat").write_text("anon 0\n")
+    assert available_memory(groups=str(tmp_path)) == 60000
+    (tmp_path / folder / "outer" / limit).write_text("300000\n")
+    assert available_memory(groups=str(tmp_path)) == 260000
+    (tmp_path / folder / "outer" / "inner" / limit).write_text("50000\n")
+    assert available_memory(groups=str(tmp_path)) == 10000
 
 
 class Pressed:
@@ -53,7 +77,7 @@ class Pressed:
 def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs a cell is left alone, and one that has to stay or is too large to be saved now. One at a time."""
     free, now = 2 * memory_pressure.SAVING_BYTES, 0.0
-    monkeypatch.setattr(memory_pressure, "available_memory", lambda: free)
+    monkeypatch.setattr(memory_pressure, "available_memory", lambda *, enough: free)
     monkeypatch.setattr(memory_pressure, "time", SimpleNamespace(monotonic=lambda: now))
     large = Pressed("large", 2.0, memory=memory_pressure.SAVING_BYTES)
     sessions = [
@@ -97,7 +121,7 @@ def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monke
 def test_memory_that_is_promised_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is to stay free a promise may use all but what a save takes; a session asks idle ones to make room."""
     reserve, now = memory_pressure.SAVING_BYTES, 0.0
-    monkeypatch.setattr(memory_pressure, "available_memory", lambda: 10 * reserve)
+    monkeypatch.setattr(memory_pressure, "available_memory", lambda *, enough: 10 * reserve)
     monkeypatch.setattr(memory_pressure, "time", SimpleNamespace(monotonic=lambda: now))
     pressure = MemoryPressure(8 * reserve, lambda _: True)
     sessions = [Pressed("idle", 1.0)]
