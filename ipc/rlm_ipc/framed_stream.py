@@ -92,7 +92,7 @@ class Stream:
         self._held: list[bytes] = []
         self._letting_go: asyncio.TimerHandle | None = None
         self._unfinished = unfinished
-        self._reads = self._at_end = False
+        self._reads = self._writes = self._at_end = False
         self._next_turn: asyncio.Handle | None = None
         sock.setblocking(False)
         self._read_on()
@@ -173,7 +173,7 @@ class Stream:
         if self._letting_go is not None:
             self._letting_go.cancel()
         self._stop_reading()
-        self.loop.remove_writer(self.socket.fileno())
+        self._stop_writing()
         self.socket.close()
         self.parser.close()
         if self._unfinished is not None:
@@ -255,13 +255,20 @@ class Stream:
             while self._out:
                 self._write_one()
         except (BlockingIOError, InterruptedError):
-            self.loop.add_writer(self.socket.fileno(), self._writable)
+            if not self._writes:
+                self._writes = True
+                self.loop.add_writer(self.socket.fileno(), self._writable)
             return
         except OSError:
             # The peer's end is reported by the reader (or by its pidfd), with what it still wrote.
             while self._out:
                 _close_all(self._out.popleft()[1])
-        self.loop.remove_writer(self.socket.fileno())
+        self._stop_writing()
+
+    def _stop_writing(self) -> None:
+        if self._writes:
+            self._writes = False
+            self.loop.remove_writer(self.socket.fileno())
 
     def _write_one(self) -> None:
         data, descriptors = self._out[0]
