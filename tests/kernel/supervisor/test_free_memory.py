@@ -77,7 +77,7 @@ class Pressed:
 def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that runs a cell is left alone, and one that has to stay or is too large to be saved now. One at a time."""
     free, now = 2 * memory_pressure.SAVING_BYTES, 0.0
-    monkeypatch.setattr(memory_pressure, "available_memory", lambda *, enough: free)
+    monkeypatch.setattr(memory_pressure, "available_memory", lambda **_: free)
     monkeypatch.setattr(memory_pressure, "time", SimpleNamespace(monotonic=lambda: now))
     large = Pressed("large", 2.0, memory=memory_pressure.SAVING_BYTES)
     sessions = [
@@ -121,7 +121,7 @@ def test_copies_for_rollbacks_go_first_then_idle_sessions_the_oldest_first(monke
 def test_memory_that_is_promised_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is to stay free a promise may use all but what a save takes; a session asks idle ones to make room."""
     reserve, now = memory_pressure.SAVING_BYTES, 0.0
-    monkeypatch.setattr(memory_pressure, "available_memory", lambda *, enough: 10 * reserve)
+    monkeypatch.setattr(memory_pressure, "available_memory", lambda **_: 10 * reserve)
     monkeypatch.setattr(memory_pressure, "time", SimpleNamespace(monotonic=lambda: now))
     pressure = MemoryPressure(8 * reserve, lambda _: True)
     sessions = [Pressed("idle", 1.0)]

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from rlm_sandbox.language_wall.names import may_store
-from rlm_sandbox.language_wall.registry import HIDDEN, USER, is_user_function
+from rlm_sandbox.language_wall.registry import HIDDEN, USER, add_class, is_user_function
 
 
 @pytest.mark.parametrize(
@@ -154,3 +154,14 @@ def test_the_definitions_run_with_guarded_builtins(session):
     assert is_user_function(wraps)
     assert wraps.__builtins__ is not session.wall.builtins
     assert wraps.__builtins__["getattr"] is not builtins.getattr
+
+
+def test_a_cell_takes_note_of_the_metaclasses_that_libraries_have_made(session):
+    """Of those below others too; the session's own stay as they are."""
+    meta = type("Meta", (type,), {})
+    below = type("Below", (meta,), {})
+    own = type("Own", (below,), {})
+    add_class(own)
+    assert not any(kind in HIDDEN for kind in (meta, below, own))
+    session.run("pass")
+    assert [kind in HIDDEN for kind in (meta, below, own)] == [True, True, False]
