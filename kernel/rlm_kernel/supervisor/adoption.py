@@ -29,9 +29,9 @@ from rlm_kernel.supervisor.fork_broker import ForkBroker
 from rlm_kernel.supervisor.given_images import GivenImage
 from rlm_kernel.supervisor.held_pipes import Space, Tether
 from rlm_kernel.supervisor.keeping import Keeping
-from rlm_kernel.supervisor.kept_session import KeptQueries, KeptSpec, KeptState
+from rlm_kernel.supervisor.kept_session import KeptQueries, KeptSpec, KeptState, kept_queries
 from rlm_kernel.supervisor.session import SupervisedSession
-from rlm_kernel.supervisor.session_file import QUERIES, SPEC, STATE, SessionFile
+from rlm_kernel.supervisor.session_file import SPEC, STATE, SessionFile
 from rlm_kernel.supervisor.worker_link import WorkerLink
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Adoption:
         session = new_session(file.read(SPEC, KeptSpec), file)
         self._restore_processes(session, state, file)
         self._restore_texts(session, state)
-        self._restore_rest(session, state, file.read(QUERIES, KeptQueries))
+        self._restore_rest(session, state, kept_queries(file))
         cells, only_cells, pristine, counted = file.cells
         checkpoints = session.checkpoints
         checkpoints.cells, checkpoints.only_cells, checkpoints.pristine = cells, only_cells, pristine

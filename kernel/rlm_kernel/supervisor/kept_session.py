@@ -102,6 +102,16 @@ class KeptQueries:
     answers: dict[str, QueryOutcome] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class QueriesChange:
+    """What has changed in a query book. Of the queries that are ``gone`` none is pending."""
+
+    next_number: int = 0
+    asked: tuple[AskedQuery, ...] = ()
+    gone: tuple[str, ...] = ()
+    answers: dict[str, QueryOutcome] = field(default_factory=dict)
+
+
 class NotedSession(Protocol):
     """A session as it is noted; see `session.SupervisedSession`."""
 
@@ -130,7 +140,7 @@ class KeptSession:
         self.counted = 0
         """The number of the request that the live process has completed last."""
         self._noted: tuple[object, ...] = ()
-        self._queries_noted = -1
+        self._queries_noted = False
 
     def note_cells(self) -> None:
         """Note what the live process has completed."""
@@ -155,11 +165,23 @@ class KeptSession:
             self._noted = known
             self._keep_texts(session)
             self.file.write(STATE, _state_of(session))
-        if (changes := session.queries.changes) != self._queries_noted:
-            self._queries_noted = changes
-            book = session.queries
+        self.note_queries(session.queries)
+
+    def note_queries(self, book: QueryBook) -> None:
+        """Note what has changed in the query book."""
+        changed = book.take_changed()
+        if not changed and self._queries_noted:
+            return
+        # Only the changes: a session may have thousands of answers, and each query would take longer than the last one.
+        change = QueriesChange(
+            book.next_number,
+            tuple(book.pending[name] for name in changed if name in book.pending),
+            tuple(name for name in changed if name not in book.pending),
+            {name: book.answers[name] for name in changed if name in book.answers},
+        )
+        if not self._queries_noted or not self.file.add(QUERIES, change):
             kept = KeptQueries(book.next_number, tuple(book.pending.values()), dict(book.answers))
-            self.file.write(QUERIES, kept)
+            self._queries_noted = self.file.write(QUERIES, kept)
 
     def _keep_texts(self, session: NotedSession) -> None:
         texts = {text_key(session.kernel_id, text.serial): text for text in session.equipment.contexts.values()}
@@ -190,6 +212,19 @@ class KeptSession:
             self.keeping.drop(key)
         self.keeping.drop(session_key(kernel_id))
         self.file.close()
+
+
+def kept_queries(file: SessionFile) -> KeptQueries:
+    """The query book as it was noted last."""
+    kept = file.read(QUERIES, KeptQueries)
+    number, pending, answers = kept.next_number, {row.id: row for row in kept.pending}, kept.answers
+    for change in file.changes(QUERIES, QueriesChange):
+        number = change.next_number
+        pending |= {row.id: row for row in change.asked}
+        for name in change.gone:
+            pending.pop(name, None)
+        answers |= change.answers
+    return KeptQueries(number, tuple(pending.values()), answers)
 
 
 def session_key(kernel_id: str) -> str:

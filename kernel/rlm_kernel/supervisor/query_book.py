@@ -62,15 +62,20 @@ class QueryBook:
         self.pending: dict[str, AskedQuery] = {}
         self.answers: dict[str, QueryOutcome] = {}
         self._awaited: set[str] = set()
-        self.changes = 0
-        """How often pending queries or answers have changed."""
+        self._changed: dict[str, None] = {}
 
     def restore(self, next_number: int, pending: Iterable[AskedQuery], answers: Mapping[str, QueryOutcome]) -> None:
         """Begin with what another supervisor knew."""
         self.next_number = next_number
         for row in pending:
             self._wait_for(row)
-        self.answers.update(answers)
+        self._enter_answers(answers)
+
+    def take_changed(self) -> list[str]:
+        """The ids of queries that were asked, answered or withdrawn since the last call."""
+        changed = list(self._changed)
+        self._changed.clear()
+        return changed
 
     def ask(self, told: Iterable[Json]) -> list[AskedQuery]:
         """Enter the queries that a kernel announced; malformed, known, excessive and forbidden ones are dropped."""
@@ -99,7 +104,7 @@ class QueryBook:
         for query_id, row in parent.pending.items():
             if query_id not in without:
                 self._wait_for(row)
-        self.answers.update(parent.answers)
+        self._enter_answers(parent.answers)
 
     def forget(self) -> None:
         """Drop everything, at the end of the session."""
@@ -107,8 +112,12 @@ class QueryBook:
         self.answers.clear()
         self._awaited.clear()
 
+    def _enter_answers(self, answers: Mapping[str, QueryOutcome]) -> None:
+        self._changed.update(dict.fromkeys(answers))
+        self.answers.update(answers)
+
     def _wait_for(self, row: AskedQuery) -> None:
-        self.changes += 1
+        self._changed[row.id] = None
         self.pending[row.id] = row
         self._characters += len(row.prompt)
 
@@ -143,14 +152,13 @@ class QueryBook:
 
     def resolve(self, answers: Mapping[str, QueryOutcome]) -> None:
         """Enter answers. They are kept for a process that takes over later."""
-        self.changes += 1
-        self.answers.update(answers)
+        self._enter_answers(answers)
         for query_id in answers:
             self.withdraw(query_id)
 
     def withdraw(self, query_id: str) -> bool:
         """Forget a pending query; False if it was not pending."""
-        self.changes += 1
+        self._changed[query_id] = None
         row = self.pending.pop(query_id, None)
         self._characters -= len(row.prompt) if row is not None else 0
         return row is not None

@@ -2,7 +2,8 @@
 
 The memory of such a file outlives a SIGKILL, so nothing is ever flushed. Numbers that change with every cell are plain
 stores of eight bytes, in an order that is right at any instant. What must not be parted is in one of two places: the
-number that says which one counts is stored last. So is everything else, as JSON.
+number that says which one counts is stored last. So is everything else, as JSON. What grows is not written anew each
+time: changes are added to a log behind it, until that is half as long.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _REQUEST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A JSON object in the file: where the number of its place stands, the lengths there, and the places."""
+    """A JSON object in the file, with a log of changes.
+
+    At ``numbers`` stand the number of its place, the two lengths there, and the two lengths of the logs.
+    """
 
     numbers: int
     places: tuple[int, int]
@@ -53,6 +57,9 @@ class Part:
 
 SPEC, STATE, QUERIES, FAILED = (Part(2048 + 64 * n, (1 + 2 * n << 33, 2 + 2 * n << 33)) for n in range(4))
 """What its caller wants; what its processes are; its queries; the latest answer that no process will say again."""
+_LOG = 1 << 32
+"""How far behind its place a part's log begins."""
+_LEAST_LOG = 1 << 16
 _RUNS, _RUN_BYTES, _MOST_RUNS = 256, 16, 64
 
 
@@ -182,14 +189,28 @@ class SessionFile:
 
     # -- everything else
 
-    def write(self, part: Part, message: object) -> None:
-        """Note a message, in place of what was noted before."""
-        data = json.dumps(plain(message), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    def write(self, part: Part, message: object) -> bool:
+        """Note a message, in place of what was noted before; False if there is no memory for it."""
+        data = _json(message)
         place = 1 - self._get(part.numbers)
         if not self._put(data, part.places[place]):
-            return
+            return False
         self._set(part.numbers + 8 + 8 * place, len(data))
+        self._set(part.numbers + 24 + 8 * place, 0)
         self._set(part.numbers, place)
+        return True
+
+    def add(self, part: Part, change: object) -> bool:
+        """Note a change of what was written; False if all of it is to be written anew."""
+        data = _json(change) + b"\n"
+        place = self._get(part.numbers)
+        written, logged = (self._get(part.numbers + at + 8 * place) for at in (8, 24))
+        if logged + len(data) > max(_LEAST_LOG, written // 2):
+            return False
+        if not self._put(data, part.places[place] + _LOG + logged):
+            return False
+        self._set(part.numbers + 24 + 8 * place, logged + len(data))
+        return True
 
     def _put(self, data: bytes, place: int) -> bool:
         """Without memory for what is to be noted a session goes on; a later supervisor knows less of it."""
@@ -204,3 +225,13 @@ class SessionFile:
         place = self._get(part.numbers)
         length = self._get(part.numbers + 8 + 8 * place)
         return read_known(kind, json.loads(os.pread(self.fd, length, part.places[place]) or b"{}"))
+
+    def changes(self, part: Part, kind: type[T]) -> list[T]:
+        """The changes since then, in their order."""
+        place = self._get(part.numbers)
+        log = os.pread(self.fd, self._get(part.numbers + 24 + 8 * place), part.places[place] + _LOG)
+        return [read_known(kind, json.loads(line)) for line in log.split(b"\n") if line]
+
+
+def _json(message: object) -> bytes:
+    return json.dumps(plain(message), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")

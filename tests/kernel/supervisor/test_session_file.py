@@ -15,7 +15,9 @@ import pytest
 from waiting import wait_until
 
 from rlm_ipc import framing
-from rlm_kernel.supervisor.kept_session import KeptState
+from rlm_ipc.kernel_reports import QueryOutcome
+from rlm_kernel.supervisor import session_file
+from rlm_kernel.supervisor.kept_session import KeptQueries, KeptState, QueriesChange
 from rlm_kernel.supervisor.session_file import FAILED, QUERIES, SPEC, STATE, FailedRun, SessionFile
 
 MIB = 1 << 20
@@ -84,6 +86,44 @@ def test_what_is_noted_of_cells_is_all_of_one_moment() -> None:
         finally:
             process.kill()
             process.join()
+
+
+def test_changes_are_noted_behind_what_was_written(file: SessionFile) -> None:
+    """In their order, until the log is half as long as that; what is written anew has none."""
+    file.write(QUERIES, KeptQueries(1))
+    for number in range(2, 5):
+        assert file.add(QUERIES, QueriesChange(number, gone=("a line\nof two",)))
+    assert [change.next_number for change in file.changes(QUERIES, QueriesChange)] == [2, 3, 4]
+    assert file.read(QUERIES, KeptQueries) == KeptQueries(1)
+    assert not file.add(QUERIES, QueriesChange(5, gone=("x" * session_file._LEAST_LOG,)))
+    assert file.write(QUERIES, KeptQueries(6, answers={"q1": QueryOutcome(error="x" * MIB)}))
+    assert (file.changes(QUERIES, QueriesChange), file.read(QUERIES, KeptQueries).next_number) == ([], 6)
+    assert file.add(QUERIES, QueriesChange(7, gone=("x" * session_file._LEAST_LOG,))), "half as long as what is there"
+    assert not file.add(QUERIES, QueriesChange(8, gone=("x" * (MIB // 2 - session_file._LEAST_LOG),)))
+
+
+def _note_queries_without_end(fd: int) -> None:
+    file = SessionFile(fd)
+    for number in count(1):
+        if number == 1 or not file.add(QUERIES, QueriesChange(number, gone=(f"{number}" * 100,))):
+            file.write(QUERIES, KeptQueries(number, answers={"q": QueryOutcome(error=f"{number}" * 100)}))
+
+
+def test_a_supervisor_that_dies_while_it_notes_queries_leaves_each_change_whole_or_not_at_all() -> None:
+    """Whether it adds to the log, or writes all of them and begins another one."""
+    chance = random.Random(2)
+    for _ in range(30):
+        with closing(SessionFile.new()) as file:
+            process = multiprocessing.get_context("fork").Process(target=_note_queries_without_end, args=(file.fd,))
+            process.start()
+            wait_until(lambda file=file: file.read(QUERIES, KeptQueries).next_number > 0)
+            process.join(chance.uniform(0, 0.05))
+            process.kill()
+            process.join()
+            written = file.read(QUERIES, KeptQueries)
+            numbers = [change.next_number for change in file.changes(QUERIES, QueriesChange)]
+            assert numbers == list(range(written.next_number + 1, written.next_number + 1 + len(numbers)))
+            assert written.answers["q"].error == f"{written.next_number}" * 100
 
 
 def test_only_failures_in_a_row_count(file: SessionFile) -> None:
