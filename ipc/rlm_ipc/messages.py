@@ -34,9 +34,10 @@ JsonObject = dict[str, Json]
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
+_Fields = dict[str, Any]
 
 
-def plain(message: object) -> dict[str, Any]:
+def plain(message: object) -> _Fields:
     """Return the message as a JSON object with every field; the values share nothing that can be changed by us."""
     kind = type(message)
     dump = _dumpers.get(kind)
@@ -85,11 +86,11 @@ def _known(kind: Any, value: Any) -> Any:
     return value
 
 
-_dumpers: dict[type[object], Callable[[object], dict[str, Any]]] = {}
+_dumpers: dict[type[object], Callable[[object], _Fields]] = {}
 """The types are resolved once for each class, not for each message."""
 
 
-def _dumper(kind: type[object]) -> Callable[[object], dict[str, Any]]:
+def _dumper(kind: type[object]) -> Callable[[object], _Fields]:
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast("Any", kind))]
     writers = [(name, _writer(hints[name])) for name in names]

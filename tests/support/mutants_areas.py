@@ -229,9 +229,6 @@ EQUIVALENT: dict[str, str] = {
         for other in (("(8 + 1)", 8), ("(8 - 1)", 8), (8, "(8 + 1)"), (8, "(8 - 1)"))
     },
     f"{_ADOPT_GATE}: {_GATE.format(0)} -> {_GATE.format('(0 - 1)')}": "a gate has one memory at most",
-    f"{SUPERVISOR}/kept_session.py:KeptSession.note: self._queries_noted = changes -> pass": (
-        "what is noted again and has not changed reads the same; this only spares the writing"
-    ),
     "kernel/rlm_kernel/supervisor/equipment.py:Equipment.equip: del live.attached[name] -> pass": (
         "a kernel that is told again to let go of a context has let go of it already"
     ),

@@ -10,8 +10,6 @@ from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.jsonutil import encode_images, json_clean
 from IPython.core.formatters import DisplayFormatter
 
-from rlm_ipc.messages import JsonObject
-
 _LAST = ("_", "__", "___")
 """What code calls the last three values."""
 _PLAIN = frozenset((int, bool, str, bytes, complex))
@@ -50,7 +48,7 @@ class QuickDisplayHook(ZMQShellDisplayHook):
             if data:
                 self.send(data, metadata)
 
-    def send(self, data: JsonObject, metadata: JsonObject) -> None:
+    def send(self, data: dict[str, object], metadata: dict[str, object]) -> None:
         """Send the representations of a value, after what was printed before."""
         sys.stdout.flush()
         sys.stderr.flush()

@@ -146,7 +146,7 @@ class GuardedShell(ZMQInteractiveShell):
         transformed_cell: str | None = None,
         preprocessing_exc_tuple: Any = None,
         cell_id: str | None = None,
-        cell_meta: JsonObject | None = None,
+        cell_meta: Any = None,
     ) -> ExecutionResult:
         """Run a cell; under a wall without what IPython does for a terminal, a database and exports."""
         options: JsonObject = {"cell_id": cell_id, "cell_meta": cell_meta, "transformed_cell": transformed_cell}
