@@ -43,3 +43,19 @@ async def test_no_fork_begins_behind_a_changed_wall(
     with pytest.raises(ProcessError, match="has changed"):
         await client.fork("parent", SpawnRequest("fork", str(tmp_path)), changing)
     assert (await client.execute("parent", "1").result()).loss is not None
+
+
+@pytest.mark.parametrize("stricter", [False, True])
+async def test_a_fork_ends_too_when_its_wall_changes(
+    changing: Policy, own_supervisor: SupervisorClient, tmp_path: Path, stricter: bool
+) -> None:
+    """It inherits the closed wall of its parent, or closes one of its own if its policy is stricter."""
+    client = own_supervisor
+    await client.spawn(SpawnRequest("parent", str(tmp_path)), changing)
+    assert (await client.execute("parent", "import hole").result()).error is None
+    blocked = (*changing.language.blocked_names, "map") if stricter else changing.language.blocked_names
+    language = changing.language.model_copy(update={"blocked_names": blocked})
+    await client.fork("parent", SpawnRequest("fork", str(tmp_path)), changing.model_copy(update={"language": language}))
+    assert (await client.execute("fork", "hole.change()").result()).error is None
+    assert (await client.execute("fork", "1").result()).loss is not None
+    assert (await client.execute("parent", "1").result()).result == "1"
