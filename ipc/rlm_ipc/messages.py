@@ -39,11 +39,7 @@ _Fields = dict[str, Any]
 
 def plain(message: object) -> _Fields:
     """Return the message as a JSON object with every field; the values share nothing that can be changed by us."""
-    kind = type(message)
-    dump = _dumpers.get(kind)
-    if dump is None:
-        dump = _dumpers[kind] = _dumper(kind)
-    return dump(message)
+    return _dumper(type(message))(message)  # type: ignore[arg-type]  # a class is hashable
 
 
 def read(kind: type[T], value: object) -> T:
@@ -60,7 +56,7 @@ def read(kind: type[T], value: object) -> T:
 
 def prepare(kind: type[object]) -> None:
     """Do ahead what the first message of that kind costs. Forks of this process then share it."""
-    _dumpers[kind] = _dumper(kind)
+    _dumper(typing.cast("Hashable", kind))
     _reader(typing.cast("Hashable", kind))
 
 
@@ -86,11 +82,8 @@ def _known(kind: Any, value: Any) -> Any:
     return value
 
 
-_dumpers: dict[type[object], Callable[[object], _Fields]] = {}
-"""The types are resolved once for each class, not for each message."""
-
-
-def _dumper(kind: type[object]) -> Callable[[object], _Fields]:
+@functools.cache  # the types are resolved once for each class, not for each message
+def _dumper(kind: Hashable) -> Callable[[object], _Fields]:
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast("Any", kind))]
     writers = [(name, _writer(hints[name])) for name in names]

@@ -95,21 +95,12 @@ class KeptState:
 
 @dataclass(frozen=True, slots=True)
 class KeptQueries:
-    """The query book of a session."""
+    """The query book of a session, or what has changed in it. ``withdrawn`` are queries that wait for no answer."""
 
     next_number: int = 0
     pending: tuple[AskedQuery, ...] = ()
     answers: dict[str, QueryOutcome] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class QueriesChange:
-    """What has changed in a query book. Of the queries that are ``gone`` none is pending."""
-
-    next_number: int = 0
-    asked: tuple[AskedQuery, ...] = ()
-    gone: tuple[str, ...] = ()
-    answers: dict[str, QueryOutcome] = field(default_factory=dict)
+    withdrawn: tuple[str, ...] = ()
 
 
 class NotedSession(Protocol):
@@ -173,15 +164,9 @@ class KeptSession:
         if not changed and self._queries_noted:
             return
         # Only the changes: a session may have thousands of answers, and each query would take longer than the last one.
-        change = QueriesChange(
-            book.next_number,
-            tuple(book.pending[name] for name in changed if name in book.pending),
-            tuple(name for name in changed if name not in book.pending),
-            {name: book.answers[name] for name in changed if name in book.answers},
-        )
-        if not self._queries_noted or not self.file.add(QUERIES, change):
-            kept = KeptQueries(book.next_number, tuple(book.pending.values()), dict(book.answers))
-            self._queries_noted = self.file.write(QUERIES, kept)
+        if not self._queries_noted or not self.file.add(QUERIES, _queries_of(book, changed)):
+            everything = _queries_of(book, [*book.pending, *book.answers])
+            self._queries_noted = self.file.write(QUERIES, everything)
 
     def _keep_texts(self, session: NotedSession) -> None:
         texts = {text_key(session.kernel_id, text.serial): text for text in session.equipment.contexts.values()}
@@ -216,15 +201,23 @@ class KeptSession:
 
 def kept_queries(file: SessionFile) -> KeptQueries:
     """The query book as it was noted last."""
-    kept = file.read(QUERIES, KeptQueries)
-    number, pending, answers = kept.next_number, {row.id: row for row in kept.pending}, kept.answers
-    for change in file.changes(QUERIES, QueriesChange):
-        number = change.next_number
-        pending |= {row.id: row for row in change.asked}
-        for name in change.gone:
+    number, pending, answers = 0, dict[str, AskedQuery](), dict[str, QueryOutcome]()
+    for noted in (file.read(QUERIES, KeptQueries), *file.changes(QUERIES, KeptQueries)):
+        number = noted.next_number
+        pending |= {row.id: row for row in noted.pending}
+        answers |= noted.answers
+        for name in (*noted.answers, *noted.withdrawn):
             pending.pop(name, None)
-        answers |= change.answers
     return KeptQueries(number, tuple(pending.values()), answers)
+
+
+def _queries_of(book: QueryBook, names: Sequence[str]) -> KeptQueries:
+    return KeptQueries(
+        book.next_number,
+        tuple(book.pending[name] for name in names if name in book.pending),
+        {name: book.answers[name] for name in names if name in book.answers},
+        tuple(name for name in names if name not in book.pending and name not in book.answers),
+    )
 
 
 def session_key(kernel_id: str) -> str:

@@ -54,6 +54,14 @@ class Part:
     numbers: int
     places: tuple[int, int]
 
+    def length(self, place: int) -> int:
+        """Where the length of what is written stands."""
+        return self.numbers + 8 + 8 * place
+
+    def log_length(self, place: int) -> int:
+        """Where the length of the log behind it stands."""
+        return self.numbers + 24 + 8 * place
+
 
 SPEC, STATE, QUERIES, FAILED = (Part(2048 + 64 * n, (1 + 2 * n << 33, 2 + 2 * n << 33)) for n in range(4))
 """What its caller wants; what its processes are; its queries; the latest answer that no process will say again."""
@@ -195,8 +203,8 @@ class SessionFile:
         place = 1 - self._get(part.numbers)
         if not self._put(data, part.places[place]):
             return False
-        self._set(part.numbers + 8 + 8 * place, len(data))
-        self._set(part.numbers + 24 + 8 * place, 0)
+        self._set(part.length(place), len(data))
+        self._set(part.log_length(place), 0)
         self._set(part.numbers, place)
         return True
 
@@ -204,12 +212,12 @@ class SessionFile:
         """Note a change of what was written; False if all of it is to be written anew."""
         data = _json(change) + b"\n"
         place = self._get(part.numbers)
-        written, logged = (self._get(part.numbers + at + 8 * place) for at in (8, 24))
+        written, logged = self._get(part.length(place)), self._get(part.log_length(place))
         if logged + len(data) > max(_LEAST_LOG, written // 2):
             return False
         if not self._put(data, part.places[place] + _LOG + logged):
             return False
-        self._set(part.numbers + 24 + 8 * place, logged + len(data))
+        self._set(part.log_length(place), logged + len(data))
         return True
 
     def _put(self, data: bytes, place: int) -> bool:
@@ -223,13 +231,13 @@ class SessionFile:
     def read(self, part: Part, kind: type[T]) -> T:
         """What was noted last; a message without anything if nothing was."""
         place = self._get(part.numbers)
-        length = self._get(part.numbers + 8 + 8 * place)
+        length = self._get(part.length(place))
         return read_known(kind, json.loads(os.pread(self.fd, length, part.places[place]) or b"{}"))
 
     def changes(self, part: Part, kind: type[T]) -> list[T]:
         """The changes since then, in their order."""
         place = self._get(part.numbers)
-        log = os.pread(self.fd, self._get(part.numbers + 24 + 8 * place), part.places[place] + _LOG)
+        log = os.pread(self.fd, self._get(part.log_length(place)), part.places[place] + _LOG)
         return [read_known(kind, json.loads(line)) for line in log.split(b"\n") if line]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 import __future__
 
 import ast
-import inspect
 import os
 import types
 from collections.abc import Callable, Iterator
@@ -40,15 +39,8 @@ REFUSALS = (InputRejected, SyntaxError, ValueError, TypeError, OverflowError, Me
 """What Python's compiler and the wall's raise for a cell that does not run."""
 
 
-def _never_interrupted() -> None:
-    """Nobody interrupts."""
-
-
 class GuardedCompiler(XCachingCompiler):
-    """IPython's compiler, which under a wall makes only code that the wall has checked.
-
-    ``check_interrupted`` raises between two statements if somebody has interrupted the cell.
-    """
+    """IPython's compiler, which under a wall makes only code that the wall has checked."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -56,7 +48,6 @@ class GuardedCompiler(XCachingCompiler):
         # input" instead of a syntax error, and since 3.13 raises another class for it.
         self.reset_compiler_flags()
         self.wall: LanguageWall | None = None
-        self.check_interrupted: Callable[[], None] = _never_interrupted
         self.written = ""
         """The text of the cell, if it has magics."""
         self.refused_cells = 0
@@ -77,8 +68,12 @@ class GuardedCompiler(XCachingCompiler):
             return code
         return self.wall.compile(source, filename, symbol, self.flags | _AWAIT)
 
-    def compiled(self, cell: str, number: int, *, shows: bool) -> list[types.CodeType]:
+    def compiled(
+        self, cell: str, number: int, check_interrupted: Callable[[], None], *, shows: bool
+    ) -> list[types.CodeType]:
         """Compile each statement of a cell under the wall. If the cell ``shows`` its value, the last one prints it.
+
+        ``check_interrupted`` raises between two statements if somebody has interrupted the cell.
 
         Raises:
             CellRefused: the policy refuses a part of it.
@@ -94,7 +89,7 @@ class GuardedCompiler(XCachingCompiler):
             if not cell.isascii() or any(word in cell for word in MARKS):
                 tree = rewritten(tree)
             for statement, mode in _units(tree, shows=shows):
-                self.check_interrupted()
+                check_interrupted()
                 wrapped = ast.Interactive([statement]) if mode == "single" else ast.Module([statement], [])
                 codes.append(self.wall.compile(wrapped, name, mode, self.flags | _AWAIT))
                 self.flags |= _future_flags(statement)
@@ -105,11 +100,6 @@ class GuardedCompiler(XCachingCompiler):
             self.refused_cells += kind is CellRefused and not isinstance(error, MagicRefused)
             raise kind(error.msg, (name, error.lineno, error.offset, error.text)) from None
         return codes
-
-
-def is_coroutine(code: types.CodeType) -> bool:
-    """Whether what the code returns has to be awaited."""
-    return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
 def _future_flags(statement: ast.stmt) -> int:

@@ -36,6 +36,9 @@ class QuickDisplayHook(ZMQShellDisplayHook):
     """Shows the value of a cell, and keeps it as ``_``, ``_1`` and ``Out[1]``."""
 
     exec_result = None  # a trait of IPython's, which nobody observes
+    _: Any
+    __: Any
+    ___: Any
 
     def __call__(self, result: Any = None) -> None:
         """Take the value of a cell; under the language wall without IPython's log for exports."""
@@ -63,13 +66,11 @@ class QuickDisplayHook(ZMQShellDisplayHook):
         if result is results:
             return
         ours = all(names[name] is hidden.get(name, getattr(self, name)) for name in _LAST if name in names)
-        last = dict(zip(_LAST, (result, *(getattr(self, name) for name in _LAST[:-1])), strict=True))
-        for name, value in last.items():
-            setattr(self, name, value)
+        self.___, self.__, self._ = self.__, self._, result
         number = self.prompt_count
         kept = {f"_{number}": result}
         if ours and "_" not in vars(builtins):
-            kept |= last
+            kept |= {"_": self._, "__": self.__, "___": self.___}
         names.update(kept)
         hidden.update(kept)
         if type(results) is dict:

@@ -84,7 +84,6 @@ class WorkerSession:
         self.image: tuple[HandedOut, list[memoryview]] | None = None
         """An image of the variables that is being handed out."""
         self.wall: LanguageWall | None = None
-        self._closed = False
         self.streams: tuple[Any, Any] | None = None
 
     def begin(
@@ -180,7 +179,6 @@ class WorkerSession:
 
     def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
         """Compile every cell under the policy from now on, in place of the one before."""
-        self._closed = False
         helpers: dict[str, object] = {**self.queries.helpers(), "display": displays.display, "cite": self._cite}
         planted: Namespace = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
@@ -204,14 +202,9 @@ class WorkerSession:
         shell.user_ns_hidden.update(planted)
 
     def close_wall(self) -> None:
-        """Let the audit hook watch everything from now on, and only our own code change the wall.
-
-        A fork inherits a closed wall, unless it has raised another one. To close it once more would take note of all
-        that it consists of, after libraries were imported: tens of milliseconds before the fork's first cell.
-        """
-        if self.wall is not None and not self._closed:
+        """Let the audit hook watch everything from now on, and only our own code change the wall."""
+        if self.wall is not None:
             self.wall.close(WALL_CHANGERS)
-        self._closed = True
 
     def _cite(self, name: object, lines: str | int) -> dict[str, str]:
         """Return some lines of a loaded context, as 12 or "12-15" from 0, with the hash of its text."""

@@ -30,7 +30,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 from traitlets import Type
 
 from rlm_ipc.messages import JsonObject
-from rlm_kernel.worker.cell_compiler import REFUSALS, CellRefused, is_coroutine
+from rlm_kernel.worker.cell_compiler import REFUSALS, CellRefused
 from rlm_kernel.worker.displayhook import QuickDisplayHook, QuickFormatter
 from rlm_kernel.worker.file_advice import advice
 from rlm_kernel.worker.history import SessionHistory
@@ -98,15 +98,14 @@ class GuardedShell(ZMQInteractiveShell):
         """
         self._rebind = rebind
         fallen, self.wall = self.wall is not None and wall is None, wall
-        self.compile.wall, self.compile.check_interrupted = wall, self.kernel.check_interrupted
+        self.compile.wall = wall
         if fallen:
             # The closed methods are instance attributes: without them the class's own show again.
             for name in SIDE_CHANNELS:
                 self.__dict__.pop(name, None)
             self.user_ns.update(__builtins__=builtins, get_ipython=self.get_ipython, open=builtins.open)
         if wall is not None:
-            for advice_for_others in ("To exit: use", "IProgress not found"):  # no prompts, no widgets
-                warnings.filterwarnings("ignore", message=advice_for_others)
+            warnings.filterwarnings("ignore", message="IProgress not found")  # there are no widgets
             # IPython sets these up and takes them down again for each cell.
             self.builtin_trap.__enter__()
             self.display_trap.__enter__()
@@ -153,7 +152,7 @@ class GuardedShell(ZMQInteractiveShell):
         plain = (raw_cell, store_history, silent, shell_futures)
         if self.wall is None:
             return await super().run_cell_async(*plain, preprocessing_exc_tuple=preprocessing_exc_tuple, **options)
-        info = ExecutionInfo(*plain, **options)
+        info, cell = ExecutionInfo(*plain, **options), transformed_cell or ""
         result = ExecutionResult(info)
         if raw_cell and not raw_cell.isspace():
             number = result.execution_count = self.execution_count
@@ -162,12 +161,12 @@ class GuardedShell(ZMQInteractiveShell):
                 self.events.trigger("pre_run_cell", info)
             if store_history and not silent:
                 self.execution_count += 1
-                self.history_manager.store_inputs(number, transformed_cell or "", raw_cell)
+                self.history_manager.store_inputs(number, cell, raw_cell)
             try:
                 if preprocessing_exc_tuple is not None:
                     raise preprocessing_exc_tuple[1]
                 self.magics.forget()
-                codes = self.compile.compiled(transformed_cell or "", number, shows=not silent)
+                codes = self.compile.compiled(cell, number, self.kernel.check_interrupted, shows=not silent)
             except REFUSALS as error:
                 result.error_before_exec = error
                 self.showtraceback()
@@ -181,7 +180,7 @@ class GuardedShell(ZMQInteractiveShell):
         self.displayhook.exec_result = result
         try:
             for code in codes:
-                if await self.run_code(code, result, async_=is_coroutine(code)):
+                if await self.run_code(code, result, async_=bool(code.co_flags & inspect.CO_COROUTINE)):
                     break
         except BaseException as error:  # an interrupt just outside the code, or code that the wall did not make
             result.error_before_exec = error

@@ -131,6 +131,7 @@ class LanguageWall:
         self._codes: dict[int, weakref.ref[CodeType]] = {}
         self._bound: set[str] = set()
         self._blocked = frozenset(policy.language.blocked_names)
+        self._closed = False
         self.builtins: Namespace = {}
         self.modules: ModuleSet | None = None
         """The module copies that code can import; None if the wall is off."""
@@ -233,11 +234,14 @@ class LanguageWall:
     def close(self, *packages: str) -> None:
         """Let the audit hook watch for good, including code without a caller, and seal the wall against changes.
 
-        For a process that serves one session. Code of ``packages`` may still change the wall.
+        For a process that serves one session. Code of ``packages`` may still change the wall. A fork of the process
+        inherits the closed wall: to seal it once more would take note of all its parts again if libraries were imported
+        meanwhile, and delay the fork's first cell by tens of milliseconds.
         """
-        if self.restricted:
+        if self.restricted and not self._closed:
             seal(*packages)
             _core.arm()
+            self._closed = True
 
     def changed(self) -> str | None:
         """The name of a part of the wall that has changed since it was closed; None if it still stands."""

@@ -17,7 +17,7 @@ from waiting import wait_until
 from rlm_ipc import framing
 from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_kernel.supervisor import session_file
-from rlm_kernel.supervisor.kept_session import KeptQueries, KeptState, QueriesChange
+from rlm_kernel.supervisor.kept_session import KeptQueries, KeptState
 from rlm_kernel.supervisor.session_file import FAILED, QUERIES, SPEC, STATE, FailedRun, SessionFile
 
 MIB = 1 << 20
@@ -92,20 +92,21 @@ def test_changes_are_noted_behind_what_was_written(file: SessionFile) -> None:
     """In their order, until the log is half as long as that; what is written anew has none."""
     file.write(QUERIES, KeptQueries(1))
     for number in range(2, 5):
-        assert file.add(QUERIES, QueriesChange(number, gone=("a line\nof two",)))
-    assert [change.next_number for change in file.changes(QUERIES, QueriesChange)] == [2, 3, 4]
+        assert file.add(QUERIES, KeptQueries(number, withdrawn=("a line\nof two",)))
+    assert [change.next_number for change in file.changes(QUERIES, KeptQueries)] == [2, 3, 4]
     assert file.read(QUERIES, KeptQueries) == KeptQueries(1)
-    assert not file.add(QUERIES, QueriesChange(5, gone=("x" * session_file._LEAST_LOG,)))
+    assert not file.add(QUERIES, KeptQueries(5, withdrawn=("x" * session_file._LEAST_LOG,)))
     assert file.write(QUERIES, KeptQueries(6, answers={"q1": QueryOutcome(error="x" * MIB)}))
-    assert (file.changes(QUERIES, QueriesChange), file.read(QUERIES, KeptQueries).next_number) == ([], 6)
-    assert file.add(QUERIES, QueriesChange(7, gone=("x" * session_file._LEAST_LOG,))), "half as long as what is there"
-    assert not file.add(QUERIES, QueriesChange(8, gone=("x" * (MIB // 2 - session_file._LEAST_LOG),)))
+    assert (file.changes(QUERIES, KeptQueries), file.read(QUERIES, KeptQueries).next_number) == ([], 6)
+    change = KeptQueries(7, withdrawn=("x" * session_file._LEAST_LOG,))
+    assert file.add(QUERIES, change), "half as long as what is there"
+    assert not file.add(QUERIES, KeptQueries(8, withdrawn=("x" * (MIB // 2 - session_file._LEAST_LOG),)))
 
 
 def _note_queries_without_end(fd: int) -> None:
     file = SessionFile(fd)
     for number in count(1):
-        if number == 1 or not file.add(QUERIES, QueriesChange(number, gone=(f"{number}" * 100,))):
+        if number == 1 or not file.add(QUERIES, KeptQueries(number, withdrawn=(f"{number}" * 100,))):
             file.write(QUERIES, KeptQueries(number, answers={"q": QueryOutcome(error=f"{number}" * 100)}))
 
 
@@ -121,7 +122,7 @@ def test_a_supervisor_that_dies_while_it_notes_queries_leaves_each_change_whole_
             process.kill()
             process.join()
             written = file.read(QUERIES, KeptQueries)
-            numbers = [change.next_number for change in file.changes(QUERIES, QueriesChange)]
+            numbers = [change.next_number for change in file.changes(QUERIES, KeptQueries)]
             assert numbers == list(range(written.next_number + 1, written.next_number + 1 + len(numbers)))
             assert written.answers["q"].error == f"{written.next_number}" * 100
 
