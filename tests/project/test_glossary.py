@@ -1,6 +1,7 @@
 """One word for one thing: the glossary's words are in use, retired ones are nowhere, pages name files."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,14 @@ def test_the_table_of_changes_names_files_that_are_there(root: Path) -> None:
         named = re.findall(r"`([\w./-]+)`", files)
         assert named, change
         assert [name for name in named if not (root / name).exists()] == [], change
+
+
+def test_the_table_of_folders_has_each_package(root: Path) -> None:
+    """CONTRIBUTING.md says of each package what it holds and what it may import."""
+    tools = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    page = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `\w+/` \| `(\w+)`", page, re.MULTILINE)
+    assert sorted(rows) == sorted(tools["importlinter"]["root_packages"])
 
 
 def test_the_files_of_the_boundary_are_there(root: Path) -> None:

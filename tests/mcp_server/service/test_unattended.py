@@ -28,9 +28,11 @@ def _policy(name: str, *, reopen: bool) -> None:
     (folder / f"{name}.yaml").write_text(SHORT % json.dumps(reopen))
 
 
-def _left() -> list[str]:
+def _left(session: str | None = None) -> list[str]:
+    """Return the names of the files that are there, or of those of one session: another test's may have idled, too."""
     folder = discovery.state_dir() / left_kernels.FOLDER
-    return [path.name for path in folder.iterdir()] if folder.exists() else []
+    found = left_kernels.left_kernels(folder)
+    return [path.name for path, file in found if session is None or (file and file.left.label["session"] == session)]
 
 
 def _idles_away(client: Client) -> None:
@@ -62,7 +64,7 @@ def test_a_session_comes_back_that_the_supervisor_has_saved(monkeypatch: pytest.
     """It rests, with text, variables and what refers to what; the answer says as of when."""
     _policy("short", reopen=True)
     _idles_away(_used("back", "short", monkeypatch))
-    assert len(_left()) == 1
+    assert len(_left("back")) == 1
     opened, resting = _sessions()
     assert ("back" in opened, "back" in resting) == (False, True)
     assert _left() == []
@@ -87,7 +89,7 @@ def test_a_file_that_is_damaged_or_of_another_daemon_harms_nothing(monkeypatch: 
     _policy("short", reopen=True)
     _idles_away(_used("torn", "short", monkeypatch))
     folder = discovery.state_dir() / left_kernels.FOLDER
-    (name,) = _left()
+    (name,) = _left("torn")
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[:-20])
     (folder / "empty").touch()
