@@ -24,7 +24,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from rlm_client import calls, representations
 from rlm_client.results import Popped, Pushed, Query
-from rlm_ipc.daemon_connection import DaemonConnection, OnProgress, ask
+from rlm_ipc.daemon_connection import DaemonConnection, ask
+from rlm_ipc.daemon_dialogue import OnProgress
 from rlm_ipc.daemon_requests import McpServed, ServeMcp
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject, plain

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
-__all__ = ["Meter", "follow", "stopped", "watched"]
-
 
 @dataclass(slots=True)
 class Meter:

@@ -7,8 +7,6 @@ from itertools import pairwise
 
 from rlm_contexts.errors import BadRange
 
-__all__ = ["MAX_MATCHES", "LineMatch", "ScanResult", "SearchRequest", "Syntax"]
-
 MAX_MATCHES = 200
 """Most matches one call returns; larger requests are clamped."""
 

@@ -7,18 +7,6 @@ import enum
 from rlm_ipc.daemon_requests import Request
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = [
-    "AddAttachment",
-    "AttachmentInfo",
-    "AttachmentKind",
-    "AttachmentList",
-    "AttachmentOpened",
-    "AttachmentRevoked",
-    "EnterAttachment",
-    "ListAttachments",
-    "RevokeAttachment",
-]
-
 
 class AttachmentKind(enum.StrEnum):
     """What a front end may do at an attachment: look, run cells, or run plain Python in a copy of the session."""

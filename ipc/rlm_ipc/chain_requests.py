@@ -12,24 +12,6 @@ from rlm_ipc.daemon_requests import Request
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
-__all__ = [
-    "AgentRun",
-    "BatchNoted",
-    "Chain",
-    "ChainOpened",
-    "Failure",
-    "HandedOff",
-    "NoteChain",
-    "NoteRun",
-    "Noted",
-    "OpenChain",
-    "RunKind",
-    "SurveyWork",
-    "TaskLine",
-    "Verdict",
-    "WorkSurveyed",
-]
-
 
 class RunKind(enum.StrEnum):
     """Why an agent was started."""

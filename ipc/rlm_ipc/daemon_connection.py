@@ -25,17 +25,6 @@ from rlm_ipc.errors import DaemonNotStarted, DaemonUnavailable
 from rlm_ipc.json_lines import CHUNK, daemon_command, daemon_log, socket_path
 from rlm_ipc.messages import JsonObject
 
-__all__ = [
-    "REPLY_SECONDS",
-    "DaemonConnection",
-    "OnProgress",
-    "ask",
-    "connect",
-    "is_running",
-    "start_daemon",
-    "the_socket",
-]
-
 Reply = TypeVar("Reply")
 REPLY_SECONDS = 30.0
 _LOOK_SECONDS = 1.0

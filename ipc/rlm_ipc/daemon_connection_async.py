@@ -22,8 +22,6 @@ from rlm_ipc.daemon_requests import Request, ServeMcp
 from rlm_ipc.errors import DaemonNotStarted, DaemonUnavailable
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["AsyncDaemonConnection"]
-
 Reply = TypeVar("Reply")
 
 

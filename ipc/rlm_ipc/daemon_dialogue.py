@@ -20,18 +20,6 @@ from rlm_ipc.json_lines import GOODBYE, MODERN_VERSION_KEY, LineSplitter, Oversi
 from rlm_ipc.messages import Json, JsonObject, plain, read
 from rlm_ipc.version import VERSION
 
-__all__ = [
-    "ENDED_AT_HANDSHAKE",
-    "ENDED_UNDER_A_CALL",
-    "ENVELOPE",
-    "Dialogue",
-    "OnProgress",
-    "accepted",
-    "handshake",
-    "no_reply",
-    "reply_to",
-]
-
 Reply = TypeVar("Reply")
 OnProgress = Callable[[float, float | None, str], None]
 """Hears how much of a call is done, how much there is if that is known, and what is happening."""

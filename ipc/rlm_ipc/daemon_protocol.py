@@ -88,15 +88,6 @@ from rlm_ipc.session_requests import (
 from rlm_ipc.tree_record import TreeRecord
 from rlm_ipc.work_requests import ExportWork, ImportWork, MeasuresShown, ShowMeasures, WorkExported, WorkImported
 
-__all__ = [
-    "ROLES",
-    "Accepted",
-    "Fault",
-    "Refused",
-    "Role",
-    "role_of",
-]
-
 Reply = TypeVar("Reply")
 
 

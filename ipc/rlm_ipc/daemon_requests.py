@@ -7,27 +7,6 @@ from typing import Generic, TypeVar
 from rlm_ipc.daemon_rows import RestingSession
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = [
-    "Ancestor",
-    "DaemonStatus",
-    "HookNoted",
-    "HttpServed",
-    "McpServed",
-    "NoteHook",
-    "PrimeShown",
-    "Request",
-    "ServeHttp",
-    "ServeMcp",
-    "ServeWeb",
-    "ShowPrime",
-    "ShowStatus",
-    "StopDaemon",
-    "Stopping",
-    "Tidied",
-    "Tidy",
-    "WebServed",
-]
-
 Reply = TypeVar("Reply")
 
 

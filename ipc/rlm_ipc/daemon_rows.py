@@ -8,21 +8,6 @@ from __future__ import annotations
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
-__all__ = [
-    "AnswerUse",
-    "AskedLine",
-    "FrameLine",
-    "JournalCell",
-    "NotKept",
-    "OpenSession",
-    "PastLine",
-    "RestingLine",
-    "RestingSession",
-    "SaidMessage",
-    "SessionLine",
-    "WaitingQuery",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-__all__ = ["HELPER", "SUPERVISOR", "TRUST", "ZYGOTE", "chosen"]
-
 _PYTHON = {
     "PATH": "libraries look for shared libraries with programs when they are imported",
     "PYTHONPATH": "where packages are that are not installed",

@@ -12,8 +12,6 @@ import shlex
 import sys
 from collections.abc import Iterable
 
-__all__ = ["command_for", "extra_command", "requirements_of"]
-
 
 def extra_command(extra: str) -> str:
     """Return the command that installs all that the extra wants."""

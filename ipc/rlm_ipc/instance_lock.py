@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-__all__ = ["CLAIM_SECONDS", "InstanceLock", "claim", "is_claimed", "is_locked", "only_starter"]
-
 CLAIM_SECONDS = 15.0
 """How long a new server waits for one that is on its way out."""
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -5,8 +5,6 @@ Standard library only.
 
 from __future__ import annotations
 
-__all__ = ["MOST_VALUES", "has_too_many_values"]
-
 MOST_VALUES = 1 << 20
 """Values in one message that are made into objects; half as many of them may be texts or names of members."""
 

@@ -10,25 +10,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended, Loss, Uncopied
 
-__all__ = [
-    "AskedQuery",
-    "BudgetUsed",
-    "CellError",
-    "CellNote",
-    "CellNotes",
-    "CellResult",
-    "ForkInfo",
-    "ForkOrigin",
-    "GivenAnswers",
-    "KernelInfo",
-    "QueryOutcome",
-    "Refused",
-    "RollbackInfo",
-    "RunningCell",
-    "WallState",
-    "id_of_query",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class WallState:

@@ -20,8 +20,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, plain, read_known
 from rlm_ipc.worker_requests import HandedOut
 
-__all__ = ["FOLDER", "Leaving", "LeftFile", "LeftKernel", "left_kernels"]
-
 FOLDER: Final = "left"
 """The folder of these files, in the folder of lasting state."""
 _TEMPORARY = ".left-"

@@ -12,8 +12,6 @@ from contextlib import suppress
 
 from rlm_ipc.instance_lock import is_locked
 
-__all__ = ["hold", "is_held", "is_name", "let_go", "remove_unheld"]
-
 _FOLDER = "fronts"
 _NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{8}")
 _held: dict[str, int] = {}

@@ -8,8 +8,6 @@ from rlm_ipc.daemon_requests import Request
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
-__all__ = ["LockShown", "ShowLock"]
-
 
 @dataclass(frozen=True, slots=True)
 class ShowLock(Request["LockShown"]):

@@ -24,8 +24,6 @@ from typing import Any, TypeVar, Union
 
 from rlm_ipc.errors import ProtocolError
 
-__all__ = ["Json", "JsonObject", "plain", "prepare", "read", "read_known"]
-
 Json = Any
 """JSON of the user's: a schema, metadata, a display. Nothing of ours looks into it."""
 

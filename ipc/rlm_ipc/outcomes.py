@@ -11,8 +11,6 @@ import enum
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["KERNEL_STOPPED", "NEW_POLICY", "Ended", "Loss", "Lost", "NoCopy", "Uncopied", "session_ended"]
-
 KERNEL_STOPPED = "the kernel of this session was stopped; restart it here to go on, if the session is still there"
 NEW_POLICY = "this session goes on under another policy, without its variables; choose its kernel again to go on here"
 """Like `session_ended`, what a front end reads whose kernel is gone, in the words of a front end."""

@@ -16,17 +16,6 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typi
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "LONGEST_ADDRESS",
-    "DiscoveryError",
-    "config_dir",
-    "is_full",
-    "runtime_dir",
-    "runtime_folder",
-    "state_dir",
-    "state_folder",
-]
-
 APP = "rlm-kernel"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103
 """Bytes of a socket's path: sockaddr_un.sun_path without the closing NUL, 108 on Linux, 104 on the BSDs and macOS."""

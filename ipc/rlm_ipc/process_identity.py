@@ -12,8 +12,6 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typi
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ancestors", "boot", "identity", "is_alive", "pid_in"]
-
 _DEAD = (b"Z", b"X")
 _MOST_ANCESTORS = 64
 

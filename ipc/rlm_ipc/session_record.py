@@ -8,17 +8,6 @@ from __future__ import annotations
 from rlm_ipc.daemon_rows import SaidMessage
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = [
-    "AttachmentNote",
-    "RecordedCell",
-    "RecordedContext",
-    "RecordedQuery",
-    "RecordedTurn",
-    "RecordedVariable",
-    "RunBelow",
-    "SessionRecord",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:

@@ -21,31 +21,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.session_record import RecordedVariable, RunBelow, SessionRecord
 from rlm_ipc.tree_record import TreeRecord
 
-__all__ = [
-    "ApplyPolicy",
-    "JournalPage",
-    "KeepStop",
-    "KeepTurn",
-    "ListJournal",
-    "ListQueries",
-    "ListSessions",
-    "PolicyApplied",
-    "QueryList",
-    "RestoreSession",
-    "RunsBelow",
-    "SaveSession",
-    "SessionList",
-    "SessionRestored",
-    "SessionSaved",
-    "SessionsSeen",
-    "ShowOverview",
-    "ShowRecord",
-    "ShowRunsBelow",
-    "ShowTree",
-    "StopKept",
-    "TurnKept",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ListSessions(Request["SessionList"]):

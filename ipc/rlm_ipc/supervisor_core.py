@@ -13,23 +13,6 @@ from typing import Final
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
-__all__ = [
-    "CORE",
-    "Core",
-    "CoreKernel",
-    "CoreKernels",
-    "CoreSave",
-    "CoreSaved",
-    "HandOver",
-    "Hello",
-    "KernelState",
-    "ListAll",
-    "NotSaved",
-    "Range",
-    "StopAll",
-    "Welcome",
-]
-
 CORE: Final = 1
 """The version of this part."""
 

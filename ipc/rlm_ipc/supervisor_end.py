@@ -10,8 +10,6 @@ from contextlib import suppress
 from rlm_ipc import discovery, stale_files
 from rlm_ipc.folder_removal import remove_folder
 
-__all__ = ["end_supervisor"]
-
 
 def end_supervisor(seconds: float = 20.0) -> bool:
     """End this user's supervisor with every kernel, and remove its files; false if there was none.

@@ -8,8 +8,6 @@ from __future__ import annotations
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.session_record import RecordedCell, RecordedContext
 
-__all__ = ["RecordedEvent", "RecordedFrame", "TreeRecord"]
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     StrPath = str | os.PathLike[str]
 
-__all__ = ["DYING_SERVER", "PeerCredentials", "connect", "listen", "peer", "peer_uid"]
-
 DYING_SERVER = (0.02, 0.1, 0.5, 2.0)
 """Pauses in seconds: the listening socket of a process that is being torn down accepts for a moment yet."""
 BACKLOG = 128

@@ -17,21 +17,6 @@ from rlm_ipc.errors import KernelError
 from rlm_ipc.messages import Json, JsonObject
 from rlm_ipc.worker_requests import HandedOut, Piece
 
-__all__ = [
-    "LENGTH",
-    "LONG",
-    "MAGIC",
-    "NO_IMAGE",
-    "PIECE",
-    "ROOM",
-    "ArrivingImage",
-    "hash_of",
-    "of_json",
-    "pieces_in",
-    "refuse_too_large",
-    "with_header",
-]
-
 MAGIC: Final = b"rlmvars3"
 LENGTH: Final = struct.Struct("<Q")
 """The length of the header, which follows the magic number."""

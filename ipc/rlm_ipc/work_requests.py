@@ -5,16 +5,6 @@ from __future__ import annotations
 from rlm_ipc.daemon_requests import Request
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = [
-    "ExportWork",
-    "ImportWork",
-    "MeasuredLine",
-    "MeasuresShown",
-    "ShowMeasures",
-    "WorkExported",
-    "WorkImported",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class ImportWork(Request["WorkImported"]):

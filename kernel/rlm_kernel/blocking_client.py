@@ -18,8 +18,6 @@ from rlm_ipc.supervisor_protocol import Operation
 from rlm_ipc.version import VERSION
 from rlm_kernel.failures import from_wire
 
-__all__ = ["PAUSES", "BlockingClient"]
-
 PAUSES = (0.0, 0.02, 0.1, 0.5, 2.0)
 """In seconds: who takes over from a supervisor that has died may die as well."""
 

@@ -12,8 +12,6 @@ import zmq
 
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["address", "bound", "listening"]
-
 _BACKLOG = 100
 
 

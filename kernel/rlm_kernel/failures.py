@@ -23,8 +23,6 @@ from rlm_ipc.errors import (
 from rlm_ipc.messages import read
 from rlm_ipc.worker_requests import Failure
 
-__all__ = ["from_wire", "from_worker"]
-
 # Not every error of ours: a hostile process below must not say that its supervisor is gone.
 _BY_NAME: dict[str, type[KernelError | ContextError]] = {
     kind.__name__: kind

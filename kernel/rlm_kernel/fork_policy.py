@@ -10,8 +10,6 @@ from rlm_ipc.errors import PolicyLooser
 from rlm_sandbox.policy.compare import loosened
 from rlm_sandbox.policy.model import Policy, without_language_wall
 
-__all__ = ["refuse_looser", "refuse_looser_fork"]
-
 
 def refuse_looser(policy: Policy, bound: Policy) -> None:
     """Raise `PolicyLooser` if a policy allows more than another one in any field."""

@@ -9,8 +9,6 @@ from pathlib import Path
 from rlm_ipc import discovery
 from rlm_ipc.environment import SUPERVISOR, chosen
 
-__all__ = ["connect_socket", "program"]
-
 
 def connect_socket(path: Path, start: bool) -> socket.socket | None:
     """A connected socket to the supervisor at ``path``; None if nobody serves and none is to be started."""

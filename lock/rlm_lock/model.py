@@ -6,8 +6,6 @@ import enum
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["Change", "Definition", "Extract", "FileChange", "FileEntry", "FileNote"]
-
 
 class FileNote(enum.StrEnum):
     """Why nothing, or not everything, is known of a file's content."""

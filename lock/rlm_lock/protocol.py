@@ -16,27 +16,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 from rlm_lock.model import FileChange
 
-__all__ = [
-    "QUESTIONS",
-    "AnswerLine",
-    "CompareVersions",
-    "Difference",
-    "MapShown",
-    "Phase",
-    "Progress",
-    "Question",
-    "QuestionLine",
-    "ReadSection",
-    "Refresh",
-    "Refreshed",
-    "Refused",
-    "ScannerSpec",
-    "Section",
-    "SectionRead",
-    "ShowMap",
-    "kind_of",
-]
-
 Answer = TypeVar("Answer")
 
 

@@ -22,8 +22,6 @@ from typing import Self
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.listing.table import HASH, FileTable
 
-__all__ = ["KEPT_VERSIONS", "ParsedFile", "Store", "Version"]
-
 KEPT_VERSIONS = 10
 """Versions of a working tree that are kept."""
 _FORMAT = 1

@@ -30,8 +30,6 @@ from rlm_sandbox.errors import PolicyFileError
 from rlm_sandbox.policy.urls import WEB, narrowest, wrong_prefix
 from rlm_sandbox.policy.yaml_document import dotted, read_document
 
-__all__ = ["account_of", "accounts_file", "without_secrets"]
-
 _LONGEST = 4 << 20
 _KNOWN_HOSTS = "~/.ssh/known_hosts"
 _HIDDEN = "[hidden]"

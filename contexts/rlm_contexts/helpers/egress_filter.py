@@ -9,8 +9,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["AddressFilter", "EgressFilter", "kind_of"]
-
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
 """Addresses by which a network with IPv6 alone reaches those of IPv4."""
 _CONNECTING = ("socket.connect", "socket.sendto", "socket.sendmsg")

@@ -37,8 +37,6 @@ from rlm_ipc.environment import HELPER, TRUST, chosen
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.messages import Json, plain, read
 
-__all__ = ["Helper", "Job", "JobLimits", "messages", "one_message", "only"]
-
 Reply = TypeVar("Reply")
 
 _LONGEST_MESSAGE = 16 << 20

@@ -20,36 +20,6 @@ from rlm_contexts.text.model import StoredText
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
-__all__ = [
-    "JOBS",
-    "Account",
-    "DocumentKind",
-    "DocumentPart",
-    "Fault",
-    "FaultKind",
-    "FetchUrl",
-    "JobFault",
-    "JobLine",
-    "JobRequest",
-    "JobSpec",
-    "JobType",
-    "ParseFiles",
-    "PreviewTable",
-    "ReadDocument",
-    "ReadRemote",
-    "RunSql",
-    "SearchAnswer",
-    "SearchText",
-    "SqlPart",
-    "SqlTable",
-    "TablePreview",
-    "UnpackArchive",
-    "UnpackedPiece",
-    "UnpackedPieces",
-    "UrlFetched",
-    "job_of",
-]
-
 Reply = TypeVar("Reply")
 
 

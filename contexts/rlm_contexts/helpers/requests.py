@@ -27,8 +27,6 @@ from rlm_ipc.extras import extra_command
 from rlm_ipc.messages import JsonObject
 from rlm_sandbox.policy.urls import WEB
 
-__all__ = ["Packed", "Preview", "fetch", "packed", "parts", "preview"]
-
 _MEMORY = 512 << 20
 _PREVIEW = JobLimits(seconds=40.0, memory=_MEMORY, answer=16 << 20)
 _DOCUMENT_SECONDS = 120.0

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 from rlm_contexts.helpers.protocol import Account
 from rlm_sandbox.policy.urls import PORTS
 
-__all__ = ["RULES", "Rule", "options", "reach", "rule_of", "scheme_of"]
-
 _SILENCE_SECONDS = 30
 _NOT_TAKEN = "the server does not take the account of accounts.yaml"
 _LARGE_BLOCKS = {"block_size": 16 << 20, "cache_type": "readahead"}

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from rlm_sandbox.policy.layer_names import WallName
 from rlm_sandbox.policy.sizes import MIB
 
-__all__ = ["JobPolicy", "walls"]
-
 _THREADS = 32
 
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from pathspec import GitIgnoreSpec
 
-__all__ = ["IgnoreRules", "rules_in"]
-
 _LONGEST = 1 << 17
 """Bytes of an ignore file that are read."""
 _MOST_RULES = 2_000

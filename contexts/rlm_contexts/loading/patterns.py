@@ -16,8 +16,6 @@ from rlm_contexts.errors import OutOfReach, SourceError
 from rlm_contexts.loading.folder import DEEPEST, EntryKind, Look, TooMany
 from rlm_contexts.loading.places import PathReach, Place
 
-__all__ = ["MOST_MATCHES", "Pattern"]
-
 MOST_MATCHES = 10_000
 """Files that a pattern may name."""
 _ANY_DEPTH = "**"

@@ -16,8 +16,6 @@ from rlm_contexts.store.soundness import Soundness, is_sound
 from rlm_contexts.text.ingest import Ingest
 from rlm_contexts.text.model import StoredText
 
-__all__ = ["PIECE", "Drafting", "Original"]
-
 PIECE = 1 << 18
 """Bytes read, hashed or compared at a time."""
 

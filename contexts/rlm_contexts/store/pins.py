@@ -15,8 +15,6 @@ from pathlib import Path
 
 from rlm_contexts.store import files
 
-__all__ = ["hold", "hold_draft", "holding"]
-
 
 class _Pins:
     """Descriptors that are closed together; what comes later is closed at once."""

@@ -14,8 +14,6 @@ import xxhash
 from rlm_contexts.errors import ContentDamaged
 from rlm_contexts.text.model import StoredText
 
-__all__ = ["DATA_SEED", "Soundness", "is_sound"]
-
 _PIECE = 1 << 20
 DATA_SEED = 1
 """A file that is not a text is hashed with another seed: its hash is never that of a text of the same bytes."""

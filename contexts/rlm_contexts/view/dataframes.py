@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rlm_contexts.text.lines import Lines
-from rlm_contexts.text.shape import Shape, hint_of, shape_of
+from rlm_contexts.text.shape import Shape, shape_of
 from rlm_contexts.text.text import Text
-
-__all__ = ["admitted", "dataframe", "hint_of"]
 
 
 def _nothing(_module: str) -> bool:

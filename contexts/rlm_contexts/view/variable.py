@@ -14,6 +14,7 @@ from rlm_contexts.text import shared_str
 from rlm_contexts.text.lines import Lines
 from rlm_contexts.text.mapping import Mapping
 from rlm_contexts.text.model import StoredText
+from rlm_contexts.text.shape import hint_of
 from rlm_contexts.text.text import Text
 from rlm_contexts.view import dataframes
 from rlm_contexts.view.json_support import support_json
@@ -62,7 +63,7 @@ class ContextVariable(dict[str, Any]):
         Args: columns, those to take; rows, how many to take at most, from the beginning.
         Raises: ImportError when the policy does not admit pandas; ValueError for a text that is no table.
         """
-        hint = dataframes.hint_of(self["type"], self["metadata"])
+        hint = hint_of(self["type"], self["metadata"])
         return dataframes.dataframe(self._text, self._data, hint, columns, rows)
 
     def __getitem__(self, key: Any) -> Any:

@@ -18,8 +18,6 @@ from rlm_ipc.jupyter_wire import DELIMITER, Signer
 from rlm_ipc.messages import Json
 from rlm_ipc.version import VERSION
 
-__all__ = ["AskedCells", "EndedSession"]
-
 NAME = "KernelGone"
 LOOK_AT_PARENT_MS = 1000
 _LANGUAGE = {"name": "python", "version": "3", "mimetype": "text/x-python", "file_extension": ".py"}

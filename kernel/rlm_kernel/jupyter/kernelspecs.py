@@ -17,22 +17,6 @@ from pathlib import Path
 
 from rlm_ipc import discovery
 
-__all__ = [
-    "KERNEL",
-    "display_name",
-    "is_startable",
-    "kernels_folder",
-    "key_file",
-    "publish",
-    "publish_kernel",
-    "published",
-    "spec_folder",
-    "spec_name",
-    "starts_here",
-    "sweep",
-    "withdraw",
-]
-
 KERNEL = "rlm"
 """The kernelspec of a session that a front end starts by itself."""
 

@@ -16,8 +16,6 @@ import nh3
 
 from rlm_ipc.displays import MARKDOWN, MOST_KEPT_CHARS, RICH
 
-__all__ = ["MIME_TYPES", "sanitized", "sanitized_html"]
-
 MIME_TYPES = ("text/plain", "application/json", *RICH)
 """LaTeX and SVG are not among them: both can hold links that front ends take as they are. Markdown becomes HTML."""
 LONGEST_MARKDOWN = 32 << 10

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from rlm_ipc.framing import json_part
 from rlm_ipc.jupyter_wire import DELIMITER
 
-__all__ = ["OWNER", "told_to_end"]
-
 OWNER = "client"
 """The label of a kernel that names the Jupyter session of the client which has started it."""
 _ASKS = b'"ask_exit"'

@@ -19,12 +19,10 @@ from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.kernel_reports import CellNotes, ForkInfo, KernelInfo, RollbackInfo
 from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor.attachments import Attachment
-from rlm_kernel.supervisor.control_connection import HANDLERS, Answered, Connection, Envelope, answers
+from rlm_kernel.supervisor.control_connection import Answered, Connection, Envelope, answers
 from rlm_kernel.supervisor.equipment import BoundText
 from rlm_kernel.supervisor.handing_over import facts
 from rlm_kernel.supervisor.supervisor import Supervisor
-
-__all__ = ["HANDLERS", "ControlServer"]
 
 ACCEPT_PAUSE_SECONDS = 0.2
 

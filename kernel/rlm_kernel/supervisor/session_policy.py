@@ -12,8 +12,6 @@ from rlm_ipc import messages
 from rlm_ipc.errors import CallerError, ProtocolError
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["SessionLimits", "SessionPolicy", "read_policy"]
-
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:

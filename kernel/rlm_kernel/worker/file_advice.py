@@ -16,8 +16,6 @@ from typing import Final
 
 from rlm_kernel.worker.traceback import is_of_library, text_of
 
-__all__ = ["advice"]
-
 _PATH: Final = re.compile(r"'([^'\n]+)'|\(os error \d+\): (.+)|^([^\s:]+)$")
 """How these libraries name the file: in quotes, behind the system's words, or by its name alone."""
 

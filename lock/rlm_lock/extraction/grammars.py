@@ -20,8 +20,6 @@ from tree_sitter import Language, Parser, Query, QueryCursor
 
 from rlm_lock.extraction.queries import QUERIES
 
-__all__ = ["LANGUAGES", "tools_of"]
-
 LANGUAGES: Mapping[str, Language] = {
     "bash": Language(tree_sitter_bash.language()),
     "c": Language(tree_sitter_c.language()),

@@ -11,8 +11,6 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["MOST_IMPORTS", "imports_of"]
-
 MOST_IMPORTS = 400
 """Names kept of one file."""
 _LONGEST = 200

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from rlm_lock.extraction.queries import QUERIES
 
-__all__ = ["GRAMMARS", "extraction_key", "grammar_of"]
-
 _SUFFIXES = {
     "bash": ".sh .bash .bats",
     "c": ".c",

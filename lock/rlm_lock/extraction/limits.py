@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LARGEST", "is_binary", "reason_against"]
-
 LARGEST = 1 << 20
 """Bytes of a file that is parsed: longer ones are generated, or hostile."""
 LONGEST_LINE = 20_000

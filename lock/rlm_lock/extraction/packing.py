@@ -9,8 +9,6 @@ from itertools import accumulate, pairwise
 from rlm_lock.extraction.words import compressible
 from rlm_lock.model import Definition, Extract
 
-__all__ = ["definitions_in", "from_bytes", "names_in", "to_bytes"]
-
 _KINDS = {
     "class": "c",
     "constant": "k",

@@ -14,8 +14,6 @@ from rlm_lock.model import Definition, Extract
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-__all__ = ["extract", "load_grammars"]
-
 MOST_DEFINITIONS = 1_000
 """Definitions kept of one file, in its order: only generated files have more."""
 _MOST_STATEMENTS = 500

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["QUERIES"]
-
 _PYTHON = """
 (function_definition name: (identifier) @function)
 (class_definition body: (block (function_definition name: (identifier) @method)))

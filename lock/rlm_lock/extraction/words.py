@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from zlib import crc32
 
-__all__ = ["COUNT", "HEAD", "compressible", "hash_of", "pack", "parts_of", "unpack", "words_in", "words_of"]
-
 MOST_WORDS = 2_000
 """Different words kept of one file: the most frequent of them, and those of its first lines."""
 SHORTEST, LONGEST = 3, 60

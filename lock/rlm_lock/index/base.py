@@ -21,8 +21,6 @@ from rlm_lock.index.postings import SEGMENT_BITS, SEGMENT_FILES, Postings, Posti
 from rlm_lock.index.terms import terms_of
 from rlm_lock.model import Extract
 
-__all__ = ["INDEX_FILE", "STAMP", "Base", "IndexedFile", "build", "stamp_of"]
-
 IndexedFile = tuple[bytes, str, bytes | None]
 """A path, what its extract is kept under, and the packed extract, or None if nothing is known of its text."""
 STAMP = 8

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from zlib import crc32
 
-__all__ = ["Modules", "import_parts", "imports_folders", "module_terms", "names_of"]
-
 _PACKAGE_FILES = {"__init__", "index", "mod", "lib", "main", "package-info"}
 """A file of this name is what an import of its folder means."""
 _SOURCE_FOLDERS = {"src", "lib"}

@@ -18,8 +18,6 @@ from typing import BinaryIO
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["FIELD_SHIFT", "SEGMENT_BITS", "SEGMENT_FILES", "Field", "Postings", "PostingsWriter", "Sizes"]
-
 SEGMENT_BITS = 15
 SEGMENT_FILES = 1 << SEGMENT_BITS
 FIELD_SHIFT = 6

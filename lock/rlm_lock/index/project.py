@@ -17,8 +17,6 @@ from rlm_lock.index.postings import FIELD_SHIFT, SEGMENT_FILES, Field, Postings
 from rlm_lock.index.terms import terms_of
 from rlm_lock.model import Extract
 
-__all__ = ["Hits", "ProjectIndex"]
-
 _MOST_REOPENED = 300
 """Files whose imports are resolved anew for one new file: more have a word in common with it by chance."""
 

@@ -15,8 +15,6 @@ from rlm_lock.index.modules import import_parts, module_terms
 from rlm_lock.index.postings import Field
 from rlm_lock.model import Extract
 
-__all__ = ["FOLDER", "STEM", "FileTerms", "terms_of"]
-
 STEM, FOLDER = 1, 0
 """Bytes of a posting in the path: of the file's own name, and of its folders."""
 _MOST_PARTS = 400

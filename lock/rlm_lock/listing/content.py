@@ -13,8 +13,6 @@ from rlm_lock.listing.table import FileTable
 from rlm_lock.listing.walk import DEEPEST
 from rlm_lock.model import FileNote
 
-__all__ = ["MOST_HASHED", "ContentReader", "Taken", "blob_of", "look"]
-
 MOST_HASHED = 4 << 20
 """Bytes of a file that is read whole to be hashed."""
 _SAMPLE = 1 << 20

@@ -19,8 +19,6 @@ from functools import partial
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.processes import die_with_parent
 
-__all__ = ["GitCommand", "GitOutput", "head", "is_repository", "log", "staged", "untracked"]
-
 _SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": "/dev/null",

@@ -9,8 +9,6 @@ from dataclasses import field
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.listing import git
 
-__all__ = ["MOST_COMMITS", "Commit", "History", "read_history"]
-
 MOST_COMMITS = 2_000
 _SECONDS = 20.0
 _LONGEST_SUBJECT = 500

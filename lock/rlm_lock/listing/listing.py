@@ -12,8 +12,6 @@ from itertools import islice
 from rlm_lock.listing import git
 from rlm_lock.listing.walk import walked
 
-__all__ = ["MOST_FILES", "Lister", "Listing"]
-
 MOST_FILES = 500_000
 """Files of a project that are looked at; of a larger one the lock is partial, and says so."""
 _SECONDS = 60.0

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from rlm_lock.model import FileEntry, FileNote
 
-__all__ = ["DIRTY", "HASH", "NOTES", "UNTRACKED", "FileTable", "plain_mode"]
-
 HASH = 20
 """Bytes of a content's hash."""
 _NO_BLOB = bytes(HASH)

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from rlm_contexts.loading.ignores import IgnoreRules, rules_in
 
-__all__ = ["DEEPEST", "walked"]
-
 DEEPEST = 200
 """Levels of folders that are looked into."""
 _META = frozenset({".git", ".hg", ".svn"})

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from rlm_lock.listing.history import Commit
 from rlm_lock.map.question import Sought, terms_of
 
-__all__ = ["Past"]
-
 _MOST_ALIKE = 60
 """Commits with words of the question whose files are looked at."""
 _HALF = 800

@@ -20,8 +20,6 @@ from rlm_lock.map.text import Line, text_of
 from rlm_lock.model import Definition, Extract
 from rlm_lock.names import shown
 
-__all__ = ["ProjectMap", "Shown"]
-
 _MOST_SHOWN = 400
 _FEW = 40
 """If nothing says more, files are shown in the order of their paths."""

@@ -7,8 +7,6 @@ import re
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.words import hash_of, parts_of, words_in
 
-__all__ = ["Sought", "asks_for_tests", "terms_of"]
-
 _FILLER = frozenset(
     """
     a about above across actually add added adding adds affect affected after again against all allow allows already

@@ -22,8 +22,6 @@ from rlm_lock.index.terms import STEM
 from rlm_lock.map.question import Sought
 from rlm_lock.model import Extract
 
-__all__ = ["WEIGHTS", "Weights", "near", "popular", "stem_of", "words"]
-
 Scores = dict[int, float]
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 
-__all__ = ["FIRST", "Line", "estimated", "text_of"]
-
 FIRST = 10
 """Files that are shown in order, by their whole paths. Grouping saves tokens but loses the order."""
 _USED = 0.9

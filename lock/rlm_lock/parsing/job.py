@@ -24,8 +24,6 @@ from rlm_lock.listing.content import MOST_HASHED, blob_of
 from rlm_lock.model import Extract, FileNote
 from rlm_lock.parsing.secrets import has_secret
 
-__all__ = ["prepare", "run", "wasted"]
-
 _SECONDS_ALWAYS = 0.1
 _BYTES_A_SECOND = 2_000_000
 """What an honest file may take: less than half of the speed of ordinary sources."""

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rlm_lock.extraction.languages import extraction_key
 
-__all__ = ["parse_key"]
-
 
 def parse_key(path: bytes) -> str:
     """Return the key for a file of this name, short, because stores keep one for each content."""

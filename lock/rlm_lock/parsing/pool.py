@@ -21,8 +21,6 @@ from rlm_lock.model import Extract, FileNote
 from rlm_lock.parsing.job import wasted
 from rlm_lock.store import ParsedFile
 
-__all__ = ["SECONDS_A_FILE", "SECONDS_LOST", "FileToParse", "Outcome", "ParsePool", "worker_count"]
-
 SECONDS_A_FILE = 5.0
 """Processor time after which the system ends a helper that is held by one file."""
 SECONDS_LOST = 40.0

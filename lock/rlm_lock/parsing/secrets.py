@@ -16,8 +16,6 @@ from typing import Any
 
 import re2
 
-__all__ = ["HIDDEN", "has_secret", "redacted", "spans"]
-
 HIDDEN = "[hidden]"
 _FORMS: tuple[tuple[bytes, bytes], ...] = (
     # Literal that must be there, expression. What a group `s` matches is the secret, else the whole.

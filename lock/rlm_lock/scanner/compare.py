@@ -9,8 +9,6 @@ from rlm_lock.model import Change, FileChange
 from rlm_lock.names import shown
 from rlm_lock.protocol import Difference
 
-__all__ = ["Names", "compare"]
-
 MOST_CHANGES = 1_000
 _MOST_NAMES = 50
 """Names of definitions that are told of one file, on each side."""

@@ -14,8 +14,6 @@ from rlm_lock.protocol import Phase, Progress
 from rlm_lock.scanner.project import Project
 from rlm_lock.store import ParsedFile
 
-__all__ = ["Extracts"]
-
 _SLICE = 1_000
 _WAIT_SECONDS = 0.05
 _COMMIT_SECONDS = 1.0

@@ -21,8 +21,6 @@ from rlm_lock.scanner.extracts import Extracts, unpacked
 from rlm_lock.scanner.places import index_folder, indexed_key
 from rlm_lock.scanner.project import Project
 
-__all__ = ["Indexing"]
-
 _SLICE = 500
 _WAIT_SECONDS = 0.05
 _LEAST_OVERLAY = 200

@@ -10,8 +10,6 @@ from rlm_ipc.json_lines import LineSplitter, Oversized
 from rlm_ipc.messages import plain
 from rlm_lock.protocol import AnswerLine
 
-__all__ = ["DaemonGone", "Lines"]
-
 _LONGEST = 8 << 20
 _PIECE = 1 << 16
 

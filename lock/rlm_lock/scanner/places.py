@@ -8,8 +8,6 @@ from pathlib import Path
 from rlm_lock.listing.table import FileTable
 from rlm_lock.parsing.keys import parse_key
 
-__all__ = ["index_folder", "indexed_key"]
-
 
 def index_folder(store: Path, root: bytes) -> Path:
     """Return the folder of a working tree's index: a store has several working trees."""

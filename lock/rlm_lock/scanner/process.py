@@ -40,8 +40,6 @@ from rlm_lock.scanner.project import Project, ProjectGone
 from rlm_lock.scanner.sections import Sections
 from rlm_lock.store import Store
 
-__all__ = ["Scanner"]
-
 _PROGRESS_SECONDS = 0.2
 _FILES_A_SECOND = 300
 """Files that are parsed in a second on an ordinary machine."""

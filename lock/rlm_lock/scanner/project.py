@@ -16,8 +16,6 @@ from rlm_lock.names import shown
 from rlm_lock.protocol import Phase, Progress
 from rlm_lock.store import Store, Version
 
-__all__ = ["Project", "ProjectGone"]
-
 _STEP_SECONDS = 0.05
 """How long a step may take before a question may be looked at."""
 _MOST_NAMED = 20

@@ -16,8 +16,6 @@ from rlm_lock.sections.rules.collecting import rules_of
 from rlm_lock.sections.rules.model import RuleSet
 from rlm_lock.sections.structure import project_of
 
-__all__ = ["Sections"]
-
 _MOST_KEPT = 16
 """Sections that are kept, by what was asked."""
 _LONGEST_MAP = 4_000_000

@@ -16,8 +16,6 @@ from rlm_lock.scanner.extracts import Extracts
 from rlm_lock.scanner.project import Project
 from rlm_lock.sections.view import Imported, is_below
 
-__all__ = ["View"]
-
 _READ = frozenset({FileNote.NONE, FileNote.NOT_PARSED, FileNote.SECRET_TEXT})
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 
-__all__ = ["matches"]
-
 _MOST_STARS = 3
 _LONGEST = 500
 

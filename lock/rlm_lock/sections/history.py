@@ -6,8 +6,6 @@ import datetime as dt
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["History", "PastSession", "VersionLine", "iso", "version_line"]
-
 
 @dataclass(frozen=True, slots=True)
 class PastSession:

@@ -15,8 +15,6 @@ from rlm_lock.sections.history import iso
 from rlm_lock.sections.manifests.collecting import Manifests, manifest_kind
 from rlm_lock.sections.view import Imported, ProjectView, is_below, top_first
 
-__all__ = ["CRITICAL_PATTERNS", "CriticalFiles", "KeyFile", "KeyFiles", "Role", "key_files_of", "role_of"]
-
 MOST_FILES = 40
 MOST_IMPORTS = 40
 _MOST_CRITICAL = 20

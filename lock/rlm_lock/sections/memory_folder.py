@@ -20,8 +20,6 @@ from rlm_lock.sections.keyfiles import KeyFile, KeyFiles, Role
 from rlm_lock.sections.rules.model import Rule, Rules
 from rlm_lock.sections.structure import Project
 
-__all__ = ["FILES", "FOLDER", "MemoryContents", "MemoryRefused", "add_session", "write_memory"]
-
 FOLDER = ".memory"
 FILES = {
     "project": ("structure.json", "manifest.json"),

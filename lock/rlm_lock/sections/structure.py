@@ -11,8 +11,6 @@ from rlm_lock.sections.manifests.collecting import Manifests, Package
 from rlm_lock.sections.manifests.model import Ecosystem, Manifest
 from rlm_lock.sections.view import ProjectView, is_below
 
-__all__ = ["Dependencies", "Directories", "EcosystemCount", "Files", "Project", "project_of"]
-
 MOST_DIRECTORIES = 20_000
 MOST_CHARACTERS = 2_000_000
 """So many paths of directories are named, with so many characters; all are counted."""

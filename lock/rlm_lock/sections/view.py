@@ -8,8 +8,6 @@ from typing import Protocol
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.model import FileEntry
 
-__all__ = ["Imported", "ProjectView", "is_below", "top_first"]
-
 
 @dataclass(frozen=True, slots=True)
 class Imported:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_ipc.daemon_connection import OnProgress, ask
+from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_dialogue import OnProgress
 from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.cli.output import JsonFlag, console, errors, failing, printable, show

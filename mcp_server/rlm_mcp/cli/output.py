@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlm_client.models.errors import ModelMisconfigured
-from rlm_ipc.daemon_connection import OnProgress
+from rlm_ipc.daemon_dialogue import OnProgress
 from rlm_ipc.discovery import DiscoveryError
 from rlm_ipc.displays import printable
 from rlm_ipc.errors import DaemonNotStarted, DaemonRefused, KernelError, ProcessError, ToolFailed

@@ -10,7 +10,8 @@ from rlm_ipc.supervisor_core import CORE, Hello, ListAll, Range
 from rlm_ipc.supervisor_protocol import Operation
 from rlm_ipc.version import VERSION
 from rlm_kernel.blocking_client import BlockingClient
-from rlm_kernel.supervisor.server import HANDLERS
+from rlm_kernel.supervisor import server  # noqa: F401  (its functions answer the calls)
+from rlm_kernel.supervisor.control_connection import HANDLERS
 
 pytestmark = pytest.mark.anyio
 

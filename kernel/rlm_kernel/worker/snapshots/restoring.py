@@ -19,7 +19,14 @@ import types
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from rlm_kernel.worker.snapshots import _checker, kinds, kinds_code, kinds_data, kinds_standard, makers
+from rlm_kernel.worker.snapshots import (  # noqa: F401  (the kinds are added by their import)
+    _checker,
+    kinds,
+    kinds_code,
+    kinds_data,
+    kinds_standard,
+    makers,
+)
 from rlm_kernel.worker.snapshots.code_making import CodeMaker
 from rlm_kernel.worker.snapshots.common import (
     HOLDERS,
@@ -36,8 +43,6 @@ from rlm_kernel.worker.snapshots.common import (
 )
 from rlm_kernel.worker.snapshots.environment import Environment
 from rlm_kernel.worker.snapshots.image import Image
-
-__all__ = ["Restorer", "kinds_code", "kinds_data", "kinds_standard"]  # the kinds are added by their import
 
 
 class _Maker:

@@ -38,8 +38,6 @@ from rlm_lock.sections.manifests.python import (
 from rlm_lock.sections.manifests.ruby_and_php import read_composer, read_gemfile, read_gemspec
 from rlm_lock.sections.view import ProjectView, is_below, top_first
 
-__all__ = ["KINDS", "Kind", "Manifests", "Package", "manifest_kind", "read_manifests"]
-
 LONGEST_MANIFEST = 1 << 20
 MOST_MANIFESTS = 1000
 MOST_BYTES = 16 << 20

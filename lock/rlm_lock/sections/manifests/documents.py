@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 
 from rlm_lock.sections.manifests.model import Unreadable
 
-__all__ = ["json_table", "table", "text", "texts", "toml_table"]
-
 DEEPEST = 200
 _MOST_DOTS = 400
 """Dots in one line of TOML: the time for a key with many parts grows with their square."""

@@ -8,8 +8,6 @@ from rlm_lock.sections.manifests.documents import table, text, texts, toml_table
 from rlm_lock.sections.manifests.lines import lines_of
 from rlm_lock.sections.manifests.model import RUNTIME, Declaration, Declared
 
-__all__ = ["read_cargo", "read_go_mod", "read_go_work"]
-
 
 def _directives(source: str) -> Iterator[list[str]]:
     """The directives of go.mod and go.work, each with its verb, also those in parentheses."""

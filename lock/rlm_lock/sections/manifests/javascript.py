@@ -8,8 +8,6 @@ from rlm_lock.sections.manifests.documents import json_table, table, text, texts
 from rlm_lock.sections.manifests.lines import lines_of
 from rlm_lock.sections.manifests.model import RUNTIME, Declaration, Declared
 
-__all__ = ["read_package_json", "read_pnpm_workspace"]
-
 _GROUPS = {
     "dependencies": RUNTIME,
     "devDependencies": "dev",

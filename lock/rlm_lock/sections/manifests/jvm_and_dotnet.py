@@ -9,8 +9,6 @@ from rlm_lock.sections.manifests.documents import table, text, toml_table
 from rlm_lock.sections.manifests.lines import between, lines_of, without
 from rlm_lock.sections.manifests.model import RUNTIME, Declaration, Declared
 
-__all__ = ["read_csproj", "read_gradle", "read_gradle_settings", "read_pom", "read_version_catalog"]
-
 _CONFIGURATION = (
     r"\b(?P<group>(?:[a-z]\w{0,60}?)?(?:[iI]mplementation|[cC]lasspath|[oO]nly|[pP]rocessor)|api|kapt|ksp|compile)"
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["between", "lines_of", "without"]
-
 _LONGEST_LINE = 2000
 
 

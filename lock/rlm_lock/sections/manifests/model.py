@@ -8,8 +8,6 @@ from dataclasses import field
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["Declaration", "Declared", "Dependency", "Ecosystem", "LockFile", "Manifest", "Reader", "Unreadable"]
-
 
 class Ecosystem(enum.StrEnum):
     """Whose packages a manifest declares."""

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from rlm_lock.sections.manifests.documents import table, text, texts, toml_table
 from rlm_lock.sections.manifests.model import RUNTIME, Declaration, Declared, LockFile, Unreadable
 
-__all__ = ["normal_python_name", "read_pyproject", "read_requirements", "read_setup_cfg", "read_setup_py"]
-
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]{0,199})\s*(?:\[[^\]]{0,500}\])?\s*([^;#]{0,500})")
 _LONGEST_PROGRAM = 64 * 1024
 _LONGEST_LINE = 1000

@@ -9,8 +9,6 @@ from rlm_lock.sections.manifests.documents import json_table, table, text
 from rlm_lock.sections.manifests.lines import lines_of
 from rlm_lock.sections.manifests.model import RUNTIME, Declaration, Declared
 
-__all__ = ["read_composer", "read_gemfile", "read_gemspec"]
-
 _GEM = re.compile(r"""gem[\s(]+["']([^"']{1,200})["'](?:\s*,\s*["']([^"']{0,100})["'])?""")
 _GEM_PATH = re.compile(r"""\bpath(?::|\s*=>)\s*["']([^"']{1,300})["']""")
 _SPEC = re.compile(

@@ -24,8 +24,6 @@ from rlm_lock.sections.rules.texts import TEXTS, TextKind, included_paths
 from rlm_lock.sections.rules.tools import TOOLS, ToolKind
 from rlm_lock.sections.view import ProjectView, is_below, top_first
 
-__all__ = ["rules_of"]
-
 MOST_RULES = 200
 LONGEST_TEXT = 32_000
 LONGEST_CONFIGURATION = 256_000

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 
-__all__ = ["Rule", "RuleKind", "RuleSet", "Rules", "Severity", "first_sentence", "in_set", "quoted", "safe_text"]
-
 LONGEST_DESCRIPTION = 200
 _LONGEST_LINE = 10_000
 _SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)")

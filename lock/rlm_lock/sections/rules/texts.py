@@ -9,8 +9,6 @@ from collections.abc import Callable
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 
-__all__ = ["TEXTS", "TextKind", "front_matter_list", "included_paths"]
-
 _MOST_INCLUDES = 10
 _LONGEST_MATTER = 4000
 _KEY = re.compile(r"([A-Za-z]\w*):(.*)")

@@ -12,8 +12,6 @@ from rlm_lock.sections.manifests.lines import lines_of
 from rlm_lock.sections.manifests.model import Unreadable
 from rlm_lock.sections.rules.model import RuleKind
 
-__all__ = ["TOOLS", "Found", "ToolKind"]
-
 MOST_LINES = 60
 _LONGEST_LINE = 300
 
