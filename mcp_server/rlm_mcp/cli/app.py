@@ -36,9 +36,9 @@ from rlm_mcp.cli import (
 )
 from rlm_mcp.cli.help import NAMES, complete_help
 from rlm_mcp.cli.open import open_session
-from rlm_mcp.cli.output import failing, interruptible
+from rlm_mcp.cli.output import Commands, interruptible
 
-app = typer.Typer(
+app = Commands(
     name="rlm-kernel",
     help="Real, sandboxed Jupyter kernels behind MCP: load a text once, share it by name between agents.\n\n"
     "New here? `rlm-kernel demo` shows it at work, `rlm-kernel config CLIENT` connects your agent.",
@@ -58,7 +58,6 @@ def mcp() -> None:
     raise typer.Exit(front())
 
 
-@failing
 def demo(
     file: Annotated[
         Path | None, typer.Option("--file", exists=True, dir_okay=False, help="The text to work on.")
@@ -71,7 +70,6 @@ def demo(
         raise typer.Exit(run_demo(file))
 
 
-@failing
 def tour() -> None:
     """Follow agents through one story: plan, share a text, kill the daemon, go on, report."""
     from rlm_mcp.demo.tour import main as run_tour

@@ -20,7 +20,6 @@ from rlm_mcp.cli.output import (
     JsonFlag,
     counted,
     errors,
-    failing,
     first_line,
     interruptible,
     printable,
@@ -39,7 +38,6 @@ _MODULE = re.compile(r"^(?:\w+\.)+(?=\w+(?::|$))")
 """The module before the name of an error, of which a line has no room to tell."""
 
 
-@failing
 def ask(
     question: Annotated[str, typer.Argument(help="What you want to know.")],
     files: Annotated[

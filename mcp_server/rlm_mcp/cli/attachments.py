@@ -10,12 +10,12 @@ from rlm_ipc.attachment_requests import AddAttachment, AttachmentInfo, Attachmen
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.messages import plain
 from rlm_mcp.cli.completion import session_choices
-from rlm_mcp.cli.output import JsonFlag, console, counted, failing, show, table
+from rlm_mcp.cli.output import Commands, JsonFlag, console, counted, show, table
 from rlm_mcp.errors import WrongUsage
 
 __all__ = ["TrustedFlag", "YesFlag", "app", "make"]
 
-app = typer.Typer(help="Manage which Jupyter front ends may open your sessions.", no_args_is_help=True)
+app = Commands(help="Manage which Jupyter front ends may open your sessions.", no_args_is_help=True)
 
 
 TrustedFlag = Annotated[
@@ -39,7 +39,6 @@ def make(session: str, *, watch: bool, trusted: bool, yes: bool) -> AttachmentIn
 
 
 @app.command("list")
-@failing
 def list_attachments(as_json: JsonFlag = False) -> None:
     """List the attachments of your sessions: their rights, and how many front ends have each one open."""
     attachments = plain(ask(ListAttachments(), start=True))["attachments"]
@@ -49,7 +48,6 @@ def list_attachments(as_json: JsonFlag = False) -> None:
 
 
 @app.command("add")
-@failing
 def add(
     session: Annotated[str, typer.Argument(help="Session to open.", autocompletion=session_choices)],
     watch: Annotated[bool, typer.Option("--watch", help="Only show what happens; run nothing.")] = False,
@@ -62,7 +60,6 @@ def add(
 
 
 @app.command("revoke")
-@failing
 def revoke(
     attachment: Annotated[str, typer.Argument(help="Attachment to end; `rlm-kernel attachments list` names them.")],
     as_json: JsonFlag = False,

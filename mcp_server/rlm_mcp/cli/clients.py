@@ -20,7 +20,7 @@ from rlm_ipc import discovery
 from rlm_ipc.json_lines import hooks_folder
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.cli.output import JsonFlag, failing, show
+from rlm_mcp.cli.output import JsonFlag, show
 from rlm_mcp.hook.blocks import BLOCKS, Installation
 
 __all__ = ["CLIENTS", "ClientConfig", "ClientOption", "config"]
@@ -175,7 +175,6 @@ ClientOption = Annotated[
 ]
 
 
-@failing
 def config(
     client: Annotated[
         str,

@@ -13,17 +13,16 @@ from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.json_lines import IDLE_SECONDS
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.supervisor_end import end_supervisor
-from rlm_mcp.cli.output import NO_DAEMON, JsonFlag, console, fail, failing, show, until_interrupted
+from rlm_mcp.cli.output import NO_DAEMON, Commands, JsonFlag, console, fail, show, until_interrupted
 
 __all__ = ["app", "serve"]
 
 STOP_SECONDS = 20.0
 
-app = typer.Typer(help="Manage the daemon, the process that all your clients share.", no_args_is_help=True)
+app = Commands(help="Manage the daemon, the process that all your clients share.", no_args_is_help=True)
 
 
 @app.command()
-@failing
 def start(
     idle: Annotated[
         float, typer.Option(min=1.0, help="Seconds without any client after which the daemon ends.")
@@ -37,7 +36,6 @@ def start(
 
 
 @app.command()
-@failing
 def stop(
     everything: Annotated[bool, typer.Option("--all", help="Also end every kernel, with its variables.")] = False,
     as_json: JsonFlag = False,
@@ -62,7 +60,6 @@ def stop(
 
 
 @app.command()
-@failing
 def status(as_json: JsonFlag = False) -> None:
     """Show whether the daemon runs, since when and for how many clients. Exit code 3: it does not run."""
     try:
@@ -81,7 +78,6 @@ def _state() -> JsonObject:
         return {"running": True, "version": control.version, "pid": control.pid, **plain(control.reply)}
 
 
-@failing
 def serve(
     host: Annotated[str, typer.Option(help="Loopback address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8137,

@@ -22,19 +22,19 @@ from rlm_mcp.cli.output import (
     console,
     errors,
     fail,
-    failing,
     printable,
     show,
     show_known,
+    tell,
 )
 from rlm_mcp.formats.tree import as_file
 
 __all__ = ["frame", "log", "plan", "pop", "push", "tree"]
 
+ParentOption = Annotated[str | None, typer.Option(help="The frame that the goal goes below; default: the session's.")]
 FrameId = Annotated[str, typer.Argument(metavar="ID", help="The frame, such as f7; `rlm-kernel tree` lists them.")]
 
 
-@failing
 def tree(
     frame_id: Annotated[
         str | None,
@@ -49,7 +49,7 @@ def tree(
     """Show the tree of goals of this repository, or write it to a file that `rlm-kernel replay` runs again."""
     shown = call_tool("frame", {"id": frame_id}, session=session)
     if export is None and frame_id is None and not as_json:
-        _lines(shown["tree"])
+        tell(*shown["tree"])
         return
     top = frame_id or shown["breadcrumb"].split(" > ")[0]
     record = trees.record_of_tree(top, cells=export is not None)
@@ -61,31 +61,25 @@ def tree(
         return
     answer = {"breadcrumb": shown["breadcrumb"], "current": shown["current"], "tree": lines}
     frames = [_row(frame) for frame in record.frames]
-    show(answer | {"frames": frames}, as_json, lambda: _lines(lines))
+    show(answer | {"frames": frames}, as_json, lambda: tell(*lines))
 
 
-@failing
 def plan(
     goal: Annotated[str, typer.Argument(help="The goal, in a few words.")],
     children: Annotated[list[str] | None, typer.Argument(help="Goals below it.")] = None,
-    parent: Annotated[
-        str | None, typer.Option(help="The frame that the goal goes below; default: the session's.")
-    ] = None,
+    parent: ParentOption = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write down a goal, with goals below it. Nothing starts."""
     given = {"goal": goal, "children": children or [], "parent": parent}
     answer = call_tool("plan", given, session=session)
-    show(answer, as_json, lambda: _lines(answer["planned"]))
+    show(answer, as_json, lambda: tell(*answer["planned"]))
 
 
-@failing
 def push(
     goal: Annotated[str, typer.Argument(help="The goal, in a few words, or the id of a planned frame.")],
-    parent: Annotated[
-        str | None, typer.Option(help="The frame that the goal goes below; default: the session's.")
-    ] = None,
+    parent: ParentOption = None,
     fork: Annotated[bool, typer.Option(help="Work in a fork of the session above, or in that session itself.")] = True,
     policy: Annotated[
         str | None,
@@ -106,7 +100,6 @@ def _print_pushed(answer: JsonObject) -> None:
     errors.print(f"work in it with --session {started}, end it with: rlm-kernel pop {started}")
 
 
-@failing
 def pop(
     frame_id: FrameId,
     status: Annotated[Literal["completed", "failed", "blocked"], typer.Option(help="How it ended.")] = "completed",
@@ -138,7 +131,6 @@ def pop(
     show(answer, as_json, lambda: show_known(answer, *known))
 
 
-@failing
 def frame(
     frame_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The frame; default: the session's.")] = None,
     do: Annotated[
@@ -157,16 +149,15 @@ def frame(
     if context:
         if note is not None:
             answer = call_tool("frame", {"id": frame_id}, session=session)
-        show({"frame": answer["frame"], "context": answer["context"]}, as_json, lambda: _lines([answer["context"]]))
+        show({"frame": answer["frame"], "context": answer["context"]}, as_json, lambda: tell(answer["context"]))
         return
     if do == "turns":
-        show(answer, as_json, lambda: _lines(_texts(answer["turns"])))
+        show(answer, as_json, lambda: tell(*_texts(answer["turns"])))
         return
     told = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}
     show(answer, as_json, lambda: show_known(told))
 
 
-@failing
 def log(
     frame_id: FrameId,
     path: Annotated[
@@ -210,11 +201,6 @@ def _tree_lines(record: TreeRecord) -> list[str]:
 def _row(frame: RecordedFrame) -> JsonObject:
     """Return what `tree --json` tells of a frame: all but what only the export holds."""
     return {name: value for name, value in plain(frame).items() if name not in ("cells", "contexts", "events")}
-
-
-def _lines(said: list[str]) -> None:
-    for line in said:
-        console.print(printable(line), markup=False)
 
 
 def _texts(turns: list[JsonObject]) -> list[str]:

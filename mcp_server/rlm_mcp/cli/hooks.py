@@ -15,7 +15,7 @@ from rlm_ipc.daemon_requests import ShowPrime
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.json_lines import hooks_folder
 from rlm_mcp.cli.clients import ClientOption
-from rlm_mcp.cli.output import JsonFlag, errors, failing, say, show
+from rlm_mcp.cli.output import JsonFlag, errors, say, show
 from rlm_mcp.hook import program
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.places import tree_of
@@ -23,7 +23,6 @@ from rlm_memory.places import tree_of
 __all__ = ["hook", "prime"]
 
 
-@failing
 def hook(
     event: Annotated[str, typer.Argument(help="The client's name of the event, such as PostToolUse.")],
     client: ClientOption = "claude-code",
@@ -34,7 +33,6 @@ def hook(
     program.main(str(folder), client, event)
 
 
-@failing
 def prime(as_json: JsonFlag = False) -> None:
     """Print the state of the goals of this repository, for an agent that begins to work here."""
     here = os.getcwd()

@@ -15,7 +15,7 @@ from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_dialogue import OnProgress
 from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.messages import JsonObject, plain
-from rlm_mcp.cli.output import JsonFlag, console, errors, failing, printable, show
+from rlm_mcp.cli.output import JsonFlag, errors, printable, show, tell
 
 __all__ = ["lock"]
 
@@ -25,7 +25,6 @@ _LOOK_SECONDS = 1.0
 _MOST_LINES = 40
 
 
-@failing
 def lock(
     path: Annotated[Path, typer.Argument(help="A folder of the project; default: the current one.")] = Path(),
     refresh: Annotated[bool, typer.Option("--refresh", help="Look at all files now.")] = False,
@@ -91,13 +90,13 @@ def _data(shown: LockShown) -> JsonObject:
 
 def _print(shown: LockShown) -> None:
     if shown.map:
-        _say(shown.map)
+        tell(shown.map)
     elif shown.difference is not None:
         _changes(shown.difference)
     else:
         _overview(shown)
     for path in shown.written:
-        _say(f"wrote {path}")
+        tell(f"wrote {path}")
     for what in shown.missing:
         errors.print(printable(f"missing: {what}"), markup=False)
     if shown.is_stale:
@@ -106,41 +105,41 @@ def _print(shown: LockShown) -> None:
 
 def _overview(shown: LockShown) -> None:
     untracked = f" and {shown.untracked:,} untracked" if shown.untracked else ""
-    _say(f"{shown.root}: version {shown.version}, {shown.files:,} files{untracked}")
+    tell(f"{shown.root}: version {shown.version}, {shown.files:,} files{untracked}")
     project = _object(shown.sections, "project")
     endings = _object(_object(project, "files"), "by_extension")
     if endings:
-        _say(
+        tell(
             "files: "
             + ", ".join(f"{count:,} {name or 'without an ending'}" for name, count in list(endings.items())[:12])
         )
     folders = _object(project, "directories")
     if folders:
-        _say(f"folders: {folders.get('count', 0):,}: " + " ".join(_texts(folders.get("paths"))[:12]))
+        tell(f"folders: {folders.get('count', 0):,}: " + " ".join(_texts(folders.get("paths"))[:12]))
     found = _object(project, "dependencies")
     if found.get("total"):
-        _say(f"dependencies: {found['total']}, of them {found.get('internal', 0)} in the project itself")
+        tell(f"dependencies: {found['total']}, of them {found.get('internal', 0)} in the project itself")
     files = _list(_object(shown.sections, "keyfiles"), "files")
     if files:
-        _say("key files:")
+        tell("key files:")
     for file in files[:_MOST_LINES]:
-        _say(f"  {file.get('path')}  {file.get('role')}")
+        tell(f"  {file.get('path')}  {file.get('role')}")
     rules = _list(_object(shown.sections, "rules"), "rules")
     if rules:
-        _say("rules:")
+        tell("rules:")
     for rule in rules[:_MOST_LINES]:
-        _say(f"  {rule.get('id')}  {rule.get('description')}")
+        tell(f"  {rule.get('id')}  {rule.get('description')}")
 
 
 def _changes(found: Mapping[str, Any]) -> None:
     if found["before"] is None:
-        _say("that version is forgotten: the newest ones of a project are kept")
+        tell("that version is forgotten: the newest ones of a project are kept")
         return
-    _say(f"version {found['before']} to {found['after']}: {found['count']} files changed")
+    tell(f"version {found['before']} to {found['after']}: {found['count']} files changed")
     for change in found["changes"]:
         names = [f"+{name}" for name in change.get("added", ())] + [f"-{name}" for name in change.get("removed", ())]
         names += ["(definitions unknown)"] if "definitions" in change else []
-        _say(f"  {change['change']:<8}  {change['path']}" + (f"  {' '.join(names)}" if names else ""))
+        tell(f"  {change['change']:<8}  {change['path']}" + (f"  {' '.join(names)}" if names else ""))
 
 
 def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -155,8 +154,3 @@ def _list(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 def _texts(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
-
-
-def _say(text: str) -> None:
-    for line in text.split("\n"):
-        console.print(printable(line), markup=False)

@@ -22,7 +22,7 @@ from rlm_ipc import process_identity
 from rlm_ipc.chain_requests import Chain, ChainOpened, OpenChain, RunKind, SurveyWork
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.messages import plain, read
-from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, errors, failing, printable
+from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, errors, printable, tell
 from rlm_mcp.errors import WrongUsage
 from rlm_mcp.loop.driver import Event, work_on
 from rlm_mcp.loop.options import Options
@@ -49,7 +49,6 @@ class Group(TyperGroup):
         return list(super().parse_args(ctx, args))
 
 
-@failing
 def run(
     epic: Annotated[str | None, typer.Option(help="Work on the tasks below this epic.")] = None,
     story: Annotated[str | None, typer.Option(help="Work on the tasks below this story.")] = None,
@@ -180,7 +179,7 @@ class _Display:
         if self._as_json:
             print(json.dumps({"at": now.isoformat(timespec="milliseconds"), **asdict(event)}), flush=True)
         else:
-            console.print(printable(f"{now:%H:%M:%S} {event.text}"), markup=False)
+            tell(f"{now:%H:%M:%S} {event.text}")
         self._progress(event)
         if event.what in _LOUD and self._notify:
             self._run(json.dumps(asdict(event)))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.messages import plain
 from rlm_ipc.work_requests import MeasuredLine, ShowMeasures
-from rlm_mcp.cli.output import JsonFlag, SessionOption, failing, show, table
+from rlm_mcp.cli.output import JsonFlag, SessionOption, show, table
 
 __all__ = ["metrics"]
 
 _MET = {True: "met", False: "missed", None: ""}
 
 
-@failing
 def metrics(session: SessionOption = None, as_json: JsonFlag = False) -> None:
     """Show how the work in the queue goes: each number with its target, and on how many events it rests."""
     shown = ask(ShowMeasures(session), start=True)

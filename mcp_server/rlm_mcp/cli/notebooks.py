@@ -21,7 +21,7 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.session_requests import ShowRecord, ShowRunsBelow
 from rlm_mcp.cli.completion import policy_choices, session_choices
-from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, failing, interruptible, printable, show
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, interruptible, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["as_text", "default_file", "export", "is_export", "record_of", "replay", "write"]
 
 
-@failing
 def export(
     session: Annotated[str, typer.Argument(help="Session to export.", autocompletion=session_choices)],
     file: Annotated[
@@ -127,7 +126,6 @@ class ReplayedText:
     problem: str = ""
 
 
-@failing
 def replay(
     file: Annotated[
         Path, typer.Argument(help="A notebook of `rlm-kernel export`, or a .json file of `rlm-kernel tree --export`.")

@@ -17,7 +17,7 @@ import typer
 from rlm_mcp.cli.attachments import TrustedFlag, YesFlag, make
 from rlm_mcp.cli.completion import session_choices
 from rlm_mcp.cli.notebooks import as_text, default_file, is_export, record_of, write
-from rlm_mcp.cli.output import JsonFlag, PolicyOption, console, failing, show
+from rlm_mcp.cli.output import JsonFlag, PolicyOption, console, show
 from rlm_mcp.cli.sessions import open_under
 from rlm_mcp.errors import SetupFault
 
@@ -31,7 +31,6 @@ class Editor(StrEnum):
     CODE = "code"
 
 
-@failing
 def open_session(
     context: typer.Context,
     session: Annotated[str, typer.Argument(help="Session to open.", autocompletion=session_choices)],

@@ -29,6 +29,7 @@ __all__ = [
     "FAILED",
     "NO_DAEMON",
     "SETUP",
+    "Commands",
     "JsonFlag",
     "PolicyOption",
     "SessionOption",
@@ -37,7 +38,6 @@ __all__ = [
     "counted",
     "errors",
     "fail",
-    "failing",
     "first_line",
     "interruptible",
     "printable",
@@ -47,6 +47,7 @@ __all__ = [
     "size",
     "standard_input",
     "table",
+    "tell",
     "until_interrupted",
 ]
 
@@ -95,6 +96,7 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def show(data: Any, as_json: bool, text: Callable[[], object] | None = None) -> None:
@@ -118,6 +120,12 @@ def _escaped_line(line: str) -> str:
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
 
 
+def tell(*texts: str) -> None:
+    """Print texts for people, a line each at least: nothing in them is markup, or obeyed by a terminal."""
+    for text in texts:
+        console.print(printable(text), markup=False)
+
+
 def show_known(answer: Mapping[str, object], *names: str, always: Container[str] = ()) -> None:
     """Print what an answer has under these names (default: all), a line each; a list on one line.
 
@@ -127,7 +135,7 @@ def show_known(answer: Mapping[str, object], *names: str, always: Container[str]
         value = answer.get(name)
         if value not in (None, [], {}, "") or name in always:
             said = ", ".join(map(_said, value)) if isinstance(value, list) else _said(value)
-            console.print(printable(f"{name}: {said or 'nothing'}"), markup=False)
+            tell(f"{name}: {said or 'nothing'}")
 
 
 def _said(value: object) -> str:
@@ -202,9 +210,21 @@ def size(count: int) -> str:
     return f"{value:.1f} GiB"
 
 
-def failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Turn the errors of a command, and Ctrl-C, into one line on standard error (or JSON) and an exit code."""
+class Commands(typer.Typer):
+    """Commands of which every error, and Ctrl-C, is one line on standard error (or JSON) and an exit code."""
 
+    def command(self, *args: Any, **settings: Any) -> Callable[[Command], Command]:
+        """Take a function as a command; see `typer.Typer.command`."""
+        register = super().command(*args, **settings)
+
+        def take(command: Command) -> Command:
+            register(_failing(command))
+            return command
+
+        return take
+
+
+def _failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     @functools.wraps(command)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:

@@ -9,7 +9,7 @@ import typer
 
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.completion import policy_choices, session_choices
-from rlm_mcp.cli.output import JsonFlag, console, failing, show, table
+from rlm_mcp.cli.output import Commands, JsonFlag, console, show, table
 from rlm_sandbox.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Show, check and apply policies: what sessions may do.", no_args_is_help=True)
+app = Commands(help="Show, check and apply policies: what sessions may do.", no_args_is_help=True)
 
 PolicyName = Annotated[
     str, typer.Argument(help="Name of a policy, or path of a YAML file.", autocompletion=policy_choices)
@@ -25,7 +25,6 @@ PolicyName = Annotated[
 
 
 @app.command("list")
-@failing
 def list_policies(as_json: JsonFlag = False) -> None:
     """List the available policies."""
     from rlm_sandbox.policy import load_policy, policy_names
@@ -41,7 +40,6 @@ def list_policies(as_json: JsonFlag = False) -> None:
 
 
 @app.command("show")
-@failing
 def show_policy(name: PolicyName, as_json: JsonFlag = False) -> None:
     """Show a policy in full, with inherited values and defaults."""
     import yaml
@@ -53,7 +51,6 @@ def show_policy(name: PolicyName, as_json: JsonFlag = False) -> None:
 
 
 @app.command("check")
-@failing
 def check_policy(
     path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="YAML file to check.")],
     as_json: JsonFlag = False,
@@ -67,7 +64,6 @@ def check_policy(
 
 
 @app.command("apply")
-@failing
 def apply_policy(
     session: Annotated[str, typer.Argument(help="A session that has not ended.", autocompletion=session_choices)],
     policy: PolicyName,
@@ -86,7 +82,6 @@ def apply_policy(
 
 
 @app.command("schema")
-@failing
 def schema(as_json: JsonFlag = False) -> None:
     """Show every field of a policy file; with --json, the JSON schema for editors."""
     from rlm_sandbox.policy import policy_fields, policy_schema

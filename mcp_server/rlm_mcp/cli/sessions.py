@@ -35,7 +35,6 @@ from rlm_mcp.cli.output import (
     console,
     errors,
     fail,
-    failing,
     interruptible,
     printable,
     say,
@@ -49,7 +48,6 @@ from rlm_sandbox.policy.urls import is_url
 __all__ = ["answer", "end", "fork", "journal", "load", "open_under", "query", "refresh", "run", "sessions"]
 
 
-@failing
 def sessions(
     session: Annotated[
         str | None, typer.Argument(help="Show this session; default: list all.", autocompletion=session_choices)
@@ -95,7 +93,6 @@ def _print_sessions(answer: SessionList) -> None:
     table("", ("session", "policy", "kernel", "texts", "last used", "workspace"), shown)
 
 
-@failing
 def journal(
     session: Annotated[str, typer.Argument(help="The session whose journal to show.", autocompletion=session_choices)],
     last: Annotated[int | None, typer.Option(min=1, help="Show only this many of the latest cells.")] = None,
@@ -118,7 +115,6 @@ def _print_cells(cells: Sequence[JournalCell]) -> None:
             print(printable(cell.output))
 
 
-@failing
 def fork(
     session: Annotated[str, typer.Argument(help="The session to fork.", autocompletion=session_choices)],
     new: Annotated[
@@ -140,7 +136,6 @@ def fork(
     show(call_tool("fork_session", {"name": new or name, "policy": policy}, session=session), as_json)
 
 
-@failing
 def end(
     sessions: Annotated[list[str], typer.Argument(help="The sessions to end.", autocompletion=session_choices)],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal nothing is asked.")] = False,
@@ -171,7 +166,6 @@ def open_under(session: str | None, policy: str | None, as_json: bool) -> None:
         fail(f"{kept}; for {policy} name another session with --session, or, {apply}", USAGE, as_json=as_json)
 
 
-@failing
 def load(
     name: Annotated[str, typer.Argument(help="Name for the text, by which agents use it.")],
     paths: Annotated[
@@ -235,7 +229,6 @@ def _spooled(spool: IO[bytes], command: str | None) -> JsonObject:
     return {"path": "-", "command": command, "exit_code": done.returncode}
 
 
-@failing
 def refresh(
     name: Annotated[str, typer.Argument(help="A context that was loaded from files.")],
     session: SessionOption = None,
@@ -245,7 +238,6 @@ def refresh(
     show(_loaded({"name": name}, session, tool="refresh"), as_json)
 
 
-@failing
 def query(
     names: Annotated[list[str], typer.Argument(help="Contexts to query; each is a table with the context's name.")],
     sql: Annotated[str, typer.Argument(help="The query, in DuckDB's SQL dialect.")],
@@ -265,7 +257,6 @@ def _print_rows(answer: JsonObject) -> None:
         console.print(f"{len(rows)} of {answer['row_count']:,} rows; all are in {answer['full_output']}")
 
 
-@failing
 def run(
     code: Annotated[str | None, typer.Argument(help="Code to run; `-` or nothing reads standard input.")] = None,
     session: SessionOption = None,
@@ -286,7 +277,6 @@ def run(
     _show_run(answer, session, as_json)
 
 
-@failing
 def answer(
     query: Annotated[str, typer.Argument(help="The id of the query, as `run` prints it.")],
     text: Annotated[str, typer.Argument(help="The answer; `-` reads standard input.")],

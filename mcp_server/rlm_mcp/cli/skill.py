@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlm_mcp.cli.clients import CLIENTS
-from rlm_mcp.cli.output import FAILED, SETUP, JsonFlag, fail, failing, show
+from rlm_mcp.cli.output import FAILED, SETUP, JsonFlag, fail, show
 from rlm_mcp.cli.skills import folder
 from rlm_mcp.errors import WrongUsage
 
@@ -33,7 +33,6 @@ def _folder(target: str | None, user: bool) -> Path:
     return Path(target)
 
 
-@failing
 def skill(
     target: Annotated[
         str | None,

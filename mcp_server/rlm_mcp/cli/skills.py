@@ -10,13 +10,13 @@ import typer
 
 import rlm_mcp
 from rlm_client.client import call_tool
-from rlm_mcp.cli.output import FAILED, JsonFlag, SessionOption, console, fail, failing, printable, show, table
+from rlm_mcp.cli.output import FAILED, Commands, JsonFlag, SessionOption, console, fail, show, table, tell
 from rlm_mcp.errors import WrongUsage
 from rlm_mcp.formats.skills import Skill, SkillFault, for_type, lint, load_all
 
 __all__ = ["app", "folder"]
 
-app = typer.Typer(
+app = Commands(
     help="Read what helps with a kind of task: the core first, references when needed.", no_args_is_help=True
 )
 
@@ -43,7 +43,6 @@ def _known(own: Path | None) -> dict[str, Skill]:
 
 
 @app.command("list")
-@failing
 def list_(task_type: TypeOption = None, own: FolderOption = None, as_json: JsonFlag = False) -> None:
     """List the skills, with the types of tasks that they are for."""
     known = _known(own)
@@ -57,7 +56,6 @@ def list_(task_type: TypeOption = None, own: FolderOption = None, as_json: JsonF
 
 
 @app.command("show")
-@failing
 def show_(
     name: Annotated[str | None, typer.Argument(help="The skill; default: those for --type.")] = None,
     task_type: TypeOption = None,
@@ -86,7 +84,6 @@ def show_(
 
 
 @app.command("lint")
-@failing
 def lint_(
     place: Annotated[
         Path | None, typer.Argument(metavar="[FOLDER]", exists=True, file_okay=False, help="A folder with skills.")
@@ -129,4 +126,4 @@ def _loaded(skill: Skill, reference: str, session: str | None) -> dict[str, obje
 
 def _print(found: Sequence[Mapping[str, object]]) -> None:
     for skill in found:
-        console.print(printable(str(skill["content"])), markup=False, highlight=False, soft_wrap=True)
+        tell(str(skill["content"]))

@@ -12,12 +12,11 @@ from rlm_ipc.json_lines import named_policy
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import RestoreSession, SaveSession, ShowOverview
 from rlm_mcp.cli.completion import policy_choices, session_choices
-from rlm_mcp.cli.output import JsonFlag, console, errors, failing, interruptible, printable, show
+from rlm_mcp.cli.output import JsonFlag, errors, interruptible, show, tell
 
 __all__ = ["restore", "save"]
 
 
-@failing
 def save(
     session: Annotated[str, typer.Argument(help="Session to save; it goes on.", autocompletion=session_choices)],
     file: Annotated[
@@ -38,7 +37,6 @@ def save(
     show(answer, as_json, lambda: _print_report(answer, "not_saved"))
 
 
-@failing
 def restore(
     source: Annotated[
         str,
@@ -72,6 +70,6 @@ def _print_report(answer: JsonObject, lost: str) -> None:
     for key, value in answer.items():
         if key != lost:
             said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            console.print(printable(f"{key}: {said}"), markup=False)
+            tell(f"{key}: {said}")
     for item in answer[lost]:
-        console.print(printable(f"{lost.replace('_', ' ')}: {item['name']}: {item['reason']}"), markup=False)
+        tell(f"{lost.replace('_', ' ')}: {item['name']}: {item['reason']}")

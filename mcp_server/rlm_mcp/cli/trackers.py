@@ -10,7 +10,7 @@ import typer
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.messages import plain
 from rlm_ipc.work_requests import ExportWork, ImportWork, WorkImported
-from rlm_mcp.cli.output import JsonFlag, SessionOption, console, failing, printable, show
+from rlm_mcp.cli.output import JsonFlag, SessionOption, console, show, tell
 from rlm_mcp.errors import WrongUsage
 
 __all__ = ["export", "import_"]
@@ -19,7 +19,6 @@ Tracker = Literal["beads", "task-master"]
 _BY_SUFFIX: dict[str, Tracker] = {".jsonl": "beads", ".json": "task-master"}
 
 
-@failing
 def import_(
     file: Annotated[
         Path,
@@ -44,7 +43,6 @@ def import_(
     show(plain(done), as_json, lambda: _told(done))
 
 
-@failing
 def export(
     tracker: Annotated[Tracker, typer.Option("--to", help="The tracker.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; default: standard output.")] = None,
@@ -56,10 +54,10 @@ def export(
         typer.echo(text, nl=not text.endswith("\n"))
         return
     output.write_text(text, encoding="utf-8")
-    console.print(printable(f"written: {output}"), markup=False)
+    tell(f"written: {output}")
 
 
 def _told(done: WorkImported) -> None:
     console.print(f"added: {done.added}, changed: {done.changed}, the same: {done.same}", markup=False)
     for line in done.kept:
-        console.print(printable(f"kept: {line}"), markup=False)
+        tell(f"kept: {line}")

@@ -15,7 +15,7 @@ from rlm_ipc.errors import DaemonUnavailable, KernelError, SupervisorGone
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import plain
 from rlm_ipc.version import VERSION
-from rlm_mcp.cli.output import JsonFlag, console, failing, printable, show
+from rlm_mcp.cli.output import JsonFlag, console, show, tell
 
 if TYPE_CHECKING:
     from rlm_kernel.blocking_client import BlockingClient
@@ -50,7 +50,6 @@ class Upgraded:
     done: bool
 
 
-@failing
 def upgrade(
     check: Annotated[
         bool,
@@ -126,9 +125,9 @@ def _take_over(client: BlockingClient) -> None:
 
 def _print(told: Upgraded, check: bool) -> None:
     for fate in told.sessions:
-        console.print(printable(f"{fate.session}: {fate.what}"), markup=False)
+        tell(f"{fate.session}: {fate.what}")
         for item in fate.lost:
-            console.print(printable(f"  without {item.name}: {item.reason}"), markup=False)
+            tell(f"  without {item.name}: {item.reason}")
     if told.done:
         console.print(f"rlm-kernel {told.version} goes on for {told.supervisor}")
     elif not check:

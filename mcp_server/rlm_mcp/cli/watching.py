@@ -24,7 +24,6 @@ from rlm_mcp.cli.output import (
     console,
     counted,
     fail,
-    failing,
     first_line,
     show,
     size,
@@ -39,7 +38,6 @@ __all__ = ["top", "web"]
 _STYLES = {"idle": "green", "running": "yellow", "waiting": "magenta", "lost": "red"}
 
 
-@failing
 def web(
     host: Annotated[str, typer.Option(help="Loopback address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8138,
@@ -79,7 +77,6 @@ def _opened(address: str) -> Iterator[None]:
 # --- top ------------------------------------------------------------------------------------------
 
 
-@failing
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,

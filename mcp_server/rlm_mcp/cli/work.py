@@ -9,12 +9,12 @@ import typer
 from rlm_client.client import call_tool
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli import loop
-from rlm_mcp.cli.output import JsonFlag, SessionOption, failing, show, show_known, table
+from rlm_mcp.cli.output import Commands, JsonFlag, SessionOption, show, show_known, table
 from rlm_mcp.errors import WrongUsage
 
 __all__ = ["app"]
 
-app = typer.Typer(
+app = Commands(
     help="Share a queue of tasks between agents: see what is next, claim it, end it.",
     no_args_is_help=True,
     cls=loop.Group,
@@ -48,12 +48,12 @@ def _stated(**given: object) -> JsonObject:
     return {name: value for name, value in given.items() if value}
 
 
-def _work(do: str, session: str | None, **given: object) -> JsonObject:
-    return call_tool("work", {"do": do, **given}, session=session)
+def _do(what: str, session: str | None, as_json: bool, **given: object) -> None:
+    answer = call_tool("work", {"do": what, **given}, session=session)
+    show(answer, as_json, lambda: show_known(answer, always=("next",)))
 
 
 @app.command("next")
-@failing
 def next_(
     limit: Annotated[int, typer.Option(help="How many at most.")] = 3,
     scope: ScopeOption = None,
@@ -65,12 +65,10 @@ def next_(
     as_json: JsonFlag = False,
 ) -> None:
     """Show tasks that can be done side by side now, or why there are none."""
-    answer = _work("next", session, data={"limit": limit, **_stated(scope=scope, stale=stale)}, wait=wait)
-    show(answer, as_json, lambda: show_known(answer, always=("next",)))
+    _do("next", session, as_json, data={"limit": limit, **_stated(scope=scope, stale=stale)}, wait=wait)
 
 
 @app.command()
-@failing
 def claim(
     task: Annotated[str | None, typer.Argument(metavar="[ID]", help="The task; default: the best one.")] = None,
     scope: ScopeOption = None,
@@ -89,12 +87,10 @@ def claim(
     if steal is not None and task is None:
         raise WrongUsage("--steal needs the id of a task")
     data = _stated(scope=scope, stale=stale, steal=steal)
-    answer = _work("claim", session, id=task, data=data, wait=wait, holder=_holder(pid, ttl, lease))
-    show(answer, as_json, lambda: show_known(answer, always=("next",)))
+    _do("claim", session, as_json, id=task, data=data, wait=wait, holder=_holder(pid, ttl, lease))
 
 
 @app.command()
-@failing
 def renew(
     task: TaskId,
     phase: Annotated[str | None, typer.Option(help="What is being done now.")] = None,
@@ -107,12 +103,10 @@ def renew(
 ) -> None:
     """Prolong a claim, and add notes of progress to its task."""
     data = _stated(phase=phase, next_step=next_step, decisions=decision)
-    answer = _work("renew", session, id=task, data=data, holder=_holder(pid, None, lease))
-    show(answer, as_json, lambda: show_known(answer, always=("next",)))
+    _do("renew", session, as_json, id=task, data=data, holder=_holder(pid, None, lease))
 
 
 @app.command()
-@failing
 def release(
     task: TaskId,
     force: ForceFlag = False,
@@ -123,12 +117,10 @@ def release(
 ) -> None:
     """Give a task back, so that others can claim it."""
     holder = None if force else _holder(pid, None, lease)
-    answer = _work("release", session, id=task, data=_stated(force=force), holder=holder)
-    show(answer, as_json, lambda: show_known(answer, always=("next",)))
+    _do("release", session, as_json, id=task, data=_stated(force=force), holder=holder)
 
 
 @app.command()
-@failing
 def done(
     task: TaskId,
     status: Annotated[Literal["completed", "failed", "blocked"], typer.Option(help="How it ended.")] = "completed",
@@ -144,12 +136,10 @@ def done(
     """End a task, a story or an epic."""
     data: JsonObject = {"status": status, "summary": summary, "files": file or [], "decisions": decision or []}
     holder = None if force else _holder(pid, None, lease)
-    answer = _work("done", session, id=task, data=data | _stated(force=force), holder=holder)
-    show(answer, as_json, lambda: show_known(answer, always=("next",)))
+    _do("done", session, as_json, id=task, data=data | _stated(force=force), holder=holder)
 
 
 @app.command()
-@failing
 def add(
     goal: Annotated[str, typer.Argument(help="What to do, or the id of a task to change.")],
     kind: Annotated[
@@ -185,12 +175,10 @@ def add(
     known = goal if goal[:1] == "f" and goal[1:].isdecimal() else None
     if known is None:
         data |= {"goal": goal, "kind": kind, **_stated(parent=parent)}
-    answer = _work("add", session, id=known, data=data)
-    show(answer, as_json, lambda: show_known(answer, always=("next",)))
+    _do("add", session, as_json, id=known, data=data)
 
 
 @app.command("list")
-@failing
 def list_(
     task: Annotated[str | None, typer.Argument(metavar="[ID]", help="One task; default: all.")] = None,
     status: Annotated[
@@ -204,7 +192,8 @@ def list_(
     as_json: JsonFlag = False,
 ) -> None:
     """List the tasks, or show one."""
-    answer = _work("list", session, id=task, data=_stated(status=status, scope=scope), fields=fields)
+    given = {"do": "list", "id": task, "data": _stated(status=status, scope=scope), "fields": fields}
+    answer = call_tool("work", given, session=session)
     if task is not None:
         show(answer["frame"], as_json)
         return
@@ -212,7 +201,6 @@ def list_(
 
 
 @app.command()
-@failing
 def handoff(
     task: TaskId,
     summary: SummaryOption = "",
