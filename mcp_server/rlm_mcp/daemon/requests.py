@@ -120,9 +120,9 @@ async def _answer_the_loop(caller: Caller, service: Service, request: Request[An
 
 
 async def _show_lock(service: Service, request: ShowLock) -> LockShown:
-    from rlm_mcp.service.lock.by_hand import LockByHand
+    from rlm_mcp.service.lock.by_hand import show_lock
 
-    return await LockByHand(service.lock).show(request)
+    return await show_lock(service.lock, request)
 
 
 async def _answer_of_others(caller: Caller, service: Service, request: Request[Any]) -> None:

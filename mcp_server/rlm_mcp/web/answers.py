@@ -14,11 +14,12 @@ from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.tool_answers import clean, clean_text
 
-__all__ = ["PREFIX", "Nothing", "as_download", "deed", "encode", "refused"]
+__all__ = ["PREFIX", "Nothing", "answering", "as_download", "as_json", "as_picture", "deed", "encode"]
 
 PREFIX = "/api/"
 _MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 _STATUS = {"session_not_found": 404, "frame_not_found": 404, "invalid_arguments": 400, "internal_error": 500}
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Nothing(BaseModel):
@@ -37,23 +38,40 @@ def as_download(text: str) -> Response:
     return Response(clean_text(text), media_type="application/octet-stream")
 
 
-def refused(error: Exception) -> Response:
-    """Return the answer to a call that failed, with what to do next."""
+def as_json(value: JsonObject, status: int = 200) -> Response:
+    """Return an answer that a program reads."""
+    return Response(encode(value), status, media_type="application/json")
+
+
+def as_picture(png: bytes) -> Response:
+    """Return a picture."""
+    return Response(png, media_type="image/png")
+
+
+def answering(answer: Endpoint) -> Endpoint:
+    """Return an endpoint that says what to do next when ``answer`` fails."""
+
+    async def answer_or_refuse(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Exception as error:
+            return _refused(error)
+
+    return answer_or_refuse
+
+
+def deed(model: type[BaseModel], act: Callable[[Request, Any], Awaitable[JsonObject]]) -> Endpoint:
+    """Return the endpoint of a call that does something: ``act`` gets the request, and its body as ``model``."""
+
+    async def do(request: Request) -> Response:
+        return as_json(await act(request, model.model_validate_json(await request.body())))
+
+    return answering(do)
+
+
+def _refused(error: Exception) -> Response:
     if isinstance(error, ValidationError):
         said = "; ".join(detail["msg"] for detail in error.errors(include_url=False, include_input=False))
         error = ToolFault("invalid_arguments", said)
     fault = fault_from(error)
-    return Response(encode(fault.answer()), _STATUS.get(fault.code, 409), media_type="application/json")
-
-
-def deed(model: type[BaseModel], act: Callable[[Request, Any], Awaitable[JsonObject]]) -> Any:
-    """Return the endpoint of a call that does something: ``act`` gets the request, and its body as ``model``."""
-
-    async def do(request: Request) -> Response:
-        try:
-            done = await act(request, model.model_validate_json(await request.body()))
-        except Exception as error:
-            return refused(error)
-        return Response(encode(done), media_type="application/json")
-
-    return do
+    return as_json(fault.answer(), _STATUS.get(fault.code, 409))

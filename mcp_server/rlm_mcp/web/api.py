@@ -24,7 +24,7 @@ from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.web import frame_calls, lock_calls, run_calls, work_calls
-from rlm_mcp.web.answers import PREFIX, Nothing, as_download, deed, encode, refused
+from rlm_mcp.web.answers import PREFIX, Nothing, answering, as_download, as_picture, deed, encode
 
 __all__ = ["BODIES", "PREFIX", "routes"]
 
@@ -43,12 +43,13 @@ def routes(service: Service) -> list[Route]:
         "fork": functools.partial(_fork, service),
         "answer": functools.partial(_answer, service),
     }
+    session = f"{PREFIX}sessions/{{session}}"
     return [
         Route(f"{PREFIX}live", functools.partial(_live, service), methods=["GET"]),
-        Route(f"{PREFIX}sessions/{{session}}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
+        Route(f"{session}/export.{{kind}}", answering(functools.partial(_export, service)), methods=["GET"]),
         Route(
-            f"{PREFIX}sessions/{{session}}/cells/{{cell:int}}/pictures/{{number:int}}",
-            functools.partial(_picture, service),
+            f"{session}/cells/{{cell:int}}/pictures/{{number:int}}",
+            answering(functools.partial(_picture, service)),
             methods=["GET"],
         ),
         *frame_calls.routes(service),
@@ -56,9 +57,7 @@ def routes(service: Service) -> list[Route]:
         *work_calls.routes(service),
         *lock_calls.routes(service),
         *(
-            Route(
-                f"{PREFIX}sessions/{{session}}/{name}", deed(BODIES[name], _in_session(service, act)), methods=["POST"]
-            )
+            Route(f"{session}/{name}", deed(BODIES[name], _in_session(service, act)), methods=["POST"])
             for name, act in acts.items()
         ),
     ]
@@ -105,23 +104,15 @@ async def _export(service: Service, request: Request) -> Response:
 
     makers: dict[str, Callable[[SessionRecord, float], str]] = {"ipynb": as_text, "md": as_markdown}
     make = makers.get(request.path_params["kind"])
-    try:
-        if make is None:
-            raise ToolFault("invalid_arguments", "a session is exported as .ipynb or .md")
-        record = await service.record(request.path_params["session"])
-    except ToolFault as fault:
-        return refused(fault)
-    text = await asyncio.to_thread(make, record, time.time())
-    return as_download(text)
+    if make is None:
+        raise ToolFault("invalid_arguments", "a session is exported as .ipynb or .md")
+    record = await service.record(request.path_params["session"])
+    return as_download(await asyncio.to_thread(make, record, time.time()))
 
 
 async def _picture(service: Service, request: Request) -> Response:
     given = request.path_params
-    try:
-        content = await service.watch.picture(given["session"], given["cell"], given["number"])
-    except Exception as error:
-        return refused(error)
-    return Response(content, media_type="image/png")
+    return as_picture(await service.watch.picture(given["session"], given["cell"], given["number"]))
 
 
 # --- doing ----------------------------------------------------------------------------------------

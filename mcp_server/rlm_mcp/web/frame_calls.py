@@ -16,7 +16,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.plans import plan_of
 from rlm_mcp.service.service import Service
-from rlm_mcp.web.answers import PREFIX, Nothing, as_download, deed, encode, refused
+from rlm_mcp.web.answers import PREFIX, Nothing, answering, as_download, as_json, deed
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
 from rlm_memory.frames.tree import MOST_PLANNED
@@ -76,8 +76,8 @@ def routes(service: Service) -> list[Route]:
     }
     one = f"{PREFIX}frames/{{frame}}"
     return [
-        Route(one, functools.partial(_detail, frames), methods=["GET"]),
-        Route(f"{one}/export.{{kind}}", functools.partial(_export, service), methods=["GET"]),
+        Route(one, answering(functools.partial(_detail, frames)), methods=["GET"]),
+        Route(f"{one}/export.{{kind}}", answering(functools.partial(_export, service)), methods=["GET"]),
         *(
             Route(f"{one}/{name}", deed(BODIES[name], _on_frame(frames, act)), methods=["POST"])
             for name, act in acts.items()
@@ -90,11 +90,7 @@ def _on_frame(frames: FramesByHand, act: Act) -> Callable[[Request, Any], Awaita
 
 
 async def _detail(frames: FramesByHand, request: Request) -> Response:
-    try:
-        found = frames.detail(request.path_params["frame"])
-    except Exception as error:
-        return refused(error)
-    return Response(encode(plain(found)), media_type="application/json")
+    return as_json(plain(frames.detail(request.path_params["frame"])))
 
 
 async def _export(service: Service, request: Request) -> Response:
@@ -102,14 +98,11 @@ async def _export(service: Service, request: Request) -> Response:
     from rlm_mcp.formats.tree import as_file
 
     frame, kind = request.path_params["frame"], request.path_params["kind"]
-    try:
-        if kind not in {"md", "ipynb", "json"}:
-            raise ToolFault("invalid_arguments", "a frame is exported as .md or .ipynb, and its tree as .json")
-        if kind == "json":
-            return as_download(as_file(await service.trees.record(frame, cells=True)))
-        return as_download(await service.frames_by_hand.file(frame, kind))
-    except Exception as error:
-        return refused(error)
+    if kind not in {"md", "ipynb", "json"}:
+        raise ToolFault("invalid_arguments", "a frame is exported as .md or .ipynb, and its tree as .json")
+    if kind == "json":
+        return as_download(as_file(await service.trees.record(frame, cells=True)))
+    return as_download(await service.frames_by_hand.file(frame, kind))
 
 
 async def _plan(frames: FramesByHand, frame: str, given: PlanBody) -> JsonObject:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
 from starlette.requests import Request
@@ -10,11 +9,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlm_ipc.lock_requests import ShowLock
-from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.messages import plain
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.lock.by_hand import LockByHand
+from rlm_mcp.service.lock.by_hand import show_lock
 from rlm_mcp.service.service import Service
-from rlm_mcp.web.answers import PREFIX, encode, refused
+from rlm_mcp.web.answers import PREFIX, answering, as_json
 
 __all__ = ["routes"]
 
@@ -25,32 +24,20 @@ _MOST_VERSIONS = 1_000_000_000
 
 def routes(service: Service) -> list[Route]:
     """Return what the page may ask about projects."""
-    locks = LockByHand(service.lock)
 
-    async def listed(request: Request) -> JsonObject:
-        return {"projects": [asdict(row) for row in locks.known()]}
+    async def listed(request: Request) -> Response:
+        return as_json({"projects": [asdict(row) for row in service.lock.known()]})
 
-    async def one(request: Request) -> JsonObject:
+    async def one(request: Request) -> Response:
         root, since = request.query_params.get("root", ""), request.query_params.get("since", "0")
-        if root not in {row.root for row in locks.known()}:
+        if root not in {row.root for row in service.lock.known()}:
             raise ToolFault("invalid_arguments", "that project has no lock", "make one: rlm-kernel lock")
         if not since.isdecimal() or int(since) > _MOST_VERSIONS:
             raise ToolFault("invalid_arguments", "since is the number of a version")
         asked = ShowLock(root, sections=_SECTIONS, tokens=_TOKENS, since=int(since))
-        return plain(await locks.show(asked))
+        return as_json(plain(await show_lock(service.lock, asked)))
 
     return [
-        Route(f"{PREFIX}projects", _answering(listed), methods=["GET"]),
-        Route(f"{PREFIX}project", _answering(one), methods=["GET"]),
+        Route(f"{PREFIX}projects", answering(listed), methods=["GET"]),
+        Route(f"{PREFIX}project", answering(one), methods=["GET"]),
     ]
-
-
-def _answering(look: Callable[[Request], Awaitable[JsonObject]]) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        try:
-            found = await look(request)
-        except Exception as error:
-            return refused(error)
-        return Response(encode(found), media_type="application/json")
-
-    return answer

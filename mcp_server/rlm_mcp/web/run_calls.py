@@ -12,7 +12,7 @@ from starlette.routing import Route
 from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.model_runs import ModelRuns
 from rlm_mcp.service.service import Service
-from rlm_mcp.web.answers import PREFIX, Nothing, deed, encode, refused
+from rlm_mcp.web.answers import PREFIX, Nothing, answering, as_json, as_picture, deed
 
 __all__ = ["routes"]
 
@@ -27,25 +27,17 @@ def routes(service: Service) -> list[Route]:
         return {"forgotten": runs.forget(request.path_params["session"])}
 
     return [
-        Route(f"{session}/{{number:int}}", functools.partial(_show, runs), methods=["GET"]),
-        Route(picture, functools.partial(_picture, runs), methods=["GET"]),
+        Route(f"{session}/{{number:int}}", answering(functools.partial(_show, runs)), methods=["GET"]),
+        Route(picture, answering(functools.partial(_picture, runs)), methods=["GET"]),
         Route(f"{session}/forget", deed(Nothing, forget), methods=["POST"]),
     ]
 
 
 async def _show(runs: ModelRuns, request: Request) -> Response:
     given = request.path_params
-    try:
-        found = await runs.show(given["session"], given["number"])
-    except Exception as error:
-        return refused(error)
-    return Response(encode(plain(found)), media_type="application/json")
+    return as_json(plain(await runs.show(given["session"], given["number"])))
 
 
 async def _picture(runs: ModelRuns, request: Request) -> Response:
     given = request.path_params
-    try:
-        content = await runs.picture(given["session"], given["cell"], given["number"])
-    except Exception as error:
-        return refused(error)
-    return Response(content, media_type="image/png")
+    return as_picture(await runs.picture(given["session"], given["cell"], given["number"]))

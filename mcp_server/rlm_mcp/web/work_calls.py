@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -50,7 +50,7 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-def _on_task(work: WorkByHand, act: Act) -> Any:
+def _on_task(work: WorkByHand, act: Act) -> Callable[[Request, Any], Awaitable[JsonObject]]:
     async def do(request: Request, given: Any) -> JsonObject:
         return act(work, request.path_params["frame"], given)
 

@@ -23,7 +23,7 @@ from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
 from rlm_memory.locks import VERSION_KEY, LockText
 from rlm_memory.store import Store
 
-__all__ = ["Attached", "Sections", "name_of"]
+__all__ = ["Attached", "Sections", "name_of", "question_of"]
 
 TYPE = "lock"
 """Content type of the contexts."""
@@ -53,13 +53,12 @@ class Sections:
         self._store, self._texts, self._history, self._clock = store, texts, history, clock
         self._storing = asyncio.Lock()
 
-    async def content(
-        self, project: Project, section: Section, path: str, rules: str, severe: tuple[str, ...]
-    ) -> JsonObject:
-        """Return a section as an answer shows it."""
-        if section is Section.HISTORY:
+    async def read(self, project: Project, question: ReadSection) -> JsonObject | str:
+        """Return a section: of a map its text, of every other one its content; raises ToolFault as `Project.ask`."""
+        if question.section is Section.HISTORY:
             return self._history.of_project(project.root)
-        return (await project.ask(_question(section, severe, path, rules))).content
+        read = await project.ask(question)
+        return read.text if question.section is Section.MAP else read.content
 
     async def attach(
         self, session: Session, project: Project, found: Refreshed, wanted: Collection[Section]
@@ -76,7 +75,7 @@ class Sections:
                 late |= row.metadata[VERSION_KEY] != found.version
             else:
                 with holding():
-                    question = _question(section, session.policy.lock.severe_rules)
+                    question = question_of(section, session.policy.lock.severe_rules)
                     text = await self._stored(project, found, question)
                     if text is None:
                         continue
@@ -108,7 +107,7 @@ class Sections:
             own = section is Section.HISTORY  # it changes without a new version
             if known is not None and known.is_whole and known.version == found.version and not own:
                 return known
-            read = await self._read(project, question)
+            read = await self.read(project, question)
             if not read:
                 return None
             kept = await self._texts.take(await asyncio.to_thread(_as_text, read), _LARGEST)
@@ -116,15 +115,9 @@ class Sections:
             locks.put_text(self._store, project.root, kind, made)
             return made
 
-    async def _read(self, project: Project, question: ReadSection) -> JsonObject | str:
-        if question.section is Section.HISTORY:
-            return self._history.of_project(project.root)
-        read = await project.ask(question)
-        return read.text if question.section is Section.MAP else read.content
 
-
-def _question(section: Section, severe: tuple[str, ...], path: str = "", rules: str = "full") -> ReadSection:
-    """Ask for a section; the policy says which rules are severe, and nothing of other sections."""
+def question_of(section: Section, severe: tuple[str, ...], path: str = "", rules: str = "full") -> ReadSection:
+    """Return the question for a section; the policy says which rules are severe, and nothing of other sections."""
     return ReadSection(section, path=path, rules=rules, severe=severe if section is Section.RULES else ())
 
 

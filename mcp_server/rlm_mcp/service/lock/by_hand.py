@@ -13,75 +13,54 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock import content as shape
 from rlm_mcp.service.lock.lock import Asked, Lock
 from rlm_mcp.service.lock.memory_folder import write_lock
-from rlm_mcp.service.lock.projects import Project
-from rlm_memory.locks import ProjectRow
 from rlm_memory.places import checkout_of
 
-__all__ = ["LockByHand"]
+__all__ = ["show_lock"]
 
 
-class LockByHand:
-    """What is done to locks without a session."""
+async def show_lock(lock: Lock, asked: ShowLock) -> LockShown:
+    """Show a lock.
 
-    def __init__(self, lock: Lock) -> None:
-        self._lock = lock
-
-    async def show(self, asked: ShowLock) -> LockShown:
-        """Show a lock.
-
-        Raises:
-            ToolFault: there is no such folder, or the scanner refuses.
-        """
-        project = self._lock.projects.of(await asyncio.to_thread(_root, asked.folder))
-        checked = await project.check(seconds=asked.seconds, at_once=asked.refresh)
-        found, progress = checked.found, project.progress
-        sections: dict[str, Json] = {}
-        for name in asked.sections:
-            sections[name] = await self._section(project, Section(name), asked.path)
-        text, missing = "", list(found.missing)
-        if asked.tokens:
-            shown = await self._lock.map(
-                project, Asked(map=asked.tokens, focus=asked.focus, about=asked.about, path=asked.path)
-            )
-            text = shown.text
-            missing += [*shown.missing, *(f"not in the project: {path}" for path in shown.unknown)]
-        written: tuple[str, ...] = ()
-        if asked.write and found.phase is Phase.READY:
-            written = await write_lock(project, found, self._lock.history.past(project.root))
-        elif asked.write:
-            missing.append("nothing is written yet: the scan is not done")
-        changes = None
-        if asked.since:
-            changes = shape.difference(await project.ask(CompareVersions(asked.since, found.version, asked.seconds)))
-        return LockShown(
-            root=project.root,
-            version=found.version,
-            tree=found.tree,
-            created=found.created,
-            files=found.files,
-            untracked=found.untracked,
-            is_hit=checked.is_hit,
-            is_stale=found.is_stale,
-            changed=found.changed,
-            missing=tuple(dict.fromkeys(missing)),
-            phase=found.phase.value,
-            done=progress.done if progress else 0,
-            total=progress.total if progress else 0,
-            sections=sections,
-            map=text,
-            difference=changes,
-            written=written,
-        )
-
-    def known(self) -> list[ProjectRow]:
-        """List the projects that have a lock."""
-        return self._lock.known()
-
-    async def _section(self, project: Project, section: Section, path: str) -> Json:
-        if section is Section.HISTORY:
-            return self._lock.history.of_project(project.root)
-        read = await project.ask(ReadSection(section, path=path))
-        return read.text if section is Section.MAP else read.content
+    Raises:
+        ToolFault: there is no such folder, or the scanner refuses.
+    """
+    project = lock.projects.of(await asyncio.to_thread(_root, asked.folder))
+    checked = await project.check(seconds=asked.seconds, at_once=asked.refresh)
+    found, progress = checked.found, project.progress
+    questions = {name: ReadSection(Section(name), path=asked.path) for name in asked.sections}
+    sections: dict[str, Json] = {name: await lock.sections.read(project, one) for name, one in questions.items()}
+    text, missing = "", list(found.missing)
+    if asked.tokens:
+        shown = await lock.map(project, Asked(map=asked.tokens, focus=asked.focus, about=asked.about, path=asked.path))
+        text = shown.text
+        missing += [*shown.missing, *(f"not in the project: {path}" for path in shown.unknown)]
+    written: tuple[str, ...] = ()
+    if asked.write and found.phase is Phase.READY:
+        written = await write_lock(project, found, lock.history.past(project.root))
+    elif asked.write:
+        missing.append("nothing is written yet: the scan is not done")
+    changes = None
+    if asked.since:
+        changes = shape.difference(await project.ask(CompareVersions(asked.since, found.version, asked.seconds)))
+    return LockShown(
+        root=project.root,
+        version=found.version,
+        tree=found.tree,
+        created=found.created,
+        files=found.files,
+        untracked=found.untracked,
+        is_hit=checked.is_hit,
+        is_stale=found.is_stale,
+        changed=found.changed,
+        missing=tuple(dict.fromkeys(missing)),
+        phase=found.phase.value,
+        done=progress.done if progress else 0,
+        total=progress.total if progress else 0,
+        sections=sections,
+        map=text,
+        difference=changes,
+        written=written,
+    )
 
 
 def _root(folder: str) -> str:

@@ -14,7 +14,7 @@ from rlm_lock.protocol import CompareVersions, Difference, MapShown, Refreshed, 
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock import content as shape
-from rlm_mcp.service.lock.attached import Sections, name_of
+from rlm_mcp.service.lock.attached import Sections, name_of, question_of
 from rlm_mcp.service.lock.frames import FrameLocks
 from rlm_mcp.service.lock.history import History
 from rlm_mcp.service.lock.projects import CHECK_SECONDS, Checked, Project, Projects
@@ -91,7 +91,7 @@ class Lock:
         self.projects = Projects(store, folder)
         self.frames = FrameLocks(store, self.projects)
         self.history = History(store)
-        self._sections = Sections(store, texts, self.history, clock)
+        self.sections = Sections(store, texts, self.history, clock)
         self._calls: set[tuple[str, str, str]] = set()
 
     async def answer(
@@ -119,7 +119,7 @@ class Lock:
             keys = [key for key in choice.keys if not forbidden([key], allowed)]
             await self._fill(made, project, found, keys, choice, asked, seen, session.policy.lock.severe_rules)
             sections = [section for section in Section if section.value in allowed]
-            attached = await self._sections.attach(session, project, found, sections)
+            attached = await self.sections.attach(session, project, found, sections)
             self._note_seen(frame, project.root, found.version, choice)
         made.meta = _meta(checked, choice, made) | made.meta
         made.meta["contexts"] = list(attached.names)
@@ -195,9 +195,11 @@ class Lock:
             if key == DIFF:
                 made.content[DIFF] = await self._difference(made, project, found, seen)
                 continue
-            section = await self._sections.content(project, Section(key), asked.path, asked.rules, severe)
-            counted = key == "project" and choice.priority is Priority.P3
-            made.content[key] = shape.counts(section) if counted else section
+            question = question_of(Section(key), severe, asked.path, asked.rules)
+            section = await self.sections.read(project, question)
+            if key == "project" and choice.priority is Priority.P3 and isinstance(section, dict):
+                section = shape.counts(section)
+            made.content[key] = section
         if asked.tokens is not None:
             shown = await self.map(project, asked)
             made.content[MAP] = shown.text
