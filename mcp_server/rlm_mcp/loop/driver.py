@@ -136,8 +136,8 @@ class Driver:
         """Pop what has completed, or say how the chain ends; empty: go on."""
         lines = (await self._rows.survey()).frames
         if (found := planner.due([line for line in lines if line.id not in self._unfit])) is not None:
-            if await self._audit(found.frame):
-                await self._pop(found.frame, lines)
+            if await self._audit(found):
+                await self._pop(found, lines)
             return ""
         if all(line.status in planner.ENDED for line in lines):
             return "failed" if planner.in_the_way(lines) else "completed"

@@ -13,9 +13,9 @@ _LONGEST = 4_000
 _READ = 400_000
 
 
-def failure(command: str, status: int, log: Path, since: int = 0) -> Failure:
-    """Return what a command has told that ended with ``status``, by its output in ``log`` from ``since`` on."""
-    output = tail(log, since, _READ)
+def failure(command: str, status: int, log: Path) -> Failure:
+    """Return what a command has told that ended with ``status``, by its output in ``log``."""
+    output = tail(log, _READ)
     report = read_report(command, output) or read_report("run", output)
     if report is None:
         return Failure(command[:500], status, output=output[-_LONGEST:])
@@ -24,12 +24,12 @@ def failure(command: str, status: int, log: Path, since: int = 0) -> Failure:
     )
 
 
-def tail(log: Path, since: int = 0, most: int = _LONGEST) -> str:
+def tail(log: Path, most: int) -> str:
     """Return the end of an output."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(since, size - most))
+            file.seek(max(0, size - most))
             return file.read(most).decode("utf-8", "replace")
     except OSError:
         return ""

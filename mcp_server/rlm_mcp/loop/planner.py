@@ -28,7 +28,6 @@ __all__ = [
     "Complete",
     "End",
     "Leave",
-    "Pop",
     "Run",
     "after",
     "batch_outcome",
@@ -79,13 +78,6 @@ class Leave:
     """Nothing more is to be done for the task here; ``limit`` if it is for the number of chains."""
 
     limit: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Pop:
-    """All below a story or an epic has completed."""
-
-    frame: TaskLine
 
 
 Action = Run | Complete | End | Leave
@@ -191,8 +183,8 @@ def _said(line: TaskLine) -> str:
     return line.handoff.summary if line.handoff is not None else ""
 
 
-def due(lines: Sequence[TaskLine]) -> Pop | None:
-    """Return the lowest story or epic of which all has ended well, and of which nothing is leased."""
+def due(lines: Sequence[TaskLine]) -> TaskLine | None:
+    """Return the lowest story or epic that can be popped: all below it has ended well, and nothing is leased."""
     above = {line.id: line.parent for line in lines}
     held: set[str | None] = set()
     for line in lines:
@@ -204,7 +196,7 @@ def due(lines: Sequence[TaskLine]) -> Pop | None:
     for line in reversed(lines):  # from below
         is_open = line.kind in {"story", "epic"} and line.status not in ENDED
         if is_open and line.id in with_children and not line.open_children and not line.badly and line.id not in held:
-            return Pop(line)
+            return line
     return None
 
 

@@ -151,7 +151,7 @@ def test_a_story_is_due_when_all_of_it_is_done_and_nothing_of_it_is_leased() -> 
     task = line(id="f3", status="completed", held=False)
     found = due([epic, story, task])
     assert found is not None
-    assert found.frame.id == "f2"
+    assert found.id == "f2"
     assert due([epic, replace(story, badly=1), task]) is None
     assert due([epic, replace(story, open_children=1), task]) is None
     assert due([epic, story, replace(task, held=True)]) is None
@@ -159,7 +159,7 @@ def test_a_story_is_due_when_all_of_it_is_done_and_nothing_of_it_is_leased() -> 
     closed = [replace(epic, open_children=0), replace(story, status="completed"), task]
     found = due(closed)
     assert found is not None
-    assert found.frame.id == "f1"
+    assert found.id == "f1"
     assert [one.id for one in below(closed, "f1")] == ["f2", "f3"]
 
 
