@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
-from typing import Protocol
 
 from rlm_ipc.daemon_rows import OpenSession, RestingSession
 from rlm_ipc.errors import CallerError, KernelError
@@ -13,7 +12,7 @@ from rlm_ipc.outcomes import session_ended
 from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.sessions.durable import UnsavedCells
+from rlm_mcp.service.session_events import Events
 from rlm_mcp.service.sessions.expiry import rests_until
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
@@ -27,19 +26,6 @@ from rlm_memory.store import Store
 __all__ = ["SessionControl"]
 
 
-class VariableEvents(Protocol):
-    """Who saves variables, and is told what becomes of them; see `session_events.Events`."""
-
-    def changed(self, session: Session) -> None:
-        """What is saved of a session is out of date."""
-
-    async def restarted(self, session: Session) -> None:
-        """A session begins anew: what is saved of it is never to come back."""
-
-    def unsaved(self, session: Session) -> UnsavedCells:
-        """Tell what is not on disk."""
-
-
 class SessionControl:
     """The life of sessions, as the tools see it."""
 
@@ -50,7 +36,7 @@ class SessionControl:
         runs: Runs,
         gateway: KernelGateway,
         clock: Clock,
-        events: VariableEvents,
+        events: Events,
     ) -> None:
         self._store = store
         self._clock = clock

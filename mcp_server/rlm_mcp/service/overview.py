@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Protocol
 
 from rlm_client.rlm.prompts import is_set_up
 from rlm_ipc.daemon_rows import AskedLine, FrameLine, PastLine, RestingLine, SessionLine
@@ -26,7 +25,7 @@ from rlm_mcp.service.cells.cell_answers import missing_copy
 from rlm_mcp.service.cells.pictures import picture_of
 from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.contexts.variables import KernelVariables
-from rlm_mcp.service.sessions.durable import UnsavedCells
+from rlm_mcp.service.session_events import Events
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
@@ -99,14 +98,6 @@ class VariableList:
         return cls(tuple(sorted(rows, key=lambda row: (-row.size, row.name))), note)
 
 
-class Saves(Protocol):
-    """Saves what cells have changed to disk, under ``checkpoint: durable``; see `session_events.Events`."""
-
-    def unsaved(self, session: Session) -> UnsavedCells:
-        """Tell what of a session is not on disk yet."""
-        ...
-
-
 class Overview:
     """Looks at the sessions of the daemon."""
 
@@ -118,7 +109,7 @@ class Overview:
         runs: Runs,
         journal: Journal,
         variables: KernelVariables,
-        saves: Saves,
+        events: Events,
     ) -> None:
         self.store = store
         self.live = live
@@ -126,7 +117,7 @@ class Overview:
         self.runs = runs
         self.journal = journal
         self.variables = variables
-        self.saves = saves
+        self.events = events
 
     async def overview(self) -> SessionsSeen:
         """Every open session with its state and what it holds, what rests or ended lately, what waits for answers."""
@@ -226,7 +217,7 @@ class Viewer:
         kernel = await session.kernel.seen()
         await self._follow_variables(session, kernel, last)
         pending = queries.pending(watch.store, session.key)
-        durable, unsaved = session.policy.checkpoint == "durable", watch.saves.unsaved(session)
+        durable, unsaved = session.policy.checkpoint == "durable", watch.events.unsaved(session)
         return {
             "about": {**_about(session, kernel), "unsaved": plain(unsaved) if durable else None},
             "walls": _walls(session, kernel),

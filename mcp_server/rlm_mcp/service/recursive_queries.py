@@ -22,17 +22,16 @@ from rlm_ipc.errors import KernelError, UnknownVariable
 from rlm_ipc.session_record import RecordedVariable
 from rlm_ipc.session_requests import KeepTurn, TurnKept
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.contexts.reading import Reading
 from rlm_mcp.service.contexts.sources import Inline, Load
 from rlm_mcp.service.control import SessionControl
 from rlm_mcp.service.errors import ToolFault, fault_from
-from rlm_mcp.service.model_runs import ModelRuns
-from rlm_mcp.service.queries.answering import GivenAnswer, QueryService, waiting
+from rlm_mcp.service.queries.answering import GivenAnswer, waiting
 from rlm_mcp.service.queries.providers import Providers
+from rlm_mcp.service.session_events import Parts
 from rlm_mcp.service.sessions.budgets import Budgets, Payer
-from rlm_mcp.service.sessions.sessions import Session, Sessions
+from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory import queries
 from rlm_memory.queries import QueryRow
@@ -44,32 +43,16 @@ TURNS = 30
 """Turns that a model has for a query."""
 
 
-class Service(Protocol):
+class Service(Parts, Protocol):
     """What a run needs of the service. It is looked up when a query comes: some of it needs `Recursion` itself."""
 
     @property
-    def sessions(self) -> Sessions:
-        """The open sessions."""
-
-    @property
     def contexts(self) -> Contexts:
-        """Their texts."""
-
-    @property
-    def runs(self) -> Runs:
-        """Their cells."""
+        """The texts of sessions."""
 
     @property
     def reading(self) -> Reading:
         """What reads their variables."""
-
-    @property
-    def queries(self) -> QueryService:
-        """Their queries."""
-
-    @property
-    def providers(self) -> Providers:
-        """What asks the configured models."""
 
     @property
     def control(self) -> SessionControl:
@@ -80,10 +63,6 @@ class Service(Protocol):
 
     async def note_turn(self, turn: KeepTurn) -> TurnKept:
         """Write a turn down."""
-
-    @property
-    def model_runs(self) -> ModelRuns:
-        """What is kept of runs."""
 
     async def render(self, session: Session, answer: ToolAnswer) -> str:
         """Write an answer as a client gets it."""

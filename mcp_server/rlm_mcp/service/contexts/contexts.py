@@ -148,4 +148,4 @@ class Contexts:
         names, kernel = self._names(session), session.kernel
         rules = Authority(client, session.row, session.policy, names, kernel)
         ingestion = Ingestion(self._texts, partial(self._variables.export, session))
-        return Loader(rules, ingestion, names, kernel, self._texts.open, names.quota, progress)
+        return Loader(rules, ingestion, names, kernel, progress)

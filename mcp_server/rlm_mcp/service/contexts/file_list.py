@@ -18,31 +18,24 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
 
-__all__ = ["FileTables"]
+__all__ = ["files_of"]
 
 
-class FileTables:
-    """Reads the tables back."""
-
-    def __init__(self, texts: Texts, named: Contexts) -> None:
-        self._texts = texts
-        self._named = named
-
-    async def of(self, session: Session, name: str) -> list[FileRow]:
-        """Return the files of a context in order; raises ToolFault when it is not one of several files."""
-        content = self._named.find(session, name)
-        files = content.metadata.get("files") if content else None
-        if not isinstance(files, dict) or not isinstance(table := files.get("table"), str):
-            said = f"{name!r} was not loaded from several files, so nothing can be counted for each"
-            raise ToolFault("invalid_arguments", said, "leave out per_file, or load a directory")
-        listed = self._named.find(session, table)
-        if listed is None:
-            said = f"{table!r}, the table of files of {name!r}, is not in this session"
-            raise ToolFault("variable_not_found", said, "load the files here, or have their table shared as well")
-        if listed.metadata.get(TABLE_OF) != self._named.known_as(session, name):
-            raise _no_table(table)  # of another text, which has got the name of this one's
-        text = await self._texts.open(listed.digest)
-        return await asyncio.to_thread(_parsed, Lines(text), table)
+async def files_of(texts: Texts, named: Contexts, session: Session, name: str) -> list[FileRow]:
+    """Return the files of a context in order; raises ToolFault when it is not one of several files."""
+    content = named.find(session, name)
+    files = content.metadata.get("files") if content else None
+    if not isinstance(files, dict) or not isinstance(table := files.get("table"), str):
+        said = f"{name!r} was not loaded from several files, so nothing can be counted for each"
+        raise ToolFault("invalid_arguments", said, "leave out per_file, or load a directory")
+    listed = named.find(session, table)
+    if listed is None:
+        said = f"{table!r}, the table of files of {name!r}, is not in this session"
+        raise ToolFault("variable_not_found", said, "load the files here, or have their table shared as well")
+    if listed.metadata.get(TABLE_OF) != named.known_as(session, name):
+        raise _no_table(table)  # of another text, which has got the name of this one's
+    text = await texts.open(listed.digest)
+    return await asyncio.to_thread(_parsed, Lines(text), table)
 
 
 def _parsed(lines: Sequence[str], table: str) -> list[FileRow]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from rlm_contexts.errors import TextTooLarge
 from rlm_contexts.loading.selection import put_asked
@@ -23,7 +23,7 @@ from rlm_mcp.service.contexts.authority import (
 from rlm_mcp.service.progress import patiently
 from rlm_mcp.service.text_access import Texts
 
-__all__ = ["NOTED", "ExportVariable", "Ingested", "Ingestion"]
+__all__ = ["NOTED", "Ingested", "Ingestion"]
 
 NOTED = frozenset({"path", "paths", "files", "table", "compression", "replacements"})
 """Metadata that is noted of a text from files or a URL. The next load may not note all of it again."""
@@ -38,19 +38,12 @@ class Ingested:
     table: StoredText | None = None
 
 
-class ExportVariable(Protocol):
-    """Asks the kernel of one session for a variable."""
-
-    async def __call__(self, name: str, limit: int) -> bytes:
-        """Return it as UTF-8 text; raises TextTooLarge when that has more than ``limit`` bytes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ingestion:
-    """Stores what one session may load."""
+    """Stores what one session may load. ``export`` is `KernelVariables.export` of the session."""
 
     texts: Texts
-    export: ExportVariable
+    export: Callable[[str, int], Awaitable[bytes]]
 
     async def ingest(self, permitted: Permitted, limit: int) -> Ingested:
         """Store the text of at most ``limit`` bytes.

@@ -15,67 +15,23 @@ no row names, and the collector removes that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from rlm_contexts.errors import TextTooLarge
 from rlm_contexts.store.pins import holding
 from rlm_contexts.text.changes import Changes, changes
-from rlm_contexts.text.text import Text
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_mcp.service.contexts.authority import Permitted
-from rlm_mcp.service.contexts.ingesting import NOTED, Ingested
-from rlm_mcp.service.contexts.sources import Load, Source, resolve_again
+from rlm_mcp.service.contexts.authority import Authority, Permitted
+from rlm_mcp.service.contexts.ingesting import NOTED, Ingested, Ingestion
+from rlm_mcp.service.contexts.names import SessionNames
+from rlm_mcp.service.contexts.sources import Load, resolve_again
 from rlm_mcp.service.progress import Progress, telling
+from rlm_mcp.service.sessions.kernel_proxy import KernelProxy
 from rlm_mcp.service.sessions.names import check_context_name
 from rlm_memory.contexts import ContextRow
-from rlm_memory.errors import QuotaExceeded
 
-__all__ = ["Kernel", "Loaded", "Loader", "Names", "OpenText", "Refreshed", "Rules", "TextStore"]
-
-
-class Rules(Protocol):
-    """The rules for what this client may load into this session; SECURITY.md names the module that implements it."""
-
-    async def permit(self, source: Source) -> Permitted:
-        """Return what may be ingested; raises ToolFault with the rule that forbids it."""
-
-
-class TextStore(Protocol):
-    """The content store."""
-
-    async def ingest(self, permitted: Permitted, limit: int) -> Ingested:
-        """Store the text; raises SourceError, or TextTooLarge if there are more than ``limit`` bytes."""
-
-
-class Names(Protocol):
-    """The names of loaded texts in one session."""
-
-    def get(self, name: str) -> ContextRow:
-        """Return the row of a name; raises UnknownVariable."""
-
-    def record(self, name: str, ingested: Ingested, content_type: str, metadata: Mapping[str, Any]) -> ContextRow:
-        """Let a name stand for a text; raises QuotaExceeded, and then nothing has changed."""
-
-    def quota_exceeded(self, size: int) -> QuotaExceeded:
-        """Return what says that a text of ``size`` bytes has no room beside what the session holds."""
-
-
-class Kernel(Protocol):
-    """The session's kernel."""
-
-    async def shadowed(self) -> Collection[str]:
-        """Return the names of loaded texts that code has given to variables of its own."""
-
-    def changed(self) -> None:
-        """Have the kernel take up what is loaded: soon if it is idle, else after its cell."""
-
-
-class OpenText(Protocol):
-    """Opens stored texts."""
-
-    async def __call__(self, digest: str) -> Text:
-        """Return the text; raises UnknownText."""
+__all__ = ["Loaded", "Loader", "Refreshed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +54,12 @@ class Refreshed:
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """Loads texts into one session for one client. ``quota`` is how many bytes the session may hold."""
+    """Loads texts into one session for one client."""
 
-    rules: Rules
-    store: TextStore
-    names: Names
-    kernel: Kernel
-    opened: OpenText
-    quota: int
+    rules: Authority
+    store: Ingestion
+    names: SessionNames
+    kernel: KernelProxy
     progress: Progress
 
     async def load(self, asked: Load) -> Loaded:
@@ -133,7 +87,7 @@ class Loader:
             ingested = await self._ingest(name, permitted)
             if ingested.text.digest == before.digest:
                 return Refreshed(before)
-            old, new = await self.opened(before.digest), await self.opened(ingested.text.digest)
+            old, new = [await self.store.texts.open(digest) for digest in (before.digest, ingested.text.digest)]
             found = await asyncio.to_thread(changes, old, new)
             kept = {key: value for key, value in before.metadata.items() if key not in NOTED}
             return Refreshed(before, await self._record(name, ingested, before.type, kept), found)
@@ -151,7 +105,7 @@ class Loader:
     async def _ingest(self, name: str, permitted: Permitted) -> Ingested:
         try:
             async with telling(self.progress, name):
-                return await self.store.ingest(permitted, self.quota)
+                return await self.store.ingest(permitted, self.names.quota)
         except TextTooLarge as large:
             if large.size is None:
                 raise  # nobody has read so far as to know how large it is

@@ -17,7 +17,7 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.worker_requests import Scan, VariableRow
 from rlm_mcp.service.contexts.contexts import Contexts
-from rlm_mcp.service.contexts.file_list import FileTables
+from rlm_mcp.service.contexts.file_list import files_of
 from rlm_mcp.service.contexts.pages import MAX_CHARS, fitting, pieces
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.sessions.names import is_handle
@@ -110,7 +110,6 @@ class Reading:
         self._named = named
         self._variables = variables
         self._scanner = scanner
-        self._files = FileTables(texts, named)
 
     async def peek(
         self, session: Session, name: str, offset: int, limit: int | None, max_chars: int | None
@@ -152,14 +151,15 @@ class Reading:
             max_matches=min(search.max_matches, MAX_MATCHES),
             context_lines=min(search.context_lines, MAX_AROUND),
         )
-        table = await self._files.of(session, name) if "per_file" in search.flags else []
+        per_file = "per_file" in search.flags
+        table = await files_of(self._texts, self._named, session, name) if per_file else []
         found = await self._search(session, name, search, [row.line for row in table])
         results = [_result(match, name, search.context_lines) for match in found.matches]
         fields: JsonObject = {"name": name, "pattern": search.pattern, "matches": len(results)}
         fields["truncated"] = found.truncated
         if found.truncated or search.counts:
             fields["total"] = found.total if found.exact else f">={found.total}"
-        if "per_file" in search.flags:
+        if per_file:
             counts = zip(table, found.part_counts, strict=True)
             files = [{"path": row.path, "matches": count} for row, count in counts if count]
             return ToolAnswer({**fields, "files_matched": len(files), "results": results, "files": files}, _LISTS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError
 from rlm_ipc.left_kernels import LeftFile
 from rlm_ipc.session_requests import RestoreSession, SessionRestored, SessionSaved
+from rlm_ipc.version import VERSION
 from rlm_ipc.worker_requests import HandedOut, PutBack
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo
@@ -29,7 +31,6 @@ from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.lasting import SUFFIX, Lasting
-from rlm_mcp.service.sessions.manifests import Manifests
 from rlm_mcp.service.sessions.names import check_context_name, check_session_id, workspace_for
 from rlm_mcp.service.sessions.policies import Policies
 from rlm_mcp.service.sessions.reopening import Reopening
@@ -37,9 +38,12 @@ from rlm_mcp.service.sessions.saved_contexts import save_contexts
 from rlm_mcp.service.sessions.saved_rows import (
     entry_of,
     query_row_of,
+    saved_cell,
+    saved_query,
+    saved_turn,
     turn_row_of,
 )
-from rlm_mcp.service.sessions.saved_variables import as_left, missing, put_back, save_variables
+from rlm_mcp.service.sessions.saved_variables import SavedVariables, as_left, missing, put_back, save_variables
 from rlm_mcp.service.sessions.sealing import key_in
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import moment
@@ -79,7 +83,6 @@ class Snapshots:
         self._policies = policies
         self._budgets = budgets
         self._journal, self._clock, self._folder = cells, clock, folder
-        self._manifests = Manifests(store, cells, clock)
         self.lasting = Lasting(folder / _LASTING)
         """What is kept of sessions that come back by themselves."""
         self.reopening = Reopening(store, self.lasting, self, cells, clock)
@@ -128,7 +131,7 @@ class Snapshots:
                 # In the turn: a text that came since has the name to itself.
                 hidden = session.kernel.bound.current(saved.shadowed)
             texts, lost = await asyncio.to_thread(save_contexts, self._files, rows, writer, embed=embed)
-            manifest = self._manifests.of(session, saved, texts, lost, writer)
+            manifest = self._manifest(session, saved, texts, lost, writer, self._clock())
             manifest.shadowed.update({row.name: row.revision for row in rows if row.name in hidden})
             size = await asyncio.to_thread(writer.finish, manifest.sealed(key_in(self._folder)), target)
             if path is None and session.policy.reopen:
@@ -182,13 +185,39 @@ class Snapshots:
         try:
             await asyncio.to_thread(writer.add, IMAGE, file.pieces(), stored=True)
             texts, lost = save_contexts(self._files, self._texts_of(session), writer, embed=False)
-            manifest = self._manifests.of(session, saved, texts, lost, writer)
-            manifest = manifest.model_copy(update={"created_at": file.left.ended_at})
+            manifest = self._manifest(session, saved, texts, lost, writer, file.left.ended_at)
             had = file.left.contexts
             manifest.shadowed.update({name: had[name] for name in saved.shadowed & had.keys()})
             await asyncio.to_thread(writer.finish, manifest.sealed(key_in(self._folder)), target)
         finally:
             writer.abandon()
+
+    def _manifest(
+        self,
+        session: Session,
+        saved: SavedVariables,
+        texts: list[SavedContext],
+        lost: Sequence[Missing],
+        writer: Writer,
+        created_at: float,
+    ) -> Manifest:
+        """Return the manifest of a file that has these variables and texts."""
+        return Manifest(
+            program=VERSION,
+            python=platform.python_version(),
+            created_at=created_at,
+            session=session.id,
+            policy=session.row.policy,
+            policy_text=session.pinned.text,
+            workspace=session.row.workspace,
+            variables=saved.variables,
+            contexts=texts,
+            queries=[saved_query(row) for row in queries.of_session(self._store, session.key)],
+            journal=[saved_cell(entry) for entry in self._journal.of_session(session.key)],
+            turns=[saved_turn(row) for row in turns.of_session(self._store, session.key)],
+            missing=[*saved.missing, *lost],
+            files=writer.files,
+        )
 
     def _texts_of(self, session: Session) -> list[ContextRow]:
         return [row for row in contexts.of_session(self._store, session.key) if not is_section(row)]
