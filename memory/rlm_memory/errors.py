@@ -40,6 +40,10 @@ class MemoryLayerError(Exception):
 
     code = "refused"
 
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self._details = details
+
     @property
     def hint(self) -> str:
         """What to do next."""
@@ -47,7 +51,7 @@ class MemoryLayerError(Exception):
 
     def details(self) -> dict[str, object]:
         """What else helps whoever gets the answer."""
-        return {}
+        return self._details
 
 
 class RowRequestError(MemoryLayerError):
@@ -58,7 +62,6 @@ class UnknownSession(RowRequestError):
     """No session of that id has a row."""
 
     def __init__(self, session: str) -> None:
-        self.session = session
         super().__init__(f"no session {session!r}; the first call that names it creates it")
 
 
@@ -79,12 +82,7 @@ class UnknownHandle(RowRequestError):
     hint = "ask the owning session to call register_handle again and to name this session in share_with"
 
     def __init__(self, handle: str) -> None:
-        self.handle = handle
-        super().__init__(f"no handle {handle[:80]!r} that this session may resolve")
-
-    def details(self) -> dict[str, object]:
-        """The handle."""
-        return {"handle": self.handle[:80]}
+        super().__init__(f"no handle {handle[:80]!r} that this session may resolve", handle=handle[:80])
 
 
 class UnknownQuery(RowRequestError):
@@ -94,13 +92,8 @@ class UnknownQuery(RowRequestError):
     hint = "use the ids in pending_llm_queries"
 
     def __init__(self, query: str, pending: Sequence[str]) -> None:
-        self.query = query
-        self.pending = list(pending)
-        super().__init__(f"no query {query[:80]!r} in this session; pending are: {', '.join(self.pending) or 'none'}")
-
-    def details(self) -> dict[str, object]:
-        """The id that was asked for, and those that wait."""
-        return {"id": self.query[:80], "pending": self.pending}
+        said = f"no query {query[:80]!r} in this session; pending are: {', '.join(pending) or 'none'}"
+        super().__init__(said, id=query[:80], pending=list(pending))
 
 
 class QuotaExceeded(RowRequestError):
@@ -110,14 +103,8 @@ class QuotaExceeded(RowRequestError):
     hint = "unload texts that are no longer needed, load a part, or use a policy with larger limits.content_bytes"
 
     def __init__(self, session: str, *, used: int, asked: int, limit: int) -> None:
-        self.session, self.used, self.asked, self.limit = session, used, asked, limit
-        super().__init__(
-            f"Session {session} would exceed {megabytes(limit)} limit ({used:,} bytes held, {asked:,} more requested)"
-        )
-
-    def details(self) -> dict[str, object]:
-        """What is held, and how much may be."""
-        return {"used_bytes": self.used, "limit_bytes": self.limit}
+        said = f"would exceed {megabytes(limit)} limit ({used:,} bytes held, {asked:,} more requested)"
+        super().__init__(f"Session {session} {said}", used_bytes=used, limit_bytes=limit)
 
 
 class InvalidTransition(RowRequestError):
@@ -127,13 +114,8 @@ class InvalidTransition(RowRequestError):
     hint = "nothing is left to do"
 
     def __init__(self, noun: str, key: str, current: str, wanted: str) -> None:
-        self.noun, self.key, self.current, self.wanted = noun, key, current, wanted
         why = f"already {current}" if current == wanted else f"{current}, so it cannot become {wanted}"
-        super().__init__(f"{noun} {key!r} is {why}")
-
-    def details(self) -> dict[str, object]:
-        """Which one, and its state."""
-        return {"id": self.key, "state": self.current}
+        super().__init__(f"{noun} {key!r} is {why}", id=key, state=current)
 
 
 class UnknownFrame(RowRequestError):
@@ -143,12 +125,7 @@ class UnknownFrame(RowRequestError):
     hint = "call frame to see the tree"
 
     def __init__(self, frame: str) -> None:
-        self.frame = frame
-        super().__init__(f"no frame {frame[:80]!r}; the tree shows the ids")
-
-    def details(self) -> dict[str, object]:
-        """The id that was asked for."""
-        return {"frame": self.frame[:80]}
+        super().__init__(f"no frame {frame[:80]!r}; the tree shows the ids", frame=frame[:80])
 
 
 class FrameStatusRefused(RowRequestError):
@@ -158,12 +135,8 @@ class FrameStatusRefused(RowRequestError):
     hint = ""
 
     def __init__(self, frame: str, status: str, verb: str, hint: str) -> None:
-        self.frame, self.status, self.verb, self.hint = frame, status, verb, hint
-        super().__init__(f"cannot {verb} frame {frame}, which is {status}: {hint}")
-
-    def details(self) -> dict[str, object]:
-        """Which one, and its status."""
-        return {"frame": self.frame, "status": self.status}
+        self.hint = hint
+        super().__init__(f"cannot {verb} frame {frame}, which is {status}: {hint}", frame=frame, status=status)
 
 
 class FramesRunning(RowRequestError):
@@ -173,12 +146,8 @@ class FramesRunning(RowRequestError):
     hint = "pop them first, or pass children='adopt' (they move up to its parent) or children='fail'"
 
     def __init__(self, frame: str, running: Sequence[str]) -> None:
-        self.frame, self.running = frame, list(running)
-        super().__init__(f"frames run below {frame}: {', '.join(self.running)}; {self.hint}")
-
-    def details(self) -> dict[str, object]:
-        """Which one, and those below it."""
-        return {"frame": self.frame, "running": self.running}
+        said = f"frames run below {frame}: {', '.join(running)}; {self.hint}"
+        super().__init__(said, frame=frame, running=list(running))
 
 
 class FrameWaits(RowRequestError):
@@ -188,20 +157,15 @@ class FrameWaits(RowRequestError):
     hint = "work(do='next') shows what can be done"
 
     def __init__(self, frame: str, waiting: str, on: Sequence[str]) -> None:
-        self.frame, self.waiting, self.on = frame, waiting, list(on)
         who = frame if frame == waiting else f"{frame} stands below {waiting}, which"
-        super().__init__(f"{who} waits for {', '.join(self.on)}: end that first, or remove the edge")
-
-    def details(self) -> dict[str, object]:
-        """Which one, and what it waits for."""
-        return {"frame": self.frame, "on": self.on}
+        said = f"{who} waits for {', '.join(on)}: end that first, or remove the edge"
+        super().__init__(said, frame=frame, on=list(on))
 
 
 class EdgeRefused(RowRequestError):
     """There can be no such edge from ``frame`` to ``target``; ``reason`` names the circle if there would be one."""
 
     def __init__(self, frame: str, target: str, reason: str) -> None:
-        self.frame, self.target, self.reason = frame, target, reason
         super().__init__(f"{frame} cannot wait for {target} or note it: {reason}")
 
 
@@ -212,12 +176,7 @@ class NotReady(RowRequestError):
     hint = "work(do='next') shows what can be claimed"
 
     def __init__(self, frame: str, reason: str) -> None:
-        self.frame, self.reason = frame, reason
-        super().__init__(f"{frame} cannot be claimed: {reason}")
-
-    def details(self) -> dict[str, object]:
-        """Which one."""
-        return {"frame": self.frame}
+        super().__init__(f"{frame} cannot be claimed: {reason}", frame=frame)
 
 
 class PathTaken(RowRequestError):
@@ -227,12 +186,8 @@ class PathTaken(RowRequestError):
     hint = "claim another task, or wait until that one is done"
 
     def __init__(self, frame: str, path: str, by: str, holder: str) -> None:
-        self.frame, self.path, self.by, self.holder = frame, path, by, holder
-        super().__init__(f"{frame} cannot be claimed: {holder} works on {path or 'the whole repository'} for {by}")
-
-    def details(self) -> dict[str, object]:
-        """Which one, the path, and whose that is."""
-        return {"frame": self.frame, "path": self.path, "by": self.by, "holder": self.holder}
+        said = f"{frame} cannot be claimed: {holder} works on {path or 'the whole repository'} for {by}"
+        super().__init__(said, frame=frame, path=path, by=by, holder=holder)
 
 
 class LeaseLost(RowRequestError):
@@ -245,13 +200,9 @@ class LeaseLost(RowRequestError):
     )
 
     def __init__(self, frame: str, fence: int | None, current: int, holder: str) -> None:
-        self.frame, self.fence, self.current, self.holder = frame, fence, current, holder
         yours = "you have not claimed it" if fence is None else f"your claim has fence {fence}"
-        super().__init__(f"{holder} has {frame} now, with fence {current}; {yours}")
-
-    def details(self) -> dict[str, object]:
-        """Which one, and whose it is by which fence."""
-        return {"frame": self.frame, "fence": self.current, "holder": self.holder}
+        said = f"{holder} has {frame} now, with fence {current}; {yours}"
+        super().__init__(said, frame=frame, fence=current, holder=holder)
 
 
 class StoreFault(MemoryLayerError):
@@ -265,7 +216,6 @@ class StoreUnavailable(StoreFault):
     """The database is locked, unreadable or damaged."""
 
     def __init__(self, where: str, reason: str, mend: str = "") -> None:
-        self.where = where
         mend = mend or "correct its permissions, or move the file away to start with an empty database"
         super().__init__(f"the database {where} cannot be used: {reason}; {mend}")
 

@@ -114,7 +114,7 @@ def test_an_unknown_query_is_told_with_the_pending_ones(store, session) -> None:
     queries.ask(store, A, ["x"], None, 1.0)
     with pytest.raises(UnknownQuery) as caught:
         queries.resolve(store, A, "q_009", answer="x", now=1.0)
-    assert caught.value.pending == ["q_t000"]
+    assert caught.value.details()["pending"] == ["q_t000"]
 
 
 def test_cancelling_leaves_the_resolved_ones(store, session) -> None:
