@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from rlm_memory import sessions
 from rlm_memory.frames import ending, tree
-from rlm_memory.frames.context import assemble, estimate
+from rlm_memory.frames.context import PER_TOKEN, assemble
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Status
@@ -107,7 +107,7 @@ def cases(store: Store) -> Iterator[Case]:
     yield Case("pop", pop)
     for name, grow in (("wide", wide), ("deep", deep), ("planned", planned)):
         frame = grow(store)
-        print(f"context, {name}: {estimate(assemble(store, frame.key))} tokens (estimated)")
+        print(f"context, {name}: {-(-len(assemble(store, frame.key)) // PER_TOKEN)} tokens (estimated)")
         yield Case(f"context, {name}", partial(assembled, store, frame.key))
 
 

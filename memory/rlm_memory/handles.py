@@ -31,8 +31,6 @@ __all__ = [
     "HandleRow",
     "drop",
     "drop_named",
-    "grants_of",
-    "of_session",
     "register",
     "resolve",
 ]
@@ -129,20 +127,6 @@ def resolve(store: Store, handle: str, by: SessionRow) -> HandleRow:
     if row is None:
         raise UnknownHandle(handle)
     return HandleRow(**row)
-
-
-def of_session(store: Store, session: int) -> list[HandleRow]:
-    """List the handles that the session registered, the oldest first."""
-    statement = select(handles).where(handles.c.session == session).order_by(handles.c.created_at, handles.c.handle)
-    with store.transaction() as connection:
-        return [HandleRow(**row) for row in connection.execute(statement).mappings()]
-
-
-def grants_of(store: Store, handle: str) -> list[Grant]:
-    """List the grants of a handle, sorted."""
-    statement = select(grants).where(grants.c.handle == handle).order_by(grants.c.audience, grants.c.subject)
-    with store.transaction() as connection:
-        return [Grant(Audience(row.audience), row.subject) for row in connection.execute(statement)]
 
 
 def drop(store: Store, handle: str) -> None:

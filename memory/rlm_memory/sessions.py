@@ -124,10 +124,6 @@ class SessionRow:
     family_text: str | None = None
     family_digest: str | None = None
 
-    def is_idle(self, now: float) -> bool:
-        """Whether the session was last used longer ago than its policy lets it idle."""
-        return self.state is SessionStatus.ACTIVE and now - self.last_used_at > self.idle_seconds
-
 
 @dataclass(frozen=True, slots=True)
 class PolicyText:

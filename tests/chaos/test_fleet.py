@@ -242,7 +242,7 @@ def _check_rows(store: Store, epic: Epic) -> None:
     for frame in (*epic.tasks, *epic.stories, epic.id):
         row = rows.get(store, rows.frame_key(frame))
         assert (row.status, row.holder) == (Status.COMPLETED, None), frame
-        happened = rows.events_of(store, key=row.key)
+        happened = rows.events_of(store, row.key)
         (end,) = [event for event in happened if event.verb == "pop"]
         if frame not in epic.tasks:
             continue

@@ -128,7 +128,7 @@ def test_every_task_is_done_once_whoever_is_killed(
     ends: Counter[str] = Counter()
     for frame, row in found.items():
         assert (row.kind, row.status, row.holder, row.waiting) == (Kind.TASK, Status.COMPLETED, None, 0)
-        events = rows.events_of(store, key=row.key)
+        events = rows.events_of(store, row.key)
         ends[frame] = sum(event.verb == "pop" for event in events)
         claims = [event for event in events if event.verb in {"claim", "returned"}]
         (end,) = [event for event in events if event.verb == "pop"]

@@ -83,17 +83,6 @@ def test_a_session_that_rests_is_overdue_after_its_time(store: Store, session: O
     assert [late.id for late in sessions.overdue(store, 5000.0)] == ["a"]
 
 
-def test_a_session_is_idle_only_after_its_own_limit(store: Store, session: Open) -> None:
-    """K-14: idle time counts from the last use, and only for active sessions."""
-    row = session("a", now=1000.0)
-    assert not row.is_idle(1300.0)
-    assert row.is_idle(1300.1)
-    sessions.touch(store, row.key, 1200.0)
-    assert not sessions.get(store, "a").is_idle(1300.1)
-    sessions.rest(store, row.key, None)
-    assert not sessions.get(store, "a").is_idle(9999.0)
-
-
 def test_sessions_are_listed_last_used_first_and_by_state(store: Store, session: Open) -> None:
     """The list serves the sweep and the command line."""
     first = session("a", now=1.0)

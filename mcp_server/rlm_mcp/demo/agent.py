@@ -47,11 +47,6 @@ class Agent:
             raise DemoError(f"{self.name} called {tool} and got {json.dumps(result)[:500]}")
         return result
 
-    async def refused(self, tool: str, **arguments: Any) -> str:
-        """Call `tool`, which answers with an error, and return the error's name and message; "" if it does not."""
-        result = await self._call_once(tool, arguments)
-        return f"{result['error']}: {result['message']}" if result.get("error") else ""
-
     async def _call_once(self, tool: str, arguments: JsonObject) -> JsonObject:
         try:
             answer = await self._client.call_tool(tool, arguments)

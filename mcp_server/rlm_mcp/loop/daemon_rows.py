@@ -65,10 +65,6 @@ class Rows:
             return await _again(lambda: self._client.work("done", task, {**data, "force": True}))
         return await _again(lambda: self._client.work("done", task, data, holder=f"pid:{pid}"))
 
-    async def release(self, task: str, pid: int) -> None:
-        """Give a task back."""
-        await _again(lambda: self._client.work("release", task, holder=f"pid:{pid}"))
-
     async def hand_off(self, task: str, data: Mapping[str, Any]) -> None:
         """Write a hand-off."""
         await _again(lambda: self._client.handoff(task, data))

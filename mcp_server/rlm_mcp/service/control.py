@@ -15,7 +15,6 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.session_events import Events
 from rlm_mcp.service.sessions.expiry import rests_until
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
-from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import ToolAnswer, moment
 from rlm_memory import contexts, inherited_queries, queries, sessions
 from rlm_memory.errors import DiskFull
@@ -34,7 +33,6 @@ class SessionControl:
         store: Store,
         sessions: Sessions,
         runs: Runs,
-        gateway: KernelGateway,
         clock: Clock,
         events: Events,
     ) -> None:
@@ -42,7 +40,6 @@ class SessionControl:
         self._clock = clock
         self._sessions = sessions
         self._runs = runs
-        self._gateway = gateway
         self._events = events
 
     async def status(self, session: Session) -> ToolAnswer:

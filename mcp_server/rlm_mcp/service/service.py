@@ -119,7 +119,7 @@ class Service:
         self.snapshots = Snapshots(
             store, files, self.sessions, self.policies, self.journal, clock, state / "snapshots", *asking
         )
-        self.control = SessionControl(store, self.sessions, self.runs, self.gateway, clock, self._events)
+        self.control = SessionControl(store, self.sessions, self.runs, clock, self._events)
         self.attachments = Attachments(store, self.sessions, self.gateway, self.journal, clock)
         self.model_runs = ModelRuns(store, self.journal, variables, clock)
         self.watch = Overview(store, self.sessions, self.gateway, self.runs, self.journal, variables, self._events)

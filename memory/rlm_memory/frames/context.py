@@ -32,7 +32,7 @@ from rlm_memory.frames.rows import frame_id, get
 from rlm_memory.frames.states import Status
 from rlm_memory.store import Store
 
-__all__ = ["BUDGET", "LEAST_BUDGET", "assemble", "estimate"]
+__all__ = ["BUDGET", "LEAST_BUDGET", "PER_TOKEN", "assemble"]
 
 BUDGET = 4000
 """Tokens of a context, estimated: ancestors 1,500, siblings 1,500, the frame 800, markup 200."""
@@ -88,11 +88,6 @@ _OPEN = """
     WHERE parent = :named AND status IN ('in_progress', 'planned') AND key <> :skip ORDER BY status, key LIMIT :most"""
 # What XML 1.0 cannot hold, lone surrogates included: a goal must not break the document for who parses it.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def estimate(answer: str) -> int:
-    """Estimate the tokens of a text: a quarter of its characters, rounded up."""
-    return -(-len(answer) // PER_TOKEN)
 
 
 def assemble(store: Store, key: int, *, tokens: int = BUDGET) -> str:

@@ -281,15 +281,9 @@ def compaction_of(store: Store, key: int) -> Compaction | None:
     return None
 
 
-def events_of(
-    store: Store, *, tree: str | None = None, key: int | None = None, after: int = 0, most: int = 1000
-) -> list[Event]:
-    """List events of a tree or of one frame that have a higher number than ``after``, the oldest first."""
-    wanted = select(events).where(events.c.number > after).order_by(events.c.number).limit(most)
-    if key is not None:
-        wanted = wanted.where(events.c.frame == key)
-    if tree is not None:
-        wanted = wanted.join(frames, frames.c.key == events.c.frame).where(frames.c.tree == tree)
+def events_of(store: Store, key: int) -> list[Event]:
+    """List the events of a frame, the oldest first: a thousand at most."""
+    wanted = select(events).where(events.c.frame == key).order_by(events.c.number).limit(1000)
     with store.transaction() as connection:
         return [Event(**row) for row in connection.execute(wanted).mappings()]
 

@@ -26,7 +26,6 @@ __all__ = [
     "Item",
     "aliases",
     "aliases_of",
-    "by_alias",
     "describe",
     "get",
     "kept",
@@ -49,9 +48,6 @@ _DESCRIBE = _PUT.on_conflict_do_update(
 _NAME = _PUT_NAME.on_conflict_do_update(
     index_elements=[names.c.tree, names.c.source, names.c.alias],
     set_={name: _PUT_NAME.excluded[name] for name in ("frame", "data")},
-)
-_BY_ALIAS = select(names.c.frame).where(
-    names.c.tree == bindparam("there"), names.c.source == bindparam("of"), names.c.alias == bindparam("called")
 )
 
 
@@ -142,13 +138,6 @@ def name(store: Store, frame: int, alias: Alias) -> None:
         called = limits.storable(alias.alias, _LONGEST_NAME)
         values = {"tree": tree, "source": alias.source, "alias": called, "frame": frame, "data": dict(alias.data)}
         connection.execute(_NAME, values)
-
-
-def by_alias(store: Store, tree: str, source: str, alias: str) -> int | None:
-    """Return the frame that another tracker knows by a name, or None."""
-    with store.transaction() as connection:
-        values = {"there": tree, "of": source, "called": alias}
-        return connection.execute(_BY_ALIAS, values).scalar_one_or_none()
 
 
 def aliases(store: Store, tree: str, source: str) -> list[tuple[int, Alias]]:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.sqlite import insert
 from rlm_memory.store import Store
 from rlm_memory.work_schema import session_metrics as table
 
-__all__ = ["FIRST_SIZE", "LARGEST", "SMALLEST", "BatchOutcome", "SessionMetrics", "next_size", "note_batch", "of_tree"]
+__all__ = ["FIRST_SIZE", "LARGEST", "SMALLEST", "BatchOutcome", "SessionMetrics", "next_size", "note_batch"]
 
 FIRST_SIZE, SMALLEST, LARGEST = 2, 2, 4
 _GET = select(table).where(table.c.session_id == bindparam("of"))
@@ -93,10 +93,3 @@ def note_batch(
         put = insert(table).values(values)
         connection.execute(put.on_conflict_do_update(index_elements=[table.c.session_id], set_=values))
     return made
-
-
-def of_tree(store: Store, tree: str) -> list[SessionMetrics]:
-    """List what is known of the sessions that have worked in a tree, the oldest first."""
-    wanted = select(table).where(table.c.tree == tree).order_by(table.c.created_at, table.c.session_id)
-    with store.transaction() as connection:
-        return [SessionMetrics(**row) for row in connection.execute(wanted).mappings()]

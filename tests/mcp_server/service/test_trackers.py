@@ -138,9 +138,12 @@ def take(store: Store, text: str, source: str = "beads", **more: Any) -> WorkImp
 
 def frame(store: Store, alias: str, source: str = "beads") -> FrameRow:
     """Find the frame that has a name there."""
-    key = items.by_alias(store, TREE, source, alias)
-    assert key is not None, alias
-    return rows.get(store, key)
+    return rows.get(store, keys(store, source)[alias])
+
+
+def keys(store: Store, source: str) -> dict[str, int]:
+    """Map the names that a tracker has to the keys of their frames."""
+    return {alias.alias: frame for frame, alias in items.aliases(store, TREE, source)}
 
 
 def state(store: Store, alias: str, source: str = "beads") -> str:
@@ -192,9 +195,7 @@ def test_tasks_of_task_master_are_told_apart_by_their_tags(store: Store) -> None
     take(store, task_master(), "task-master")
 
     def waits(alias: str) -> list[str]:
-        names = {
-            items.by_alias(store, TREE, "task-master", other): other for other in ("master:1", "master:2.1", "master:9")
-        }
+        names = {key: other for other, key in keys(store, "task-master").items()}
         card = board.read(store, now=1000.0).cards[frame(store, alias, "task-master").id]
         return [str(names[rows.frame_key(link.on)]) for link in card.links]
 

@@ -9,17 +9,16 @@ from frame_trees import Grown
 from rlm_memory import sessions
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames import context, ending, results, rows, tree
-from rlm_memory.frames.context import assemble, estimate
+from rlm_memory.frames.context import assemble
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.runtime import Runtime
 from rlm_memory.frames.states import Kind, Status
 from rlm_memory.frames.tree import Plan
 
 
-def test_a_token_is_four_characters_or_a_part_of_them() -> None:
-    """F-13: an estimate is never below zero, nor below what it counts."""
-    assert [estimate("x" * length) for length in (0, 1, 4, 5, 16_000)] == [0, 1, 1, 2, context.BUDGET]
-    assert (context.LEAST_BUDGET, context.NEAREST) == (600, 12)
+def test_the_bounds_are_those_that_the_documents_name() -> None:
+    """F-13: 4,000 tokens of four characters each, 600 at least, and the twelve nearest frames."""
+    assert (context.BUDGET, context.PER_TOKEN, context.LEAST_BUDGET, context.NEAREST) == (4000, 4, 600, 12)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rlm_memory import locks
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames import context, ending
-from rlm_memory.frames.context import assemble, estimate
+from rlm_memory.frames.context import PER_TOKEN, assemble
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Status
@@ -85,7 +85,7 @@ def test_it_parses_whatever_was_said(grown: Grown, nasty: str) -> None:
     said = assemble(grown.store, task.key)
     frame = ET.fromstring(said)[0]
     assert [element.tag for element in frame.iter()] == ["frame", "goal", "frame", "goal", "child", "summary", "log"]
-    assert estimate(said) < 900
+    assert len(said) < 900 * PER_TOKEN
 
 
 def test_the_same_state_gives_the_same_bytes(grown: Grown) -> None:
@@ -132,7 +132,7 @@ def test_it_stays_within_its_budget_however_large_the_tree_is(grown: Grown, toke
     for _ in range(30):
         grown.pop(grown.push("child", at), "summary " * 100)
     said = assemble(grown.store, at.key, tokens=tokens)
-    assert estimate(said) <= tokens
+    assert len(said) <= tokens * PER_TOKEN
     frames = ET.fromstring(said)
     ids = [element.get("id") for element in frames.iter("frame")]
     assert len(ids) == context.NEAREST + 2

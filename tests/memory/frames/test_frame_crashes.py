@@ -222,7 +222,7 @@ def check(machine: Machine, first: int) -> None:
             assert row.status is Status.IN_PROGRESS or rows.first_closed(above) is None, f"{row} below {above}"
             assert row.ended is None
             assert row.cause is None
-        statuses = [entry.data["status"] for entry in rows.events_of(store, key=row.key) if "status" in entry.data]
+        statuses = [entry.data["status"] for entry in rows.events_of(store, row.key) if "status" in entry.data]
         assert statuses[-1] == row.status
         if row.status in OUTCOMES or row.ended is not None:
             assert rows.compaction_of(store, row.key) is not None
@@ -352,7 +352,7 @@ def grow(path: Path, seed: int, fuse: Fuse) -> int:
     for row in all_frames(machine.store).values():
         said = context.assemble(machine.store, row.key)
         ET.fromstring(said)
-        assert context.estimate(said) <= context.BUDGET
+        assert len(said) <= context.BUDGET * context.PER_TOKEN
     assert rows.get(machine.store, root.key).status is Status.IN_PROGRESS
     machine.store.close()
     return crashes

@@ -96,7 +96,7 @@ def test_a_pop_may_let_its_parent_adopt_what_runs_below(grown: Grown) -> None:
     assert grown.status(child, deep, deeper, later) == [R, P, P, X]
     assert [grown.again(row).depth for row in (child, deep, deeper)] == [1, 2, 3]
     assert grown.again(child).parent == grown.root.key
-    assert rows.events_of(grown.store, key=child.key)[-1].verb == "adopt"
+    assert rows.events_of(grown.store, child.key)[-1].verb == "adopt"
 
 
 def test_sessions_below_a_frame_move_up_whatever_it_does(grown: Grown) -> None:
@@ -121,7 +121,7 @@ def test_invalidation_takes_what_is_planned_warns_what_runs_and_keeps_what_is_do
     told = ending.invalidate(grown.store, story.key, author="t", now=3.0, why="not needed")
     assert (told.invalidated, told.running) == ([story.id, planned.id, below.id], [runs.id])
     assert grown.status(story, done, runs, planned, below, before) == [X, C, R, X, X, X]
-    assert rows.events_of(grown.store, key=below.key)[-1].data["why"] == "not needed"
+    assert rows.events_of(grown.store, below.key)[-1].data["why"] == "not needed"
     assert grown.pop(runs).parent == grown.root.id  # not to what was invalidated
     back = ending.reopen(grown.store, story.key, author="t", now=4.0)
     assert [row.id for row in back] == [story.id, planned.id, below.id]

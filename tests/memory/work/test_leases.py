@@ -96,7 +96,7 @@ def test_who_comes_back_in_time_has_its_frame_with_the_same_fence(grown: Grown) 
     assert claim(grown, stranger, pop_late) is not None
     pop(grown, row, new)  # it never asked again: nobody had claimed the frame
     assert grown.status(row) == [Status.COMPLETED]
-    assert [event.verb for event in rows.events_of(grown.store, key=row.key) if event.author == new.id] == [
+    assert [event.verb for event in rows.events_of(grown.store, row.key) if event.author == new.id] == [
         "returned",
         "freed",
         "returned",
@@ -116,7 +116,7 @@ def test_to_give_back_and_to_take_away_are_acts_of_their_own(grown: Grown, one: 
         leases.release(grown.store, row.key, None, now=1.0, author="page")
     with pytest.raises(LeaseLost, match="nobody has f2 now, with fence 2; your claim has fence 1"):
         pop(grown, row, one)
-    assert [event.verb for event in rows.events_of(grown.store, key=row.key)] == [
+    assert [event.verb for event in rows.events_of(grown.store, row.key)] == [
         *("plan", "start", "claim", "steal", "claim", "release"),
     ]
     pop(grown, row, None)  # by hand

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_memory import locks
-from rlm_memory.frames.context import estimate
+from rlm_memory.frames.context import PER_TOKEN
 from rlm_memory.work import holders, leases, paths, prime, progress
 
 SEEN: dict[str, Any] = {
@@ -124,7 +124,7 @@ def test_whatever_is_kept_fits(data: dict[str, Any], goal: str) -> None:
     lines = [*prime._fields(data), f"{prime.phase(data)} {prime.next_step(data)}", goal]
     assert all("\n" not in line for line in lines[:-1])
     text = prime._fitted(["head", *lines[:-1], *(f"  {line}" for line in lines[:-1] * 3), "tail"])
-    assert estimate(text) <= prime.TOKENS
+    assert len(text) <= prime.TOKENS * PER_TOKEN
 
 
 def test_a_large_tree_fits(grown: Grown) -> None:
@@ -134,6 +134,6 @@ def test_a_large_tree_fits(grown: Grown) -> None:
         progress.update(grown.store, frame.key, SEEN | {"context": "y" * 3000}, now=grown.now + number)
         paths.declare(grown.store, frame.key, [f"/folder-{number}/{'z' * 200}/"])
     text = prime.assemble(grown.store, grown.root.tree)
-    assert estimate(text) <= prime.TOKENS
+    assert len(text) <= prime.TOKENS * PER_TOKEN
     assert text.splitlines()[1].startswith(f"Resuming {frame.id} from: testing")
     assert text.endswith(f"`rlm-kernel frame {frame.id}`.")

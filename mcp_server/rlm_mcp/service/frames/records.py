@@ -39,7 +39,7 @@ def record_of_frame(store: Store, row: FrameRow) -> RecordedFrame:
             decisions=kept.decisions if kept else (),
             handed_over=tuple(value.name for value in handed_over(store, row.key)),
             log=row.log,
-            events=tuple(map(_event, rows.events_of(store, key=row.key))),
+            events=tuple(map(_event, rows.events_of(store, row.key))),
         )
 
 

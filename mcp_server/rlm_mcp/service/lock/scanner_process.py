@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,8 +19,6 @@ from rlm_ipc.messages import Json, plain, read
 from rlm_lock.protocol import QUESTIONS, AnswerLine, Progress, Question, QuestionLine, ScannerSpec, kind_of
 
 __all__ = ["Command", "ScannerDied", "ScannerProcess", "ScannerRefused", "scanner_command"]
-
-log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 Command = Callable[[], list[str]]

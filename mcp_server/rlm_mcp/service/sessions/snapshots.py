@@ -7,7 +7,6 @@ with the same or another policy, which decides what of them it takes (`rlm_kerne
 from __future__ import annotations
 
 import asyncio
-import logging
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -57,8 +56,6 @@ from rlm_memory.store import Store
 from rlm_sandbox.errors import PolicyError
 
 __all__ = ["Snapshots"]
-
-log = logging.getLogger(__name__)
 
 _LASTING = "lasting"
 """The folder of what belongs to its session."""

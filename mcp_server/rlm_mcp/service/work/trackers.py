@@ -58,7 +58,6 @@ class _Import:
 
     store: Store
     source: str
-    named: str
     now: float
     frames: dict[str, int] = field(default_factory=dict)
     added: int = 0
@@ -96,7 +95,7 @@ def import_tasks(
     except FileFault as fault:
         raise _refused(f"the file is not imported: {fault}") from fault
     tasks = _checked(tasks, skip_missing=skip_missing)
-    run = _Import(store, source, named, now)
+    run = _Import(store, source, now)
     with store.transaction():
         root = tree.root(store, named, author=run.author, now=now)
         assert root is not None

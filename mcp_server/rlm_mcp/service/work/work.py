@@ -147,7 +147,7 @@ class Work:
 
     async def _next(self, at: FrameRow, client: ClientInfo, asked: Asked) -> JsonObject:
         """Ids of what may be worked on side by side, or what keeps everything waiting."""
-        most, scope = _number(asked, "limit", 3), self._scope(at, asked)
+        most, scope = _limit(asked, 3), self._scope(at, asked)
         if (asked.data or {}).get("stale"):
             late = leases.stale(self._store, at.tree, now=self._clock())
             return {"stale": [rows.frame_id(key) for key in late[:most]]}
@@ -291,7 +291,7 @@ class Work:
         goals = [
             row for row in found if row.kind is not Kind.SESSION and wanted in (None, row.status.value, state(row))
         ]
-        most = _number(asked, "limit", _MOST_LISTED)
+        most = _limit(asked, _MOST_LISTED)
         told = [shown(self._store, row, asked.fields or "minimal", now=self._clock()) for row in goals[:most]]
         return {"frames": told} | ({} if len(goals) <= most else {"more": len(goals) - most})
 
@@ -319,10 +319,10 @@ def _in_the_way(status: str) -> str:
     return status if status in {"failed", "blocked"} else "has nothing left to do and was not popped"
 
 
-def _number(asked: Asked, name: str, default: int) -> int:
-    value = (asked.data or {}).get(name, default)
+def _limit(asked: Asked, default: int) -> int:
+    value = (asked.data or {}).get("limit", default)
     if type(value) is not int or value < 1:
-        raise _refused(f"{name} must be a whole number from 1")
+        raise _refused("limit must be a whole number from 1")
     return min(value, _MOST_LISTED)
 
 
