@@ -31,6 +31,11 @@ class Usage:
     cost: float = 0.0
     estimated: bool = False
 
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:
