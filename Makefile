@@ -248,7 +248,7 @@ everything: $(VENV)/.browser $(VENV)/.adapters $(VENV)/.stores  ## Set up what a
 
 # Hash-pinned files first, then this project itself: nothing is resolved and nothing is built in isolation, so
 # that what is installed is what the lock files name.
-$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py contexts/rlm_contexts/text/_native.c sandbox/rlm_sandbox/language_wall/_core.c kernel/rlm_kernel/worker/_bindings.c kernel/kernelspec/kernel.json
+$(STAMP): requirements/dev.txt pyproject.toml hatch_build.py $(shell find contexts kernel sandbox -name '*.c') kernel/kernelspec/kernel.json
 	@test -n "$(PYTHON)" || { echo "rlm-kernel needs Python 3.11 or newer: install it, or name it with make PYTHON=..." >&2; exit 1; }
 ifneq ($(UV),)
 	@echo "Setting up $(VENV) with uv: a minute or so"

@@ -16,6 +16,7 @@ class CompilationError(Exception):
 _SOURCES = (
     Path("sandbox/rlm_sandbox/language_wall/_core.c"),
     Path("contexts/rlm_contexts/text/_native.c"),
+    Path("kernel/rlm_kernel/_immortal.c"),
     Path("kernel/rlm_kernel/worker/_bindings.c"),
     Path("kernel/rlm_kernel/worker/snapshots/_checker.c"),
 )

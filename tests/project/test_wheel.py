@@ -106,10 +106,13 @@ def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source
     assert (modules | policies | markers | page | skills) - contents == set()
 
 
-def test_the_wheel_has_the_compiled_modules(contents: set[str], wheel: Path) -> None:
+def test_the_wheel_has_the_compiled_modules(root: Path, contents: set[str], wheel: Path) -> None:
     """It is for this version of Python and this kind of machine only."""
-    for module in ("rlm_sandbox/language_wall/_core", "rlm_contexts/text/_native"):
-        assert any(re.fullmatch(rf"{module}\..*\.so", name) for name in contents)
+    sources = [path.relative_to(root) for part in ("contexts", "kernel", "sandbox") for path in (root / part).rglob("*.c")]
+    modules = {str(Path(*source.parts[1:]).with_suffix("")) for source in sources}
+    found = {match[1] for name in contents if (match := re.fullmatch(r"(.*)\.cpython-.*\.so", name))}
+    assert modules
+    assert found == modules
     assert not wheel.name.endswith("-py3-none-any.whl")
 
 

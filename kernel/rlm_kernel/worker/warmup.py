@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlm_ipc import messages, processes, worker_protocol
 from rlm_ipc.worker_protocol import RunCell, Start
+from rlm_kernel._immortal import make_immortal
 from rlm_kernel.worker.cell_runner import CellRunner
 from rlm_kernel.worker.session_state import WALL_CHANGERS, WorkerSession, resolve_in
 from rlm_kernel.worker.worker_process import WorkerProcess
@@ -52,9 +53,10 @@ class Warmup:
         sys.stdout, sys.stderr = streams
         process.forget_cells()
         LanguageWall.prepare_to_close(WALL_CHANGERS)
-        # The collector writes to the header of every object that it visits, which copies the page in each fork. Frozen
-        # objects are never visited, so the pages of the imports stay shared for good.
+        # To use an object writes to its page, and so does the collector that visits it: the first write in each fork
+        # copies the page. References to immortal objects are not counted, and frozen objects are never visited.
         gc.collect()
+        make_immortal(gc.get_objects())
         gc.freeze()
         gc.enable()
         processes.trim_heap()
