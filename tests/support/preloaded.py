@@ -30,6 +30,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlm_ipc import discovery, processes
+from rlm_kernel._immortal import make_immortal
 
 REAL_STARTS = "RLM_TESTS_REAL_STARTS"
 """The variable that has everything started as users have it."""
@@ -332,6 +333,7 @@ def main(kind: str, folder: str, owner: str, room: str, flag: str, ready: str) -
     _PRELOADS[kind]()
     discovery.detach()
     gc.collect()
+    make_immortal(gc.get_objects())  # as a zygote does, which does not find what is frozen
     gc.freeze()
     _serve(kind, folder, int(owner), int(ready))
     return 0

@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from rlm_ipc import discovery, processes
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_kernel._immortal import make_immortal
 from rlm_kernel.keeper import keeper
 
 REAPED_SECONDS = 0.3
@@ -74,6 +75,8 @@ def stand_by(let_go: Callable[[], None]) -> Standby | tuple[socket.socket, int]:
     line to the keeper and its generation. There ``let_go`` closes what is this process's alone.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # Two processes share what they both have imported until one of them writes to it, as to count a reference is.
+    make_immortal(gc.get_objects())
     gc.freeze()
     if pid := os.fork():
         theirs.close()
