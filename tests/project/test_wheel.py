@@ -108,7 +108,8 @@ def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source
 
 def test_the_wheel_has_the_compiled_modules(root: Path, contents: set[str], wheel: Path) -> None:
     """It is for this version of Python and this kind of machine only."""
-    sources = [path.relative_to(root) for part in ("contexts", "kernel", "sandbox") for path in (root / part).rglob("*.c")]
+    parts = [root / name for name in ("contexts", "kernel", "sandbox")]
+    sources = [path.relative_to(root) for part in parts for path in part.rglob("*.c")]
     modules = {str(Path(*source.parts[1:]).with_suffix("")) for source in sources}
     found = {match[1] for name in contents if (match := re.fullmatch(r"(.*)\.cpython-.*\.so", name))}
     assert modules
