@@ -43,10 +43,6 @@ LOOK = "len(data), small"
 CLIENT = ClientInfo(cwd="/", env={"RLM_KERNEL_POLICY": "bench"})
 
 
-async def unseen(done: float, message: str, total: float | None = None) -> None:
-    """Take the progress of a call."""
-
-
 async def timed(work: Callable[[], Awaitable[Any]]) -> float:
     """How many seconds something takes."""
     began = time.perf_counter()
@@ -56,7 +52,7 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> float:
 
 async def run(service: Service, session: Session, code: str) -> str:
     """Run a cell to its end; returns its result."""
-    caller = Caller(CLIENT, session.id, unseen)
+    caller = Caller(CLIENT, session.id)
     cell = service.runs.start(session, code)
     answer = await service.follow(session, cell, caller, patient=True)
     assert answer.fields["error"] is None, answer.fields

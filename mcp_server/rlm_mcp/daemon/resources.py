@@ -79,11 +79,10 @@ async def read(service: Service, caller: Caller, uri: str) -> ReadResourceResult
     if part is None:
         return None
     async with service.session(caller) as session:
-        who = session, caller.handshake, caller.session
         if part.what == "tree":
-            text, kind = service.frame_reading.tree_of(*who), _PLAIN
+            text, kind = service.frame_reading.tree_of(session, caller), _PLAIN
         elif part.what == "context":
-            text, kind = service.frame_reading.context_of(*who, part.frame), _XML
+            text, kind = service.frame_reading.context_of(session, caller, part.frame), _XML
         else:
-            text, kind = await service.frame_reading.log_of(*who, part.frame), _MARKDOWN
+            text, kind = await service.frame_reading.log_of(session, caller, part.frame), _MARKDOWN
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind, text=text)])

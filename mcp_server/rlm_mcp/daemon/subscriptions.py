@@ -83,7 +83,7 @@ class Subscriptions:
         caller = self._caller_of(context)
         try:
             async with self._service.session(caller) as session:
-                return self._service.frames.follow(session, caller.handshake, caller.session, parts, tell)
+                return self._service.frames.follow(session, caller, parts, tell)
         except Exception as error:
             fault = fault_from(error)
             raise MCPError(INVALID_PARAMS, f"{fault.message}; {fault.hint}") from error

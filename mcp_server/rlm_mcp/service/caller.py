@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Caller"]
 
 
+async def _tell_nobody(done: float, message: str, total: float | None = None) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Caller:
     """Who calls a tool: the client, the session that the call itself names, where progress goes, and its own model.
@@ -24,6 +28,6 @@ class Caller:
 
     handshake: ClientInfo
     session: str | None
-    progress: Progress
+    progress: Progress = _tell_nobody
     sampling: Sampling | None = None
     has_left: Callable[[], bool] = lambda: False

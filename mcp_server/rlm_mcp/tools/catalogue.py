@@ -114,7 +114,7 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
 
     A client that dies or hangs up cancels nothing: `wait` has the result.
     """
-    frame = service.frames.of_call(session, caller.handshake, caller.session)
+    frame = service.frames.of_call(session, caller)
     code = given.cells if given.code is None else given.code
     run = service.runs.start(session, code, frame, terminal=caller.handshake.is_terminal)
     try:
@@ -165,7 +165,7 @@ async def status(service: Service, session: Session, given: take.ListVars, calle
 async def plan(service: Service, session: Session, given: take.PlanGoal, caller: Caller) -> ToolAnswer:
     """Plan frames."""
     wanted = plan_of({"goal": given.goal, "children": given.children})
-    return service.frames.plan(session, caller.handshake, caller.session, wanted, given.parent)
+    return service.frames.plan(session, caller, wanted, given.parent)
 
 
 @TOOLS.add(
@@ -175,9 +175,8 @@ async def plan(service: Service, session: Session, given: take.PlanGoal, caller:
 )
 async def push(service: Service, session: Session, given: take.Push, caller: Caller) -> ToolAnswer:
     """Start a frame."""
-    who = caller.handshake, caller.session
     return await service.frames.push(
-        session, *who, given.goal, parent=given.parent, fork=given.fork, policy=given.policy
+        session, caller, given.goal, parent=given.parent, fork=given.fork, policy=given.policy
     )
 
 
@@ -191,7 +190,7 @@ async def pop(service: Service, session: Session, given: take.Pop, caller: Calle
     outcome = Outcome(
         Status(given.status), given.summary, given.artifacts, given.decisions, given.hand_over, given.children
     )
-    return await service.frames.pop(session, caller.handshake, caller.session, given.id, outcome)
+    return await service.frames.pop(session, caller, given.id, outcome)
 
 
 @TOOLS.add(
@@ -201,18 +200,18 @@ async def pop(service: Service, session: Session, given: take.Pop, caller: Calle
 )
 async def frame(service: Service, session: Session, given: take.ShowFrame, caller: Caller) -> ToolAnswer:
     """Show a frame, or change what has become of it."""
-    frames, who = service.frames, (caller.handshake, caller.session)
+    frames = service.frames
     if given.note is not None:
-        return service.turns.note(session, *who, given.id, given.note)
+        return service.turns.note(session, caller, given.id, given.note)
     if given.do == "turns":
-        return await service.turns.show(session, *who, given.id)
+        return await service.turns.show(session, caller, given.id)
     if given.do is None or given.id is None:
-        return frames.show(session, *who, given.id)
+        return frames.show(session, caller, given.id)
     if given.do == "invalidate":
-        return await frames.invalidate(session, *who, given.id)
+        return await frames.invalidate(session, caller, given.id)
     if given.do == "reopen":
-        return await frames.reopen(session, *who, given.id)
-    return frames.forget(session, *who, given.id)
+        return await frames.reopen(session, caller, given.id)
+    return frames.forget(session, caller, given.id)
 
 
 @TOOLS.add(
@@ -224,7 +223,7 @@ async def frame(service: Service, session: Session, given: take.ShowFrame, calle
 async def work(service: Service, session: Session, given: take.WorkArguments, caller: Caller) -> ToolAnswer:
     """Do something with the queue."""
     asked = Asked(given.do, given.id, given.data, given.fields, given.wait, given.holder)
-    return await service.work.do(session, caller.handshake, caller.session, asked)
+    return await service.work.do(session, caller, asked)
 
 
 @TOOLS.add(
@@ -234,10 +233,9 @@ async def work(service: Service, session: Session, given: take.WorkArguments, ca
 )
 async def handoff(service: Service, session: Session, given: take.HandOffArguments, caller: Caller) -> ToolAnswer:
     """Write or read a hand-off."""
-    who = session, caller.handshake, caller.session
     if given.data:
-        return await service.hand_offs.write(*who, given.id, given.data)
-    return await service.hand_offs.read(*who, given.id, details=given.details)
+        return await service.hand_offs.write(session, caller, given.id, given.data)
+    return await service.hand_offs.read(session, caller, given.id, details=given.details)
 
 
 @TOOLS.add(
@@ -250,7 +248,7 @@ async def handoff(service: Service, session: Session, given: take.HandOffArgumen
 async def lock(service: Service, session: Session, given: take.LockArguments, caller: Caller) -> ToolAnswer:
     """Show the project's lock."""
     named = given.frame if is_frame_id(given.frame) else None
-    frame, _ = service.frames.named(session, caller.handshake, caller.session, named)
+    frame, _ = service.frames.named(session, caller, named)
     priority = None if given.priority is None else Priority(given.priority)
     asked = AskedLock(
         given.lock_id, priority, given.fields, given.role, given.agent, given.frame,
@@ -267,8 +265,7 @@ async def lock(service: Service, session: Session, given: take.LockArguments, ca
 async def fork_session(service: Service, session: Session, given: take.ForkSession, caller: Caller) -> ToolAnswer:
     """Make a new session from this one."""
     if given.goal is not None:
-        who = caller.handshake, caller.session
-        return await service.frames.push(session, *who, given.goal, policy=given.policy, name=given.name)
+        return await service.frames.push(session, caller, given.goal, policy=given.policy, name=given.name)
     return await service.fork(session, given.name, given.policy)
 
 
@@ -370,13 +367,13 @@ async def llm_query_batched(
 @TOOLS.add("Show the current frame and the tree (as frame does).", take.ListVars, tier="compat", read_only=True)
 async def flame_status(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
     """Show where one is."""
-    return service.frames.show(session, caller.handshake, caller.session, None)
+    return service.frames.show(session, caller, None)
 
 
 @TOOLS.add("Go to a frame (as frame does).", take.Navigate, tier="compat")
 async def flame_navigate(service: Service, session: Session, given: take.Navigate, caller: Caller) -> ToolAnswer:
     """Make a frame current."""
-    return service.frames.show(session, caller.handshake, caller.session, given.id)
+    return service.frames.show(session, caller, given.id)
 
 
 @TOOLS.add("Show the project (as lock does).", take.LockArguments, tier="compat", read_only=True, name="jcode.lock")

@@ -157,7 +157,7 @@ async def _called(tool: Tool, service: Service, arguments: Arguments, caller: Ca
         outcome = await _outcome(tool, service, session, arguments, caller)
         if tool.in_turns:
             given = arguments.model_dump(exclude={"session"}, exclude_defaults=True)
-            service.turns.called(session, caller.handshake, caller.session, tool.name, given, outcome.text)
+            service.turns.called(session, caller, tool.name, given, outcome.text)
         return outcome
 
 

@@ -135,15 +135,11 @@ def unchecked(quiet: Service) -> Callable[..., Any]:
     """Call a tool below the SDK, whose client cannot send everything that a hostile one can."""
 
     async def call(tool: str, /, **arguments: Any) -> Any:
-        outcome = await TOOLS.call(quiet, tool, arguments, Caller(ClientInfo(cwd="/tmp"), "s", _no_progress))
+        outcome = await TOOLS.call(quiet, tool, arguments, Caller(ClientInfo(cwd="/tmp"), "s"))
         outcome.text.encode()  # what UTF-8 cannot carry would end the connection
         return json.loads(outcome.text)
 
     return call
-
-
-async def _no_progress(done: float, message: str, total: float | None = None) -> None:
-    """Tell nobody."""
 
 
 @pytest.fixture(scope="module")

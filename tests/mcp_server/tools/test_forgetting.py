@@ -57,7 +57,7 @@ async def fill(service: Service, caller: Caller, mark: str) -> None:
 async def test_an_ended_session_is_in_no_object_of_the_daemon(own: Service) -> None:
     """Neither in what waits to be written, nor in what is kept for the next call."""
     half, other = os.urandom(8).hex(), "MARK"
-    caller = Caller(ClientInfo(cwd="", env={"PARENT_SESSION_ID": "forgotten"}, pid=os.getpid()), None, _tell_nobody)
+    caller = Caller(ClientInfo(cwd="", env={"PARENT_SESSION_ID": "forgotten"}, pid=os.getpid()), None)
     await fill(own, caller, other + half)
     session: Any = own.sessions.get("forgotten")
     await own.control.end(session)
@@ -82,7 +82,7 @@ async def test_an_answer_that_a_provider_gives_late_reaches_nobody(own: Service,
 
     endpoint.reply = reply
     handshake = ClientInfo(cwd="", env={"PARENT_SESSION_ID": "late", "RLM_KERNEL_POLICY": "asks"}, pid=os.getpid())
-    caller = Caller(handshake, None, _tell_nobody)
+    caller = Caller(handshake, None)
     async with own.session(caller) as session:
         run = own.runs.start(session, "q = llm_query('why?')")
         async with asyncio.timeout(60):

@@ -115,9 +115,7 @@ class NamedTexts(RuleBasedStateMachine):
     def call(self, life: Life, tool: str, **arguments: Any) -> Any:
         """Call a tool in a session, below the SDK."""
         handshake = ClientInfo(cwd=str(self.folder / "texts"), env={"RLM_KERNEL_POLICY": "little"}, pid=os.getpid())
-        outcome = self.runner.run(
-            TOOLS.call(self.service, tool, arguments, Caller(handshake, life.label, _no_progress))
-        )
+        outcome = self.runner.run(TOOLS.call(self.service, tool, arguments, Caller(handshake, life.label)))
         return json.loads(outcome.text)
 
     def load(self, life: Life, name: str, which: int) -> None:
@@ -334,10 +332,6 @@ class ShadowedTexts(NamedTexts):
             self.model.fork(life, free[0])
 
 
-async def _no_progress(done: float, message: str, total: float | None = None) -> None:
-    """Tell nobody."""
-
-
 def search(machine: type[NamedTexts], folder: Path, config: Path, ops: int) -> None:
     """Run the machine for that many steps."""
     (config / "policies").mkdir(exist_ok=True)
@@ -371,7 +365,7 @@ def search(machine: type[NamedTexts], folder: Path, config: Path, ops: int) -> N
 async def measured(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
     """The size and digest of each text that can be held, by loading it once."""
     async with Service.open(folder / "measured", connect=NamedTexts.connect, warm=False) as service:
-        caller = Caller(ClientInfo(cwd=str(folder / "texts"), env={}, pid=os.getpid()), "measured", _no_progress)
+        caller = Caller(ClientInfo(cwd=str(folder / "texts"), env={}, pid=os.getpid()), "measured")
         for name in (*TEXTS, "folder"):
             told = await TOOLS.call(
                 service, "load_context", {"name": name, "path": str(folder / "texts" / name)}, caller

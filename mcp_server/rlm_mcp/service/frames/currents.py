@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.sessions.names import named_session
 
 __all__ = ["Currents"]
@@ -27,13 +27,13 @@ class Currents:
         self._current: dict[Who, int] = {}
         self._pushed: dict[Who, set[int]] = {}
 
-    def get(self, client: ClientInfo, asked: str | None) -> int | None:
+    def get(self, caller: Caller) -> int | None:
         """Return the current frame of those calls; None: they have none."""
-        return self._current.get(_of(client, asked))
+        return self._current.get(_of(caller))
 
-    def put(self, client: ClientInfo, asked: str | None, key: int) -> None:
+    def put(self, caller: Caller, key: int) -> None:
         """Make a frame the current one of those calls."""
-        _put(self._current, _of(client, asked), key)
+        _put(self._current, _of(caller), key)
 
     def latest(self, pid: int, agent: str) -> Iterator[int]:
         """Yield the current frames of a client's agent, whatever sessions its calls named, then the client's own.
@@ -43,13 +43,13 @@ class Currents:
         for whose in dict.fromkeys((agent, "")):
             yield from [key for who, key in reversed(self._current.items()) if who[:2] == (pid, whose)]
 
-    def pushed(self, client: ClientInfo, asked: str | None) -> Iterable[int]:
+    def pushed(self, caller: Caller) -> Iterable[int]:
         """Return what the client has pushed by those calls."""
-        return self._pushed.get(_of(client, asked), ())
+        return self._pushed.get(_of(caller), ())
 
-    def put_pushed(self, client: ClientInfo, asked: str | None, keys: set[int]) -> None:
+    def put_pushed(self, caller: Caller, keys: set[int]) -> None:
         """Note what the client has pushed by those calls."""
-        _put(self._pushed, _of(client, asked), keys)
+        _put(self._pushed, _of(caller), keys)
 
     def move(self, which: Callable[[int], bool], key: int) -> int:
         """Make a frame the current one of all whose current frame is one of those; returns how many these are."""
@@ -62,8 +62,9 @@ class Currents:
         return Counter(self._current.values())
 
 
-def _of(client: ClientInfo, asked: str | None) -> Who:
-    where = (asked, "") if asked else ("", named_session(client) or "")
+def _of(caller: Caller) -> Who:
+    client = caller.handshake
+    where = (caller.session, "") if caller.session else ("", named_session(client) or "")
     return client.pid, client.agent, *where
 
 

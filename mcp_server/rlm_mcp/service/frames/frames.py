@@ -17,6 +17,7 @@ from rlm_contexts.store.pins import holding
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.frames.artifacts import written_since
 from rlm_mcp.service.frames.boundaries import told_of
 from rlm_mcp.service.frames.changes import FrameChanges, Part
@@ -89,23 +90,23 @@ class Frames:
             raise UnknownFrame(asked)
         return sessions.name_of(self._store, near.session)
 
-    def of_call(self, session: Session, client: ClientInfo, asked: str | None) -> int | None:
+    def of_call(self, session: Session, caller: Caller) -> int | None:
         """Return the frame that a call is made for: the one named, the client's current one, the session's own."""
         here = rows.goals_running(self._store, session.key)
-        named = self._currents.get(client, asked)
-        if is_frame_id(asked):
-            named = rows.frame_key(asked)
+        named = self._currents.get(caller)
+        if is_frame_id(caller.session):
+            named = rows.frame_key(caller.session)
         if any(row.key == named for row in here):
             return named
         own = rows.own_goal(here)
         return None if own is None else own.key
 
-    def current(self, session: Session, client: ClientInfo, asked: str | None) -> FrameRow:
+    def current(self, session: Session, caller: Caller) -> FrameRow:
         """Return the frame that a call is about if it names none; the session gets one if it has none."""
-        own = tree.of_session(self._store, session.row, author=client.author, now=self._clock())
-        if is_frame_id(asked):
-            return rows.same_tree(self._store, own, asked)
-        row = self._find(self._currents.get(client, asked))
+        own = tree.of_session(self._store, session.row, author=caller.handshake.author, now=self._clock())
+        if is_frame_id(caller.session):
+            return rows.same_tree(self._store, own, caller.session)
+        row = self._find(self._currents.get(caller))
         return row if row is not None and row.tree == own.tree and row.status in OPEN else own
 
     def working_on(self, client: ClientInfo, named: str) -> int | None:
@@ -115,9 +116,9 @@ class Frames:
                 return row.key
         return None
 
-    def work_on(self, client: ClientInfo, asked: str | None, key: int) -> None:
+    def work_on(self, caller: Caller, key: int) -> None:
         """Make a frame that a client has claimed the current one of its calls."""
-        self._currents.put(client, asked, key)
+        self._currents.put(caller, key)
 
     def currents(self) -> Counter[int]:
         """Count, by frame, the clients whose current frame it is."""
@@ -129,20 +130,17 @@ class Frames:
 
     # --- verbs ------------------------------------------------------------------------------------
 
-    def plan(
-        self, session: Session, client: ClientInfo, asked: str | None, wanted: Plan, parent: str | None
-    ) -> ToolAnswer:
+    def plan(self, session: Session, caller: Caller, wanted: Plan, parent: str | None) -> ToolAnswer:
         """Write a goal down, with those below it."""
-        above, at = self.named(session, client, asked, parent)
-        made = tree.plan(self._store, wanted, above.key, author=client.author, now=self._clock())
+        above, at = self.named(session, caller, parent)
+        made = tree.plan(self._store, wanted, above.key, author=caller.handshake.author, now=self._clock())
         fields = {"planned": survey.lines_below(self._store, made)}
         return self.told(made, at, fields, ("planned",))
 
     async def push(
         self,
         session: Session,
-        client: ClientInfo,
-        asked: str | None,
+        caller: Caller,
         goal: str,
         *,
         parent: str | None = None,
@@ -154,7 +152,7 @@ class Frames:
 
         ``name`` is that of the fork.
         """
-        at, author = self.current(session, client, asked), client.author
+        at, author = self.current(session, caller), caller.handshake.author
         twins: list[str] = []
 
         def wanted() -> FrameRow:
@@ -173,14 +171,14 @@ class Frames:
             fields |= {name: effects.forked[name] for name in known if name in effects.forked}
         if twins:
             fields["planned_too"] = f"{twins[0]} plans the same goal: push('{twins[0]}') would have started that frame"
-        pushed = map(self._find, self._currents.pushed(client, asked))
+        pushed = map(self._find, self._currents.pushed(caller))
         beside = [row for row in pushed if row and row.status is Status.IN_PROGRESS]
         parallel = any(row.parent == started.parent for row in beside)
-        self._currents.put_pushed(client, asked, {started.key, *(row.key for row in beside)})
+        self._currents.put_pushed(caller, {started.key, *(row.key for row in beside)})
         if parallel:
             fields["current_unchanged"] = f"another goal that you pushed here runs: pass session={started.id!r}"
         else:
-            self._currents.put(client, asked, started.key)
+            self._currents.put(caller, started.key)
         fields["context"] = self.context_of(session, started)
         return self.told(started, started if not parallel else at, fields, ("context",))
 
@@ -200,18 +198,16 @@ class Frames:
             self.versions.begin(row.key, own.row.workspace)
         return row
 
-    async def pop(
-        self, session: Session, client: ClientInfo, asked: str | None, frame: str | None, outcome: Outcome
-    ) -> ToolAnswer:
+    async def pop(self, session: Session, caller: Caller, frame: str | None, outcome: Outcome) -> ToolAnswer:
         """End a frame; the same pop again gets the same answer."""
-        row, _ = self.named(session, client, asked, frame)
-        ended = await self.end(
-            row.key, outcome, client.author, session, by=self._holders.writer(client, None, row.holder)
-        )
+        client = caller.handshake
+        row, _ = self.named(session, caller, frame)
+        by = self._holders.writer(client, None, row.holder)
+        ended = await self.end(row.key, outcome, client.author, session, by=by)
         parent = rows.frame_key(ended.parent)
         done, at = rows.get(self._store, row.key), rows.get(self._store, parent)
-        if sessions.find(self._store, session.id) is not None and not is_frame_id(asked):
-            at = self.current(session, client, asked)
+        if sessions.find(self._store, session.id) is not None and not is_frame_id(caller.session):
+            at = self.current(session, caller)
         happened = {name: value for name, value in asdict(ended).items() if value != []}
         fields: JsonObject = {**happened, **told_of(boundaries(self._store, row.key)), **self.versions.told(row.key)}
         pending = {"pending_llm_queries": open_} if (open_ := self._summaries.pending(done.key)) else {}
@@ -222,7 +218,7 @@ class Frames:
         key: int,
         outcome: Outcome,
         author: str,
-        caller: Session | None = None,
+        session: Session | None = None,
         *,
         by: str | None = None,
         fence: int | None = None,
@@ -237,7 +233,7 @@ class Frames:
         if (own := self._live.of_key(row.session)) is not None and row.status is Status.IN_PROGRESS:
             outcome = replace(outcome, written=await written_since(self.logs.began(row.id), own))
         with holding():
-            runtime = Runtime(self._store, self.effects(caller))
+            runtime = Runtime(self._store, self.effects(session))
             ended = await runtime.pop(key, outcome, author=author, now=self._clock(), allowed=allowed)
         if row.kind in {Kind.STORY, Kind.EPIC}:
             decay(self._store, now=self._clock(), tree=row.tree)
@@ -249,19 +245,17 @@ class Frames:
         self._tell_kernels(parent)
         return ended
 
-    def named(
-        self, session: Session, client: ClientInfo, asked: str | None, frame: str | None
-    ) -> tuple[FrameRow, FrameRow]:
+    def named(self, session: Session, caller: Caller, frame: str | None) -> tuple[FrameRow, FrameRow]:
         """Return the frame that is named, or the current one, and the current one."""
-        at = self.current(session, client, asked)
+        at = self.current(session, caller)
         return (at if frame is None else rows.same_tree(self._store, at, frame)), at
 
-    def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
+    def show(self, session: Session, caller: Caller, frame: str | None) -> ToolAnswer:
         """Show a frame with its context and its tree, and make it current if it is named and open."""
         with self._store.transaction():  # one, because to begin one takes as long as to read a row
-            row, at = self.named(session, client, asked, frame)
+            row, at = self.named(session, caller, frame)
             if frame is not None and row.status in OPEN:
-                self._currents.put(client, asked, row.key)
+                self._currents.put(caller, row.key)
                 at = row
             view = self._views.of(row, session.policy.limits.context_tokens)
             fields: JsonObject = {
@@ -278,16 +272,16 @@ class Frames:
             fields |= {"tree": list(view.tree), "context": view.context}
             return self.told(row, at, fields)
 
-    async def invalidate(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
+    async def invalidate(self, session: Session, caller: Caller, frame: str) -> ToolAnswer:
         """Invalidate a frame and what is planned below; what runs below is warned of."""
-        at = self.current(session, client, asked)
+        at = self.current(session, caller)
         row = rows.same_tree(self._store, at, frame)
-        done = await self.call_off(row.key, client.author)
+        done = await self.call_off(row.key, caller.handshake.author)
         fields: JsonObject = {"invalidated": list(done.invalidated)}
         if done.running:
             fields["still_running"] = list(done.running)
             fields["notice"] = "these still run below an invalidated frame: pop them"
-        return self.told(rows.get(self._store, row.key), self.current(session, client, asked), fields)
+        return self.told(rows.get(self._store, row.key), self.current(session, caller), fields)
 
     async def call_off(self, key: int, author: str) -> Invalidated:
         """Invalidate a frame and what is planned below it, and write the logs."""
@@ -296,17 +290,17 @@ class Frames:
         await self.keep()
         return done
 
-    async def reopen(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
+    async def reopen(self, session: Session, caller: Caller, frame: str) -> ToolAnswer:
         """Plan an ended frame again, with those that its end took along."""
-        at = self.current(session, client, asked)
+        at = self.current(session, caller)
         await self.keep()  # its log is of what has ended
         row = rows.same_tree(self._store, at, frame)
-        back = ending.reopen(self._store, row.key, author=client.author, now=self._clock())
+        back = ending.reopen(self._store, row.key, author=caller.handshake.author, now=self._clock())
         return self.told(back[0], at, {"reopened": [row.id for row in back]})
 
-    def forget(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> ToolAnswer:
+    def forget(self, session: Session, caller: Caller, frame: str) -> ToolAnswer:
         """Delete a frame with all below it and all that was kept of them."""
-        at = self.current(session, client, asked)
+        at = self.current(session, caller)
         return ToolAnswer({"forgotten": self.delete(rows.same_tree(self._store, at, frame).key)}, ("forgotten",))
 
     def delete(self, key: int) -> list[str]:
@@ -320,13 +314,12 @@ class Frames:
     def follow(
         self,
         session: Session,
-        client: ClientInfo,
-        asked: str | None,
+        caller: Caller,
         parts: Sequence[Part],
         tell: Callable[[Part], None],
     ) -> Callable[[], None]:
         """Tell of each part of the caller's tree that has changed, from now on; returns what ends that."""
-        tree = self.current(session, client, asked).tree
+        tree = self.current(session, caller).tree
         return self.changes.follow(tree, parts, session.policy.limits.context_tokens, tell)
 
     # --- what happens to sessions -----------------------------------------------------------------
@@ -356,10 +349,10 @@ class Frames:
             await Runtime(self._store, self.effects()).keep()
 
     def effects(
-        self, caller: Session | None = None, policy: str | None = None, name: str | None = None
+        self, session: Session | None = None, policy: str | None = None, name: str | None = None
     ) -> FrameEffects:
         """Return what a push or pop of that session may do; of nobody's, what needs no session to fork."""
-        return FrameEffects(self._live, self._forks, self.logs, self.values, self._summaries, caller, policy, name)
+        return FrameEffects(self._live, self._forks, self.logs, self.values, self._summaries, session, policy, name)
 
     def _tell_kernels(self, parent: int) -> None:
         """Have the kernel above look, before its next cell, at what came of a frame."""

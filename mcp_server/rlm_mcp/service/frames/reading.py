@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory.frames import rows, survey
@@ -17,16 +17,16 @@ class FrameReading:
     def __init__(self, store: Store, frames: Frames) -> None:
         self._store, self._frames = store, frames
 
-    def tree_of(self, session: Session, client: ClientInfo, asked: str | None) -> str:
+    def tree_of(self, session: Session, caller: Caller) -> str:
         """Return the tree, a line for each frame."""
-        return "\n".join(survey.lines(self._store, self._frames.current(session, client, asked).tree))
+        return "\n".join(survey.lines(self._store, self._frames.current(session, caller).tree))
 
-    def context_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
+    def context_of(self, session: Session, caller: Caller, frame: str) -> str:
         """Return the context of a frame."""
-        at = self._frames.current(session, client, asked)
+        at = self._frames.current(session, caller)
         return self._frames.context_of(session, rows.same_tree(self._store, at, frame))
 
-    async def log_of(self, session: Session, client: ClientInfo, asked: str | None, frame: str) -> str:
+    async def log_of(self, session: Session, caller: Caller, frame: str) -> str:
         """Return the log of a frame that has ended."""
-        row = rows.same_tree(self._store, self._frames.current(session, client, asked), frame)
+        row = rows.same_tree(self._store, self._frames.current(session, caller), frame)
         return await self._frames.logs.read(row)

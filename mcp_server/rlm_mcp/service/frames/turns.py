@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.tool_answers import ToolAnswer
@@ -27,32 +27,31 @@ class FrameTurns:
     def __init__(self, store: Store, frames: Frames, clock: Clock) -> None:
         self._store, self._frames, self._clock = store, frames, clock
 
-    def note(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None, said: str) -> ToolAnswer:
+    def note(self, session: Session, caller: Caller, frame: str | None, said: str) -> ToolAnswer:
         """Keep a note with a frame, or with the current one."""
-        row, at = self._frames.named(session, client, asked, frame)
+        row, at = self._frames.named(session, caller, frame)
         transcript.note(self._store, row.key, said, now=self._clock())
         return self._frames.told(row, at, {"noted": True}, ())
 
     def called(
         self,
         session: Session,
-        client: ClientInfo,
-        asked: str | None,
+        caller: Caller,
         tool: str,
         arguments: Mapping[str, Any],
         result: str,
     ) -> None:
         """Keep a call of a tool with the frame that it was made for, if there is one; the call itself has succeeded."""
         try:
-            frame = self._frames.of_call(session, client, asked)
+            frame = self._frames.of_call(session, caller)
             if frame is not None:
                 transcript.called(self._store, frame, ToolCall(tool, arguments, result, self._clock()))
         except (StoreFault, UnknownFrame):
             log.warning("a call of %s is missing from the turns of its frame", tool, exc_info=True)
 
-    async def show(self, session: Session, client: ClientInfo, asked: str | None, frame: str | None) -> ToolAnswer:
+    async def show(self, session: Session, caller: Caller, frame: str | None) -> ToolAnswer:
         """Show the turns of a frame, within their budget, and the counts of its conversation."""
-        row, at = self._frames.named(session, client, asked, frame)
+        row, at = self._frames.named(session, caller, frame)
         cells = await self._frames.logs.cells(row)
         context = await asyncio.to_thread(transcript.context_of, self._store, row.key, cells=cells)
         fields = {"stats": context.stats(), "turns": context.get_active_context("pruned")}

@@ -22,6 +22,7 @@ from rlm_ipc.chain_requests import (
 )
 from rlm_ipc.messages import plain, read
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.sessions.sessions import Sessions
@@ -50,7 +51,7 @@ class Chains:
             UnknownFrame: there is no such scope in this tree.
         """
         session = await self._sessions.open(client, asked.session)
-        at = self._frames.current(session, client, None)
+        at = self._frames.current(session, Caller(client, None))
         root, where = rows.root_of(self._store, at.tree) or at, at.tree
         with self._store.transaction():
             scope = None if asked.scope is None else rows.same_tree(self._store, root, asked.scope).key

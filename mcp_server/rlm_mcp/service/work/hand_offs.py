@@ -8,7 +8,7 @@ from typing import Any
 
 from rlm_contexts.store.pins import holding
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.frames import Frames
@@ -43,19 +43,17 @@ class HandOffs:
         self._store, self._texts, self._contexts, self._frames = store, texts, contexts, frames
         self._holders, self._clock = holders, clock
 
-    async def write(
-        self, session: Session, client: ClientInfo, named: str | None, frame: str, data: Mapping[str, Any]
-    ) -> ToolAnswer:
+    async def write(self, session: Session, caller: Caller, frame: str, data: Mapping[str, Any]) -> ToolAnswer:
         """Write the hand-off of a frame; answers with status and summary only.
 
         Raises:
             ToolFault: something of ``data`` is not known or of a wrong type.
             RowRequestError: the frame cannot have one, or another holder has it.
         """
-        row = self._row(session, client, named, frame)
+        row = self._row(session, caller, frame)
         status, summary, lists, details = _checked(data)
         limit = session.policy.limits.content_bytes
-        holder = self._holders.writer(client, None, row.holder)
+        holder = self._holders.writer(caller.handshake, None, row.holder)
         with holding():
             kept = await self._texts.take(details, limit) if details else None
             with self._store.transaction():
@@ -73,15 +71,13 @@ class HandOffs:
                 )
         return ToolAnswer({"status": made.status.value, "summary": short(made.summary)}, ("summary",))
 
-    async def read(
-        self, session: Session, client: ClientInfo, named: str | None, frame: str, *, details: bool
-    ) -> ToolAnswer:
+    async def read(self, session: Session, caller: Caller, frame: str, *, details: bool) -> ToolAnswer:
         """Show the hand-off of a frame; its details only if they are asked for, as a text of the session.
 
         Raises:
             ToolFault: the frame has none, because it has not ended.
         """
-        row = self._row(session, client, named, frame)
+        row = self._row(session, caller, frame)
         found = of_frame(self._store, row.key)
         if found is None:
             raise ToolFault("no_handoff", f"{row.id} is {row.status} and has no hand-off", "pop it: that writes one")
@@ -106,8 +102,8 @@ class HandOffs:
         content = StoredContent(text.digest, text.size, text.line_count, "handoff", {"frame": row.id})
         return self._contexts.put_under(session, f"handoff_{row.id}", content)
 
-    def _row(self, session: Session, client: ClientInfo, named: str | None, frame: str) -> FrameRow:
-        return rows.same_tree(self._store, self._frames.current(session, client, named), frame)
+    def _row(self, session: Session, caller: Caller, frame: str) -> FrameRow:
+        return rows.same_tree(self._store, self._frames.current(session, caller), frame)
 
 
 def _checked(data: Mapping[str, Any]) -> tuple[Result, str, dict[str, list[str]], str]:

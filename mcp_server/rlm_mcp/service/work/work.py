@@ -19,6 +19,7 @@ from rlm_ipc.messages import JsonObject, read
 from rlm_ipc.work_requests import MeasuredLine, MeasuresShown, WorkImported
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.beginnings import Beginnings
+from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.boundaries import told_of
 from rlm_mcp.service.frames.frames import Frames
@@ -87,14 +88,15 @@ class Work:
         self._holders.begin()
         decay(self._store, now=self._clock())
 
-    async def do(self, session: Session, client: ClientInfo, named: str | None, asked: Asked) -> ToolAnswer:
+    async def do(self, session: Session, caller: Caller, asked: Asked) -> ToolAnswer:
         """Do what a call asks; raises what the verbs do."""
-        at = self._frames.current(session, client, named)
+        at = self._frames.current(session, caller)
+        client = caller.handshake
         match asked.do:
             case "next":
-                fields = await self._next(at, client, asked)
+                fields = await self._next(at, asked)
             case "claim":
-                fields = await self._claim(session, client, named, at, asked)
+                fields = await self._claim(session, caller, at, asked)
             case "renew":
                 fields = self._renew(at, client, asked)
             case "release":
@@ -145,7 +147,7 @@ class Work:
 
     # --- what is next -----------------------------------------------------------------------------
 
-    async def _next(self, at: FrameRow, client: ClientInfo, asked: Asked) -> JsonObject:
+    async def _next(self, at: FrameRow, asked: Asked) -> JsonObject:
         """Ids of what may be worked on side by side, or what keeps everything waiting."""
         most, scope = _limit(asked, 3), self._scope(at, asked)
         if (asked.data or {}).get("stale"):
@@ -194,9 +196,8 @@ class Work:
 
     # --- leases -----------------------------------------------------------------------------------
 
-    async def _claim(
-        self, session: Session, client: ClientInfo, named: str | None, at: FrameRow, asked: Asked
-    ) -> JsonObject:
+    async def _claim(self, session: Session, caller: Caller, at: FrameRow, asked: Asked) -> JsonObject:
+        client = caller.handshake
         holder, token = self._holders.of(client, asked.holder)
         scope, data = self._scope(at, asked), asked.data or {}
         key = None if asked.id is None else self._key(at, asked.id)
@@ -222,7 +223,7 @@ class Work:
             return self._nothing(at, scope) | ({"token": token} if token else {})
         self._frames.versions.begin(lease.key, workspace_for(client))
         if len(leases.held_by(self._store, holder.id)) == 1 and asked.holder is None:
-            self._frames.work_on(client, named, lease.key)
+            self._frames.work_on(caller, lease.key)
         return self._told(lease, holder, token, asked.fields)
 
     def _told(self, lease: Lease, holder: Holder, token: str | None, fields: Fields | None) -> JsonObject:
