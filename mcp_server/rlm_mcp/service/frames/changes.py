@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_mcp.service.after_changes import look_after_changes
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.logs import FrameLogs
 from rlm_memory.errors import StoreFault, UnknownFrame
@@ -56,7 +56,7 @@ class FrameChanges:
         self._store, self._logs = store, logs
         self._followers: set[_Follower] = set()
         self._task: asyncio.Task[None] | None = None
-        self._looking = False
+        self._tables: Mapping[str, int] | None = None
 
     def follow(self, tree: str, parts: Sequence[Part], tokens: int, tell: Callable[[Part], None]) -> Callable[[], None]:
         """Call ``tell`` with each part that has changed, from now on; returns what ends that.
@@ -77,7 +77,7 @@ class FrameChanges:
             follower.seen.update((part, self._state(tree, part, tokens)) for part in parts)
         self._followers.add(follower)
         if self._task is None:
-            self._task = asyncio.create_task(self._look_after_changes())
+            self._task = asyncio.create_task(look_after_changes(self._store, self._look, pause=_PAUSE_SECONDS))
 
         def leave() -> None:
             self._followers.discard(follower)
@@ -96,42 +96,20 @@ class FrameChanges:
         self._followers.clear()
         if self._task is not None:
             self._task.cancel()
-            self._task = None
+            self._task = self._tables = None
 
-    async def _look_after_changes(self) -> None:
-        loop, here, changed = asyncio.get_running_loop(), threading.get_ident(), asyncio.Event()
-
-        def told() -> None:
-            own_look = self._looking and threading.get_ident() == here
-            if not own_look and not changed.is_set():
-                loop.call_soon_threadsafe(changed.set)
-
-        unwatch = self._store.watch(told)
-        before: Mapping[str, int] | None = None
-        try:
-            while True:
-                try:
-                    before = self._look(before)
-                except StoreFault:
-                    log.warning("the frames could not be looked at for those who follow them", exc_info=True)
-                await changed.wait()
-                await asyncio.sleep(_PAUSE_SECONDS)
-                changed.clear()
-        finally:
-            unwatch()
-
-    def _look(self, before: Mapping[str, int] | None) -> Mapping[str, int]:
-        """Tell what has changed since the state of the tables was ``before``; returns what it is now."""
-        self._looking = True
+    def _look(self) -> None:
+        """Tell what has changed since the tables were looked at last."""
         try:
             with self._store.transaction():
                 state = state_of_all(self._store)
-                news = [] if state == before else self._news()
-        finally:
-            self._looking = False
+                news = [] if state == self._tables else self._news()
+        except StoreFault:
+            log.warning("the frames could not be looked at for those who follow them", exc_info=True)
+            return
+        self._tables = state
         for follower, part in news:
             follower.tell(part)
-        return state
 
     def _news(self) -> list[tuple[_Follower, Part]]:
         news = []

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 
+from rlm_mcp.service.after_changes import look_after_changes
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.errors import StoreFault
 from rlm_memory.store import Store
@@ -25,32 +24,14 @@ class Primes:
     def __init__(self, store: Store, folder: HookFolder) -> None:
         self._store, self._folder = store, folder
         self._state: tuple[int, float, int, int] | None = None
-        self._changed = asyncio.Event()
-        self._looking = False
         self._written: set[str] = set()
 
     async def keep(self) -> None:
         """Write the texts now, and whenever something changes, until cancelled."""
-        loop, here = asyncio.get_running_loop(), threading.get_ident()
-
-        def told() -> None:
-            own_look = self._looking and threading.get_ident() == here
-            if not own_look and not self._changed.is_set():
-                loop.call_soon_threadsafe(self._changed.set)
-
-        unwatch = self._store.watch(told)
-        try:
-            while True:
-                self.write()
-                await self._changed.wait()
-                await asyncio.sleep(_PAUSE_SECONDS)
-                self._changed.clear()
-        finally:
-            unwatch()
+        await look_after_changes(self._store, self.write, pause=_PAUSE_SECONDS)
 
     def write(self) -> None:
         """Write what has changed since the last time."""
-        self._looking = True
         try:
             if prime.state(self._store) == self._state:  # most transactions are no concern of any tree
                 return
@@ -64,8 +45,6 @@ class Primes:
             self._state = state
         except (StoreFault, OSError):
             log.warning("what hooks print could not be written", exc_info=True)
-        finally:
-            self._looking = False
 
     def _trees(self, state: tuple[int, float, int, int]) -> set[str]:
         """List the trees whose texts may be others now: all, when frames are gone, of which no row tells any more."""

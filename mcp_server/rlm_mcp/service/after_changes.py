@@ -1,0 +1,37 @@
+"""Looks at the rows again after each change of them, and after a burst of changes once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from rlm_memory.store import Store
+
+__all__ = ["look_after_changes"]
+
+
+async def look_after_changes(store: Store, look: Callable[[], None], *, pause: float) -> None:
+    """Call ``look`` now, and ``pause`` seconds after something has changed, until cancelled.
+
+    The transactions of ``look`` itself are no change.
+    """
+    loop, here, changed = asyncio.get_running_loop(), threading.get_ident(), asyncio.Event()
+    looking = False
+
+    def told() -> None:
+        own_look = looking and threading.get_ident() == here
+        if not own_look and not changed.is_set():
+            loop.call_soon_threadsafe(changed.set)
+
+    unwatch = store.watch(told)
+    try:
+        while True:
+            looking = True
+            look()
+            looking = False
+            await changed.wait()
+            await asyncio.sleep(pause)
+            changed.clear()
+    finally:
+        unwatch()
