@@ -34,6 +34,7 @@ __all__ = [
     "PermittedUrl",
     "PermittedVariable",
     "StoredTexts",
+    "readable_places",
 ]
 
 _LONGEST_PATH = 4095
@@ -146,8 +147,7 @@ class Authority:
         refused = (*_SYSTEM_FOLDERS, *ours)
         if self.client.cwd:
             return PathReach(refused)
-        files = resolve_policy(self.policy, self.session.workspace or None, _NO_SCRATCH).files
-        allowed = [root for root in (*files.read, *files.write) if root.startswith("/") and root != _NO_SCRATCH]
+        allowed = readable_places(self.policy, self.session.workspace)
         return PathReach(refused, allowed, f"a remote client under policy {self.session.policy!r}")
 
     def _absolute(self, given: str) -> Path:
@@ -171,3 +171,9 @@ class Authority:
         said = f"policy {self.session.policy!r} does not permit the URL {url[:200]!r}"
         hint = f"load a file below one of: {', '.join(prefixes)}" if prefixes else _NO_URLS
         raise ToolFault("cannot_read", said, hint)
+
+
+def readable_places(policy: Policy, workspace: str) -> list[str]:
+    """List what a client that is not on this machine may read of it: the places that the policy lets code read."""
+    files = resolve_policy(policy, workspace or None, _NO_SCRATCH).files
+    return [root for root in (*files.read, *files.write) if root.startswith("/") and root != _NO_SCRATCH]

@@ -12,6 +12,7 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_lock.protocol import CompareVersions, Difference, MapShown, Refreshed, Section, ShowMap
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.service.contexts.authority import readable_places
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock import content as shape
 from rlm_mcp.service.lock.attached import Sections, name_of, question_of
@@ -38,14 +39,12 @@ from rlm_mcp.service.tool_answers import ToolAnswer, encode
 from rlm_memory import locks
 from rlm_memory.locks import ProjectRow
 from rlm_memory.store import Store
-from rlm_sandbox.policy import resolve as resolve_policy
 
 __all__ = ["Asked", "Lock"]
 
 _TELL_SECONDS = 0.5
 _MOST_TOKENS = 50_000
 _MOST_PATHS = 20
-_NO_SCRATCH = "/nonexistent"
 _ROOM = 400
 """Characters that an answer keeps free for what is put to it."""
 
@@ -260,8 +259,7 @@ def root_of(session: Session, client: ClientInfo) -> str:
         root = workspace_for(client) or session.row.workspace
     else:
         root = session.row.workspace
-        files = resolve_policy(session.policy, root or None, _NO_SCRATCH).files
-        places = [place for place in (*files.read, *files.write) if place.startswith("/")]
+        places = readable_places(session.policy, root)
         if root and not any(Path(root).is_relative_to(place) for place in places):
             root = ""
     if not root or not Path(root).is_dir():
