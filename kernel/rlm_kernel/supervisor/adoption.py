@@ -20,7 +20,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.version import VERSION
 from rlm_ipc.worker_protocol import SPEAKS
 from rlm_kernel.keeper.keeper import has_ended
-from rlm_kernel.supervisor.cell_history import UndoneCell
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoints import Checkpoint
 from rlm_kernel.supervisor.driver import GivenOut
@@ -211,9 +210,7 @@ class Adoption:
             refusals = session.refusals
             refusals.calls, refusals.audited, refusals.cells = state.refused
             refusals.latest = state.refused_call
-        session.history.remember(
-            UndoneCell(cell.number, cell.code, list(cell.defined), list(cell.queries)) for cell in state.history
-        )
+        session.history.remember(state.history)
         if state.untold_loss is not None:
             session.recovery.untold = state.untold, state.untold_loss
         session.queries.restore(

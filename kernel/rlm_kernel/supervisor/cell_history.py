@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.supervisor.cell_log import content_of
 from rlm_kernel.supervisor.cell_request import CellRequest
 
@@ -14,14 +14,14 @@ PREVIEW_CHARS = 200
 MOST_NAMES = 1000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class UndoneCell:
-    """A completed cell as it is remembered: its number, its code, the names it bound, the queries it asked."""
+    """A completed cell that can perhaps be undone: its number, its code, the names it bound, the queries it asked."""
 
     number: int
     code: str
-    defined: list[str]
-    queries: list[str]
+    defined: tuple[str, ...]
+    queries: tuple[str, ...]
 
 
 class CellHistory:
@@ -31,9 +31,9 @@ class CellHistory:
         self._cells: deque[UndoneCell] = deque(maxlen=limit)
 
     @property
-    def cells(self) -> list[UndoneCell]:
+    def cells(self) -> tuple[UndoneCell, ...]:
         """The remembered cells, the oldest first."""
-        return list(self._cells)
+        return tuple(self._cells)
 
     def remember(self, cells: Iterable[UndoneCell]) -> None:
         """Begin with these cells, the oldest first."""
@@ -49,7 +49,7 @@ class CellHistory:
         self._forget_from(number)
         content = content_of(request) or {}
         code = str(content.get("code", ""))[:PREVIEW_CHARS]
-        self._cells.append(UndoneCell(number, code, list(defined[:MOST_NAMES]), list(request.queries)))
+        self._cells.append(UndoneCell(number, code, tuple(defined[:MOST_NAMES]), tuple(request.queries)))
 
     def latest(self, count: int) -> list[str]:
         """The beginning of the code of the last ``count`` cells, the newest first."""

@@ -12,7 +12,7 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Loss
 from rlm_ipc.supervisor_protocol import Spawn
-from rlm_kernel.supervisor.cell_history import CellHistory
+from rlm_kernel.supervisor.cell_history import CellHistory, UndoneCell
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
@@ -49,16 +49,6 @@ class KeptText:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCell:
-    """A completed cell that can perhaps be undone (`cell_history.UndoneCell`)."""
-
-    number: int
-    code: str
-    defined: tuple[str, ...]
-    queries: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class KeptSpec:
     """What never changes."""
 
@@ -85,7 +75,7 @@ class KeptState:
     told: tuple[str, ...] = ()
     refused: tuple[int, ...] = ()
     refused_call: str = ""
-    history: tuple[KeptCell, ...] = ()
+    history: tuple[UndoneCell, ...] = ()
     untold: str = ""
     untold_loss: Loss | None = None
     """A loss that no cell was told of yet, and its reason."""
@@ -274,9 +264,7 @@ def _state_of(session: NotedSession) -> KeptState:
         told=tuple(equipment.told),
         refused=(refusals.calls, refusals.audited, refusals.cells),
         refused_call=refusals.latest,
-        history=tuple(
-            KeptCell(cell.number, cell.code, tuple(cell.defined), tuple(cell.queries)) for cell in session.history.cells
-        ),
+        history=session.history.cells,
         untold="" if session.recovery.untold is None else session.recovery.untold[0],
         untold_loss=None if session.recovery.untold is None else session.recovery.untold[1],
         last_used=session.queue.last_used,

@@ -250,7 +250,7 @@ async def test_a_replaced_copy_ends_with_its_session(monkeypatch: pytest.MonkeyP
 
 
 def cell(number: int) -> UndoneCell:
-    return UndoneCell(number, f"n = {number}", [], [])
+    return UndoneCell(number, f"n = {number}", (), ())
 
 
 def test_the_history_forgets_what_was_undone_and_what_comes_before_its_bound() -> None:
@@ -275,7 +275,7 @@ def test_of_a_cell_that_binds_very_many_names_the_first_thousand_are_remembered(
     request = CellRequest(worker_protocol.RunCell.TAG, "execute_request", cell=worker_protocol.RunCell("x" * 201))
     request.queries = ["q_000"]
     history.note(1, request, names)
-    assert history.undo_after(0) == [UndoneCell(1, "x" * 200, names[:1000], ["q_000"])]
+    assert history.undo_after(0) == [UndoneCell(1, "x" * 200, tuple(names[:1000]), ("q_000",))]
 
 
 @pytest.mark.anyio
