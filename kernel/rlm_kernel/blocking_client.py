@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,8 +19,8 @@ from rlm_ipc.supervisor_protocol import Operation
 from rlm_ipc.version import VERSION
 from rlm_kernel.failures import from_wire
 
-PAUSES = (0.0, 0.02, 0.1, 0.5, 2.0)
-"""In seconds: who takes over from a supervisor that has died may die as well."""
+_PAUSES = (0.0, 0.02, 0.1, 0.5, 2.0)
+"""In seconds."""
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
@@ -73,20 +74,10 @@ class BlockingClient:
     def _connect_again(self, path: Path) -> None:
         """Go on with the supervisor that has taken over; raises `SupervisorGone` if there is none."""
         self.socket.close()
-        for pause in PAUSES:
-            time.sleep(pause)
-            if (sock := discovery.connect(path)) is None:
-                break
-            self.socket, self.parser = sock, framing.Parser(wire.MAX_CALL)
-            with suppress(SupervisorGone):  # it has died as well
-                answer = self._exchange(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
-                welcome = wire.reply_in(protocol.HELLO, answer)
-                if welcome.pid == self._pid:  # one that hangs up and lives has its reason
-                    self.socket.close()
-                    break
-                self.welcome, self._pid = welcome, welcome.pid
-                return
-        raise SupervisorGone
+        other = next(clients_after(self._pid, path), None)
+        if other is None:
+            raise SupervisorGone
+        self.socket, self.parser, self.welcome, self._pid = other.socket, other.parser, other.welcome, other._pid
 
     def wait_gone(self) -> None:
         """Return when the supervisor has ended or hung up."""
@@ -97,3 +88,22 @@ class BlockingClient:
     def close(self) -> None:
         """Hang up; kernels that this connection owns end."""
         self.socket.close()
+
+
+def clients_after(before: int | None, path: Path) -> Iterator[BlockingClient]:
+    """Connect to whoever serves at ``path``, and again while that one dies: who takes over may die as well.
+
+    It ends at the process ``before``: one that hangs up and lives has its reason.
+    """
+    for pause in _PAUSES:
+        time.sleep(pause)
+        if (sock := discovery.connect(path)) is None:
+            return
+        try:
+            client = BlockingClient(sock)
+        except SupervisorGone:
+            continue
+        if client.welcome.pid == before:
+            client.close()
+            return
+        yield client

@@ -32,7 +32,7 @@ from rlm_ipc.errors import CallerError, KernelError, SupervisorGone
 from rlm_ipc.jupyter_wire import DELIMITER, Signer
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_wire import GOODBYE
-from rlm_kernel.blocking_client import PAUSES, BlockingClient
+from rlm_kernel.blocking_client import BlockingClient, clients_after
 from rlm_kernel.channels import bound
 from rlm_kernel.jupyter.ended import AskedCells, EndedSession
 from rlm_kernel.jupyter.kernelspecs import key_file
@@ -278,15 +278,8 @@ def enter(attachment: str) -> protocol.Attach:
 
 def attach(line: protocol.Attach, before: int = 0) -> BlockingClient:
     """Make a connection to the supervisor a line; not to the one ``before``: if that hangs up, it has its reason."""
-    for pause in PAUSES:
-        time.sleep(pause)
-        sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-        if sock is None:
-            break
+    for client in clients_after(before, discovery.runtime_dir() / "supervisor.sock"):
         with suppress(SupervisorGone):  # it has just died: another one takes over
-            client = BlockingClient(sock)
-            if client.welcome.pid == before:
-                break
             client.call(protocol.ATTACH, line)
             return client
     raise SupervisorGone("no supervisor is running")
