@@ -209,12 +209,11 @@ class Store:
         with self._writing() as database:
             database.executemany("INSERT OR IGNORE INTO extracts VALUES (?, ?, ?, ?, ?)", rows)
 
-    def extract(self, blob: bytes, key: str) -> ParsedFile | None:
-        """Return what is kept of a content."""
-        row = self._database.execute(
-            "SELECT note, extract FROM extracts WHERE blob = ? AND key = ?", (blob, key)
-        ).fetchone()
-        return None if row is None else ParsedFile(blob, key, *row)
+    def packed(self, blob: bytes, key: str) -> bytes | None:
+        """Return the packed extract of a content; None if there is none."""
+        query = "SELECT extract FROM extracts WHERE blob = ? AND key = ?"
+        row: tuple[bytes] | None = self._database.execute(query, (blob, key)).fetchone()
+        return None if row is None else row[0]
 
     def sweep(self) -> int:
         """Delete what no kept version has; return how many extracts that were."""

@@ -40,9 +40,9 @@ def main() -> None:
 def _files(store: Store, table: FileTable) -> Iterator[IndexedFile]:
     for row in table.present():
         path = table.paths[row]
-        found = store.extract(table.blob(row), parse_key(path)) if table.has_text(row) else None
-        # What a helper that was taken over has made up must not end the build.
-        packed = None if found is None or unpacked(found.extract) is None else found.extract
+        packed = store.packed(table.blob(row), parse_key(path)) if table.has_text(row) else None
+        if unpacked(packed) is None:  # what a helper that was taken over has made up must not end the build
+            packed = None
         yield path, indexed_key(table, row, is_parsed=packed is not None), packed
 
 

@@ -64,8 +64,7 @@ class Extracts:
         row = table.row_of(path)
         if row < 0 or not table.modes[row]:
             return None
-        found = self._store.extract(table.blob(row), parse_key(path))
-        return None if found is None else found.extract
+        return self._store.packed(table.blob(row), parse_key(path))
 
     def extract(self, path: bytes) -> Extract | None:
         """Return the extract of a file; None if there is none."""
@@ -73,8 +72,7 @@ class Extracts:
 
     def names(self, table: FileTable, row: int) -> frozenset[str] | None:
         """Return the names of the definitions that a file of a version has; None if it was not parsed."""
-        found = self._store.extract(table.blob(row), parse_key(table.paths[row]))
-        extract = unpacked(None if found is None else found.extract)
+        extract = unpacked(self._store.packed(table.blob(row), parse_key(table.paths[row])))
         if extract is not None:
             return frozenset(one.name for one in extract.definitions)
         return None if table.has_text(row) else frozenset()

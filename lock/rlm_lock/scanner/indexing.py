@@ -122,8 +122,7 @@ class Indexing:
         path, has_text = table.paths[row], table.has_text(row)
         if not index.differs(path, indexed_key(table, row, is_parsed=has_text)):
             return
-        found = self._project.store.extract(table.blob(row), parse_key(path)) if has_text else None
-        extract = unpacked(None if found is None else found.extract)
+        extract = unpacked(self._project.store.packed(table.blob(row), parse_key(path)) if has_text else None)
         key = indexed_key(table, row, is_parsed=extract is not None)
         if index.differs(path, key):
             index.update(path, key, extract)
