@@ -44,6 +44,8 @@ _ATTEMPTS: Final = 3
 _LARGEST: Final = 1 << 53
 _LONG: Final = 1 << 20
 _ORDER: Final = {"fn": 0, "cell": 0, "cls": 1}
+_LOOKED_AT_LATE: Final = ("fn", "cell")
+"""What these hold is looked at when its turn comes: their state is a call that does."""
 _METHODS: Final = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _MARKS: Final = frozenset(map(identity, makers.MAKERS.values()))
 _OF_CLASS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -281,7 +283,7 @@ class Saver:
             doc if type(doc) is str else None,
         )
         self._functions.append(record)
-        self.late("fn", number, _Later(lambda: content_of_function(function)))
+        self.late("fn", number, lambda: content_of_function(function))
         return number
 
     def _remember(self, value: Any, maker: makers.Maker, number: int) -> None:
@@ -293,7 +295,7 @@ class Saver:
             return int(known[1][0])
         number, self._cells = self._cells, self._cells + 1
         self._remember(cell, makers.cls, number)  # never pickled: a cell is no value
-        self.late("cell", number, _Later(lambda: content_of_cell(cell)))
+        self.late("cell", number, lambda: content_of_cell(cell))
         return number
 
     # -- classes
@@ -364,25 +366,13 @@ class _Content:
         self.name = name
 
 
-class _Later:
-    """A state that is looked at when its turn comes."""
-
-    __slots__ = ("_look",)
-
-    def __init__(self, look: Callable[[], Any]) -> None:
-        self._look = look
-
-    def __call__(self) -> Any:
-        return self._look()
-
-
 def _is_first(value: Any) -> bool:
     return type(value) in _PLAIN or issubclass(type(value), _CODE)
 
 
 def _state_now(entry: tuple[str, Any, Any]) -> tuple[str, Any, Any]:
     tag, target, state = entry
-    return tag, target, state() if type(state) is _Later else state
+    return tag, target, state() if tag in _LOOKED_AT_LATE else state
 
 
 def _plain_values(values: Names, fields: tuple[str, ...]) -> Names:
