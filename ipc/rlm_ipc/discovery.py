@@ -30,7 +30,7 @@ from rlm_ipc.private_folders import (
     state_dir,
     state_folder,
 )
-from rlm_ipc.unix_sockets import DYING_SERVER, PeerCredentials, connect, listen, peer, peer_uid
+from rlm_ipc.unix_sockets import DYING_SERVER, PeerCredentials, connect, listen, peer
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typing
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ __all__ = [
     "is_full",
     "listen",
     "peer",
-    "peer_uid",
     "runtime_dir",
     "runtime_folder",
     "state_dir",

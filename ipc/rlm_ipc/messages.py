@@ -32,10 +32,9 @@ JsonObject = dict[str, Json]
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
-_Fields = dict[str, Any]
 
 
-def plain(message: object) -> _Fields:
+def plain(message: object) -> JsonObject:
     """Return the message as a JSON object with every field; the values share nothing that can be changed by us."""
     return _dumper(type(message))(message)  # type: ignore[arg-type]  # a class is hashable
 
@@ -81,7 +80,7 @@ def _known(kind: Any, value: Any) -> Any:
 
 
 @functools.cache  # the types are resolved once for each class, not for each message
-def _dumper(kind: Hashable) -> Callable[[object], _Fields]:
+def _dumper(kind: Hashable) -> Callable[[object], JsonObject]:
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast("Any", kind))]
     writers = [(name, _writer(hints[name])) for name in names]

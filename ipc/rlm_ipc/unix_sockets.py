@@ -83,14 +83,9 @@ def peer(sock: socket.socket) -> PeerCredentials:
     return PeerCredentials(-1, uid)
 
 
-def peer_uid(sock: socket.socket) -> int:
-    """Return the user id at the other end of a connected unix socket."""
-    return peer(sock).uid
-
-
 def _refuse_stranger(sock: socket.socket, path: StrPath) -> None:
     """Never talk to a server of another user, even if the folder was tampered with."""
-    if (uid := peer_uid(sock)) != os.getuid():
+    if (uid := peer(sock).uid) != os.getuid():
         raise DiscoveryError(f"{path} is served by user id {uid}", "set RLM_KERNEL_RUNTIME_DIR elsewhere")
 
 

@@ -153,9 +153,7 @@ class SupervisorClient(SupervisorConnection):
 
     def execute(self, kernel_id: str, code: str, *, store_history: bool = True) -> Execution:
         """Queue a cell and return at once."""
-        run = secrets.token_hex(8)
-        future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, code, store_history, run))
-        return Execution(self, kernel_id, run, future)
+        return self._started(protocol.Execute(kernel_id, code, store_history, run=secrets.token_hex(8)))
 
     def execute_all(self, kernel_id: str, cells: Sequence[str], attachment: str = "") -> list[Execution]:
         """Queue cells that run one after the other. Those behind one that does not end well are skipped.
@@ -166,15 +164,16 @@ class SupervisorClient(SupervisorConnection):
         for code in cells:
             run = secrets.token_hex(8)
             call = protocol.Execute(kernel_id, code, run=run, after=after, attachment=attachment)
-            future = self.start_call(protocol.EXECUTE, call)
-            started.append(Execution(self, kernel_id, run, future))
+            started.append(self._started(call))
             after = run
         return started
 
     def claim(self, kernel_id: str, run: str) -> Execution:
         """The cell of that name, which another caller has started and left."""
-        future = self.start_call(protocol.EXECUTE, protocol.Execute(kernel_id, "", run=run))
-        return Execution(self, kernel_id, run, future)
+        return self._started(protocol.Execute(kernel_id, "", run=run))
+
+    def _started(self, call: protocol.Execute) -> Execution:
+        return Execution(self, call.kernel_id, call.run, self.start_call(protocol.EXECUTE, call))
 
     async def running(self, kernel_id: str) -> OutputSoFar:
         """The cell that runs now, whoever has asked for it, and what it has written."""

@@ -173,7 +173,7 @@ def test_a_listener_is_private_and_knows_its_peer(path: str) -> None:
         with client, served:
             for end in (client, served):
                 assert discovery.peer(end).pid == os.getpid()
-                assert discovery.peer_uid(end) == os.getuid()
+                assert discovery.peer(end).uid == os.getuid()
 
 
 def test_a_stale_socket_file_is_replaced(path: str) -> None:

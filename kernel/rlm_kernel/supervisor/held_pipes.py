@@ -11,23 +11,18 @@ _F_SETSIG = 10
 
 
 class HeldPipe:
-    """The writing end of a pipe, shared by the processes of a session that the supervisor knows."""
+    """The writing end of a pipe, ``held`` for the processes of a session that the supervisor knows."""
 
     def __init__(self) -> None:
         """Raises OSError when there is no descriptor left."""
-        self._reading, self._held = os.pipe()
+        self._reading, self.held = os.pipe()
         self._holders = 1
-
-    @property
-    def held(self) -> int:
-        """The writing end."""
-        return self._held
 
     @classmethod
     def of(cls, held: int) -> Self:
         """The pipe of a writing end, which it takes over."""
         pipe = cls.__new__(cls)
-        pipe._reading, pipe._held, pipe._holders = -1, held, 1
+        pipe._reading, pipe.held, pipe._holders = -1, held, 1
         return pipe
 
     def hand_over(self) -> int:
@@ -44,7 +39,7 @@ class HeldPipe:
         """Give up one hold."""
         self._holders -= 1
         if self._holders == 0:
-            os.close(self._held)
+            os.close(self.held)
             if self._reading >= 0:
                 os.close(self._reading)
 

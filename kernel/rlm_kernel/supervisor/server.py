@@ -71,7 +71,7 @@ class ControlServer:
                 self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again, listener)
             return
         # The folder's mode keeps others out already. This also holds when somebody has changed it.
-        if discovery.peer_uid(sock) != os.getuid():
+        if discovery.peer(sock).uid != os.getuid():
             sock.close()
             return
         self.connections.add(Connection(self, sock))
