@@ -1,6 +1,7 @@
 """What the operating system's walls read of a policy.
 
-Protocols and not the classes: a helper process is waited for, and pydantic would be most of its start.
+Protocols and not the classes: a helper process is waited for, and pydantic would be most of its start. The supervisor,
+which imports the filters for their numbers, must not load it at all.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from rlm_sandbox.policy.layer_names import WallName
-
-__all__ = ["ConfiningPolicy"]
 
 
 class _Files(Protocol):

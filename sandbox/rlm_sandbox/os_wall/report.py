@@ -4,29 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Protocol
 
 from rlm_sandbox.errors import WallMissingError
+from rlm_sandbox.os_wall.confining import ConfiningPolicy
 from rlm_sandbox.policy.layer_names import WALL_NAMES, WallName
-
-
-class _Required(Protocol):
-    @property
-    def require(self) -> tuple[WallName, ...]: ...
-
-
-class RequiringPolicy(Protocol):
-    """What is read here of a policy."""
-
-    @property
-    def name(self) -> str:
-        """How it is called."""
-        ...
-
-    @property
-    def walls(self) -> _Required:
-        """The walls that it requires."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +39,7 @@ class WallReport(Mapping[str, Wall]):
         """``{name: {"standing": bool, "detail": str}}``, ready for JSON."""
         return {name: asdict(wall) for name, wall in self.items()}
 
-    def demand(self, policy: RequiringPolicy) -> None:
+    def demand(self, policy: ConfiningPolicy) -> None:
         """Raise WallMissingError unless every wall that the policy requires stands."""
         absent = Wall(False, "not reported")
         states = {name: self._walls.get(name, absent) for name in policy.walls.require}

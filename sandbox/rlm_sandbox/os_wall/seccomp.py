@@ -24,10 +24,11 @@ import signal
 import socket
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rlm_sandbox.os_wall import bpf, libc, syscalls
 from rlm_sandbox.os_wall.bpf import IF_ANY_BIT, IF_EQUAL, Block, verdict, when, when_masked
+from rlm_sandbox.os_wall.confining import ConfiningPolicy
 
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER, _GET_ACTION_AVAIL = 1, 2
@@ -115,40 +116,8 @@ def available_actions() -> set[int]:
     return found
 
 
-class _Limits(Protocol):
-    @property
-    def processes(self) -> int: ...
-
-
-class _Files(Protocol):
-    @property
-    def metadata(self) -> bool: ...
-
-
-class FilteredPolicy(Protocol):
-    """The parts of a policy that a filter depends on.
-
-    A protocol and not the class: the supervisor imports this module for its numbers, and must not load pydantic.
-    """
-
-    @property
-    def limits(self) -> _Limits:
-        """Whether programs may run."""
-        ...
-
-    @property
-    def files(self) -> _Files:
-        """Whether modes, owners and times may be changed."""
-        ...
-
-    @property
-    def network(self) -> bool:
-        """Whether cells may open connections."""
-        ...
-
-
 def build_filter(
-    policy: FilteredPolicy, *, machine: str, pid: int, ask_supervisor: bool, second: bool = False
+    policy: ConfiningPolicy, *, machine: str, pid: int, ask_supervisor: bool, second: bool = False
 ) -> bytes:
     """The filter for ``policy`` on ``machine``, ready for `install`.
 
