@@ -17,7 +17,6 @@ from typing import Any, NoReturn, overload
 from rlm_contexts.text._native import equal_lines, line_starts
 from rlm_contexts.text.text import Text
 
-_CHUNK = 1 << 17  # bytes decoded at a time: the strings made of them stay in the processor's cache
 _STRETCH = 1 << 17  # bytes decoded for a single line, because the next ones are usually read too
 _BACKWARDS = 1000  # lines decoded at a time from the end
 _SEARCHED = 1 << 18  # bytes searched at a time for a whole line
@@ -183,7 +182,7 @@ class Lines(Sequence[str]):
     def chunks(self, low: int = 0, high: int | None = None) -> Iterator[list[str]]:
         """The lines of a range of this view, in lists of about 128 KiB of text."""
         high = self._size if high is None else high
-        return self._text.line_chunks(self._start + low, self._start + max(low, high), _CHUNK)
+        return self._text.line_chunks(self._start + low, self._start + max(low, high))
 
     def _where(self, line: object, low: int, high: int) -> Iterator[int]:
         """Which lines of a range of this view equal `line`."""

@@ -17,6 +17,7 @@ from rlm_contexts.text.model import StoredText
 
 MAX_PAGE_LINES = 20_000
 """Most lines one page holds; larger limits are clamped."""
+_PIECE = 1 << 17  # bytes decoded at a time: the strings made of them stay in the processor's cache
 _FIRST_PIECE = 1 << 12  # bytes of the first piece of an iteration; the next ones grow
 _COUNTED = 1 << 20  # bytes whose characters are counted at once
 _CARRIAGE_RETURN = 13
@@ -158,8 +159,8 @@ class Text:
         """A private text of the lines `start` to `stop` (exclusive)."""
         return Text.from_bytes(bytes(self.view[self.start_of(start) : self.start_of(stop)]))
 
-    def line_chunks(self, start: int, stop: int, size: int) -> Iterator[list[str]]:
-        """Lines `start` to `stop` (exclusive), in lists of about `size` bytes of text each."""
+    def line_chunks(self, start: int, stop: int) -> Iterator[list[str]]:
+        """Lines `start` to `stop` (exclusive), in lists of about 128 KiB of text each."""
         if start >= stop:
             return
         low, end = self.start_of(start), self.start_of(stop)
@@ -167,7 +168,7 @@ class Text:
         while low < end:
             lines, low = self.stretch(low, end, wanted)
             yield lines
-            wanted = min(wanted * 4, size)
+            wanted = min(wanted * 4, _PIECE)
 
     def stretch(self, low: int, end: int, size: int) -> tuple[list[str], int]:
         """About `size` bytes of whole lines between two byte offsets, and the offset after them."""

@@ -208,7 +208,7 @@ def _within(key: str, quote: str) -> str:
 
 
 def _arguments(around: Surroundings, cursor: Cursor) -> list[Match]:
-    call = _innermost(cursor, "(")
+    call = _innermost_call(cursor)
     if call is None or not cursor.argument:
         return []
     found = around.scope.text(call.of)
@@ -218,9 +218,9 @@ def _arguments(around: Surroundings, cursor: Cursor) -> list[Match]:
     return [Match(f"{name}=", "param") for name in names if name.startswith(cursor.word)]
 
 
-def _innermost(cursor: Cursor, bracket: str) -> Call | None:
+def _innermost_call(cursor: Cursor) -> Call | None:
     call = cursor.calls[-1] if cursor.calls else None
-    return call if call is not None and call.bracket == bracket and call.of else None
+    return call if call is not None and call.bracket == "(" and call.of else None
 
 
 def _in_text(around: Surroundings, cursor: Cursor) -> tuple[int, list[Match]]:

@@ -40,9 +40,9 @@ def harmless_arguments(args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
     return tuple(_function_names(value) if index == place else value for index, value in enumerate(args))
 
 
-def harmless_keywords(kwargs: dict[str, object], every: bool = False) -> dict[str, object]:
-    """The arguments by keyword, with what may name functions checked: ``every`` one where columns are named so."""
-    named = kwargs if every else {"func", "aggfunc", "arg"}
+def harmless_keywords(kwargs: dict[str, object]) -> dict[str, object]:
+    """The arguments by keyword, with what may name functions checked."""
+    named = {"func", "aggfunc", "arg"}
     return {
         key: _function_names(value) if key in named or (isinstance(value, tuple) and key != "args") else value
         for key, value in kwargs.items()

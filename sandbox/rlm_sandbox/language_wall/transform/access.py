@@ -150,20 +150,20 @@ class AccessRules(TransformCore):
         self.contents(node)
         return self._type_call(node) if _is_type_call(node) else node
 
-    def _while_builtin(self, function: ast.Name, builtin: str, replacement: str) -> ast.expr:
-        """``replacement`` as long as the name still means our builtin, else whatever the user put there."""
-        return choose(self._means_other(function.id, builtin, function), function, self.guard(replacement, function))
+    def _while_ours(self, function: ast.expr, replacement: str) -> ast.expr:
+        """``replacement`` as long as ``type`` still means our builtin, else whatever the user put there."""
+        return choose(self._means_other(function), function, self.guard(replacement, function))
 
-    def _means_other(self, name: str, builtin: str, at: ast.AST) -> ast.Compare:
-        """Whether a name no longer means our builtin."""
-        return compare(load(name, at), ast.IsNot(), self.guard(builtin, at))
+    def _means_other(self, at: ast.AST) -> ast.Compare:
+        """Whether ``type`` no longer means our builtin."""
+        return compare(load("type", at), ast.IsNot(), self.guard("SAFE_TYPE", at))
 
     def _type_call(self, node: ast.Call) -> ast.expr:
         """``type(x)``: the raw ``type`` and other metaclasses of the interpreter are never handed out."""
         value = node.args[0]
         if _is_simple(value) and not self._no_temporaries and self.scope.holds_temporaries():
-            return choose(self._means_other("type", "SAFE_TYPE", node), node, self._type_of(node, value))
-        node.func = self._while_builtin(node.func, "SAFE_TYPE", "TYPE_OF")  # type: ignore[arg-type]
+            return choose(self._means_other(node), node, self._type_of(node, value))
+        node.func = self._while_ours(node.func, "TYPE_OF")
         return node
 
     def _type_of(self, node: ast.expr, value: ast.expr) -> ast.expr:
@@ -181,7 +181,7 @@ class AccessRules(TransformCore):
         if not _is_type_call(call):
             return self.visit(call)  # type: ignore[no-any-return]
         self.contents(call)
-        call.func = self._while_builtin(call.func, "SAFE_TYPE", "TYPE")  # type: ignore[arg-type]
+        call.func = self._while_ours(call.func, "TYPE")
         return call
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -204,7 +204,7 @@ class AccessRules(TransformCore):
             fast_right = self.call_guard("TYPE", right, right.args[0])
         operator = _IDENTITY[type(node.ops[0])]()
         fast = compare(self.call_guard("TYPE", left, left.args[0]), operator, fast_right)
-        return choose(self._means_other("type", "SAFE_TYPE", node), node, fast)
+        return choose(self._means_other(node), node, fast)
 
 
 def _plain_arguments(node: ast.Call) -> bool:
