@@ -7,7 +7,6 @@ run in a helper process that is kept, and killed when it overruns.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -42,9 +41,7 @@ class ScanWorkers:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def scan(self, stored: StoredText, pattern: str, *, seconds: float = 10.0, **arguments: Any) -> ScanResult:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rlm_sandbox.errors import PolicyLostError, PolicyProblem, PolicyUnreadableError
+from rlm_sandbox.errors import PolicyLostError
 from rlm_sandbox.policy.files import is_path, policy_directories, read_policy
 from rlm_sandbox.policy.model import Policy, resolve
 from rlm_sandbox.policy.trusted_paths import way_to
+from rlm_sandbox.policy.yaml_document import unreadable
 
 __all__ = ["PinnedPolicy", "digest_of", "pin_policy", "pinned", "unpin", "write_roots"]
 
@@ -97,11 +98,7 @@ def _refuse_writable(file: Path, roots: Collection[str], closed: Collection[str]
         if any(place.is_relative_to(folder) or Path(folder).is_relative_to(place) for folder in closed):
             continue  # a session writes neither what is in them nor the folders on the way to them
         if any(place.is_relative_to(folder) for folder in _SYSTEM_FOLDERS):
-            raise _unusable(file, "is in a folder of the system; keep policies in a folder of your own")
+            raise unreadable(file, "is in a folder of the system; keep policies in a folder of your own")
         if root := next((root for root in roots if place.is_relative_to(root)), None):
             better = f"put it into {policy_directories()[0]} and name it {file.stem!r}"
-            raise _unusable(file, f"could be rewritten by a session, which may write {root}; {better}")
-
-
-def _unusable(file: Path, message: str) -> PolicyUnreadableError:
-    return PolicyUnreadableError(file, [PolicyProblem(1, "", message)])
+            raise unreadable(file, f"could be rewritten by a session, which may write {root}; {better}")

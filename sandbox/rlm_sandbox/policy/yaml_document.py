@@ -135,7 +135,7 @@ def _text(file: Path) -> str:
         raw = _bytes(file)
         return raw.decode("utf-8")
     except OSError as error:
-        raise _unreadable(file, f"cannot be read ({error.strerror}); check its path and permissions") from None
+        raise unreadable(file, f"cannot be read ({error.strerror}); check its path and permissions") from None
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise _problem(file, line, (), "not UTF-8 text; save the file as UTF-8") from None
@@ -148,16 +148,17 @@ def _bytes(file: Path) -> bytes:
         _refuse_special(file, os.fstat(stream.fileno()))
         raw = stream.read(MAX_FILE_BYTES + 1)
     if len(raw) > MAX_FILE_BYTES:
-        raise _unreadable(file, f"larger than {MAX_FILE_BYTES} bytes; this is not a policy file")
+        raise unreadable(file, f"larger than {MAX_FILE_BYTES} bytes; this is not a policy file")
     return raw
 
 
 def _refuse_special(file: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise _unreadable(file, "cannot be read (it is not a regular file); check its path and permissions")
+        raise unreadable(file, "cannot be read (it is not a regular file); check its path and permissions")
 
 
-def _unreadable(file: Path, message: str) -> PolicyUnreadableError:
+def unreadable(file: Path, message: str) -> PolicyUnreadableError:
+    """Return the error of a file that is no use as a whole."""
     return PolicyUnreadableError(file, [PolicyProblem(1, "", message)])
 
 

@@ -23,7 +23,7 @@ from rlm_kernel.worker.snapshots.environment import Environment
 from rlm_kernel.worker.snapshots.records import ClassRecord, FunctionRecord, Member, Tables
 from rlm_sandbox.errors import PolicyViolation
 from rlm_sandbox.language_wall.audit_hook import trusted
-from rlm_sandbox.language_wall.guards.classes import check_bases, check_namespace, register_class
+from rlm_sandbox.language_wall.guards.classes import check_bases, check_namespace, register_class, winner
 from rlm_sandbox.language_wall.names import may_store
 from rlm_sandbox.language_wall.registry import CLEAN, USER, Cache, add_class, dict_of, mro_of
 
@@ -165,7 +165,7 @@ class CodeMaker:
             variables = tuple(typing.TypeVar(f"T{number}") for number in range(record.generic))
             names["__orig_bases__"] = tuple(_subscribed(base, variables) for base in bases)
         names.update(dict.fromkeys(record.abstract, _abstract))
-        return _new_class(_winner(meta or type, bases), record.name, bases, names)
+        return _new_class(winner(meta or type, bases), record.name, bases, names)
 
     def _base(self, maker: str, arguments: tuple[Any, ...]) -> type:
         base = self._given(maker, arguments)
@@ -277,13 +277,6 @@ def _put_plain(cls: type, record: ClassRecord) -> None:
         if name.startswith("__"):
             raise Unkept("a plain value has the name of a special method")
         type.__setattr__(cls, name, expect(value, int, str, float, bool, type(None)))
-
-
-def _winner(meta: type, bases: tuple[type, ...]) -> type:
-    for base in bases:
-        if issubclass(type(base), meta):
-            meta = type(base)
-    return meta
 
 
 @trusted

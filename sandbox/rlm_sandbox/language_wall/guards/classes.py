@@ -117,7 +117,8 @@ def claim(token: object, made: Any) -> Any:
     return made
 
 
-def _is_metaclass(base: Any) -> bool:
+def is_metaclass(base: Any) -> bool:
+    """Whether it is a class of classes."""
     return is_class(base) and issubclass(base, type)
 
 
@@ -139,7 +140,7 @@ class MetaSafe(type):
 
     def __subclasscheck__(cls, subclass: Any) -> bool:
         if cls is SafeType:
-            return _is_metaclass(subclass)
+            return is_metaclass(subclass)
         return type.__subclasscheck__(cls, subclass)
 
     def __eq__(cls, other: object) -> bool:
@@ -163,7 +164,7 @@ class SafeType(type, metaclass=MetaSafe):
         if mcls not in USER and mcls is not SafeType:
             raise TypeError("write `super().__new__(mcls, name, bases, namespace)` in a metaclass of your own")
         bases, namespace = _without_raw_type(bases), dict(namespace)
-        check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in bases))
+        check_namespace(namespace, metaclass=any(is_metaclass(base) for base in bases))
         class_cells.unseal(namespace)
         return register_class(type.__new__(mcls, name, bases, namespace, **kwargs))
 
@@ -183,9 +184,9 @@ def _call_type(*args: Any, **kwargs: Any) -> Any:
     name, bases, namespace = args
     bases, namespace = _without_raw_type(bases), dict(namespace)
     check_bases(bases)
-    check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in bases))
+    check_namespace(namespace, metaclass=any(is_metaclass(base) for base in bases))
     class_cells.unseal(namespace)
-    return _make(_winner(type, bases), name, bases, namespace, kwargs)
+    return _make(winner(type, bases), name, bases, namespace, kwargs)
 
 
 def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: Any, keywords: dict[str, object]) -> Any:
@@ -203,7 +204,7 @@ def _registers(meta: Any) -> bool:
     return issubclass(type(meta), MetaSafe)
 
 
-def _winner(meta: Any, bases: Iterable[Any]) -> Any:
+def winner(meta: Any, bases: Iterable[Any]) -> Any:
     """The metaclass of a class with these bases; Python itself says so when they conflict."""
     for base in bases:
         if issubclass(type(base), meta):
@@ -255,7 +256,7 @@ def build_class(function: Any, name: str, *bases: Any, **keywords: Any) -> Any:
     code = function.__code__
     bases = _without_raw_type(bases)
     denied = _DENIED_TO_METACLASSES.intersection(code.co_names)
-    if denied and any(_is_metaclass(base) for base in bases):
+    if denied and any(is_metaclass(base) for base in bases):
         raise TypeError(f"a metaclass may not define '{min(denied)}' in this session")
     check_bases(bases)
     if keywords.get("metaclass") is SafeType or keywords.get("metaclass") is type:
@@ -272,15 +273,15 @@ def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str,
         return register_class(_real_build_class(function, name, *bases, **keywords))
     check_bases(resolved)
     first: Any = keywords.pop("metaclass", type(resolved[0]) if resolved else type)
-    meta = _winner(first, resolved) if is_class(first) else first
-    library = _is_metaclass(meta) and not _registers(meta)
+    meta = winner(first, resolved) if is_class(first) else first
+    library = is_metaclass(meta) and not _registers(meta)
     namespace: Any = meta.__prepare__(name, resolved, **keywords) if library else {}
     if resolved is not bases:
         namespace["__orig_bases__"] = bases
     _run_body(function, namespace)
     if not library:  # what a callable returns does not become the session's by this
         return class_cells.call_sealed(meta, name, resolved, namespace, keywords)
-    check_namespace(namespace, metaclass=any(_is_metaclass(base) for base in resolved))
+    check_namespace(namespace, metaclass=any(is_metaclass(base) for base in resolved))
     return _make(meta, name, resolved, namespace, keywords)
 
 

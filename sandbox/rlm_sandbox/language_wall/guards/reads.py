@@ -24,7 +24,7 @@ from rlm_sandbox.language_wall.guards.attributes import (
     wash,
 )
 from rlm_sandbox.language_wall.guards.buffers import refuse_descriptors, refuse_objects
-from rlm_sandbox.language_wall.guards.classes import SafeType, type_of
+from rlm_sandbox.language_wall.guards.classes import SafeType, is_metaclass, type_of
 from rlm_sandbox.language_wall.guards.namespaces import namespace_of
 from rlm_sandbox.language_wall.registry import (
     CLEAN,
@@ -80,10 +80,6 @@ def _own_attribute(obj: Any, name: str) -> bool:
     return cls in CLEAN or holds(obj, name)
 
 
-def _is_metaclass(obj: Any) -> bool:
-    return is_class(obj) and issubclass(obj, type)
-
-
 # -- the object and its class
 
 
@@ -104,10 +100,10 @@ def _dict(obj: Any, name: str) -> Any:
 def _bases(obj: Any, name: str) -> Any:
     """``__mro__``, ``__bases__``, ``mro``: not of metaclasses, whose bases end in the raw ``type``."""
     if is_class(obj):
-        if _is_metaclass(obj):
+        if is_metaclass(obj):
             refuse(name, "of a metaclass is not available in this session")
         return getattr(obj, name)
-    if _is_metaclass(super_target(obj)):
+    if is_metaclass(super_target(obj)):
         refuse(name, "of a metaclass is not available in this session")
     if name == "mro" or _own(obj):
         return _plain(obj, name)
@@ -115,7 +111,7 @@ def _bases(obj: Any, name: str) -> Any:
 
 
 def _new(obj: Any, name: str) -> Any:
-    if _is_metaclass(super_target(obj)):
+    if is_metaclass(super_target(obj)):
         return SafeType.__new__
     return getattr(obj, name)
 

@@ -13,11 +13,12 @@ import pprint
 import sys
 import types
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.guards.namespaces import namespace_of
+from rlm_sandbox.language_wall.modules.type_slots import heirs
 from rlm_sandbox.language_wall.names import may_store
 from rlm_sandbox.language_wall.registry import CLEAN, HIDDEN, USER, dict_of, mro_of
 
@@ -140,7 +141,7 @@ def _representing(real: Any) -> Callable[..., Any]:
             raise yaml.RepresenterError(f"a '{cls.__name__}' object cannot be represented in this session: {way}")
         return real(self, data)
 
-    for cls in (yaml.Representer, *_heirs(yaml.Representer)):
+    for cls in (yaml.Representer, *heirs(yaml.Representer)):
         table = dict_of(cls).get("yaml_multi_representers", {})
         table.update({kind: represent_object for kind, known in table.items() if known is real})
     return represent_object
@@ -164,13 +165,6 @@ def _constructing(real: Any) -> Callable[..., Any]:
         return real(self, node, cls)
 
     return construct_yaml_object
-
-
-def _heirs(cls: type) -> Iterator[type]:
-    heirs: list[type] = type.__subclasses__(cls)
-    for heir in heirs:
-        yield heir
-        yield from _heirs(heir)
 
 
 # -- logging

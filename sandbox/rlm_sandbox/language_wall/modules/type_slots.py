@@ -29,7 +29,7 @@ def replace_slot(cls: type, name: str, method: Any) -> None:
     """Let ``cls``, and the classes that have it from there, call ``method`` for ``name``."""
     old, by_name = slot(cls, name).value, slot(_Ordinary, name).value
     namespace_of(cls)[name] = method
-    for heir in (cls, *_heirs(cls)):
+    for heir in (cls, *heirs(cls)):
         if slot(heir, name).value == old:
             slot(heir, name).value = by_name
             modified(heir)
@@ -56,8 +56,9 @@ def modified(cls: type) -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
 
 
-def _heirs(cls: type) -> Iterator[type]:
-    heirs: list[type] = type.__subclasses__(cls)
-    for heir in heirs:
+def heirs(cls: type) -> Iterator[type]:
+    """Yield every class that derives from a class, whatever its metaclass says."""
+    below: list[type] = type.__subclasses__(cls)
+    for heir in below:
         yield heir
-        yield from _heirs(heir)
+        yield from heirs(heir)
