@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from played_worker import kept_by_a_test, played_worker
 from waiting import SECONDS
 
 from rlm_ipc import framing, supervisor_protocol, supervisor_wire, worker_protocol, worker_requests
@@ -155,16 +155,14 @@ async def test_a_peer_that_talks_rubbish_costs_its_own_stream_only(data: bytes) 
     complaints: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context))
-    ours, theirs = socket.socketpair()
-    peer = WorkerLink(ours)
-    owner = Listener()
-    peer.report_to(owner)
-    with contextlib.suppress(ConnectionError):  # it may hang up on the first of it
-        await asyncio.to_thread(theirs.sendall, data)  # more than a socket holds waits for who reads it
-    theirs.close()
-    async with asyncio.timeout(SECONDS):
-        await owner.ended.wait()
-    peer.drop()
+    with kept_by_a_test() as kept, played_worker(kept) as (peer, line):
+        owner = Listener()
+        peer.report_to(owner)
+        with contextlib.suppress(ConnectionError):  # it may hang up on the first of it
+            await asyncio.to_thread(line.sendall, data)  # more than a socket holds waits for who reads it
+        line.close()
+        async with asyncio.timeout(SECONDS):
+            await owner.ended.wait()
     assert complaints == []
 
 

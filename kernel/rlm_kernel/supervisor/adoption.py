@@ -127,13 +127,8 @@ class Adoption:
     def _link(self, name: str) -> WorkerLink:
         pid, protocol = map(int, self._keeping.entries[name].content.split()[:2])  # other versions say more
         lifeline, pidfd, *pipes = self._copies(name)
-        link = WorkerLink(
-            None,
-            self._unfinished,
-            Space.of(pipes[1]) if len(pipes) > 1 else None,
-            lifeline=socket.socket(fileno=lifeline),
-            keeping=self._keeping,
-        )
+        space = Space.of(pipes[1]) if len(pipes) > 1 else None
+        link = WorkerLink(socket.socket(fileno=lifeline), self._keeping, self._unfinished, space)
         link.key, link.tether = name, Tether.of(pipes[0]) if pipes else None
         link.protocol = protocol
         link.take_over(pid, pidfd, dead=has_ended(pidfd))
@@ -165,7 +160,7 @@ class Adoption:
             file.close()
 
     def _restore_processes(self, session: SupervisedSession, state: KeptState, file: SessionFile) -> None:
-        live = self._links.pop(state.live, None) or WorkerLink.gone(self._unfinished)
+        live = self._links.pop(state.live, None) or WorkerLink.gone(self._keeping, self._unfinished)
         session.processes.live = live
         for copy in state.copies:
             peer = self._links.pop(copy.key, None)

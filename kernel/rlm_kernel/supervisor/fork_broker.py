@@ -55,7 +55,7 @@ class ForkBroker:
         self,
         fd: int,
         user: ForkBrokerUser,
-        keeping: Keeping | None = None,
+        keeping: Keeping,
         name: str = "",
         memory: int | None = None,
     ) -> None:
@@ -66,7 +66,6 @@ class ForkBroker:
             os.close(fd)
             raise
         self._users = [user]
-        self._keeping, self.name = keeping, name
         self._forgives_until = asyncio.get_running_loop().time() + FORGIVING_SECONDS if name else 0.0
         self._permits: dict[int, int] = {}
         self._loop = asyncio.get_running_loop()
@@ -77,9 +76,8 @@ class ForkBroker:
         except OSError as error:  # epoll refuses an ordinary file with EPERM
             self._gate.close()
             raise ProcessError(f"a kernel sent a descriptor that is not a fork gate: {error}") from error
-        if keeping is not None:
-            self.name = name or f"gate/{keeping.next_serial()}"
-            keeping.put(self.name, (fd, memory))
+        self._keeping, self.name = keeping, name or f"gate/{keeping.next_serial()}"
+        keeping.put(self.name, (fd, memory))
         os.close(memory)
         if self._gate.left:
             self._loop.call_soon(self._attempted)
@@ -154,5 +152,4 @@ class ForkBroker:
             self._loop.remove_reader(self._gate.fileno())
             self._gate.close()
             self._gate = None
-            if self._keeping is not None:
-                self._keeping.drop(self.name)
+            self._keeping.drop(self.name)

@@ -308,8 +308,7 @@ class KernelProcesses:
             checkpoints.pristine = pristine
             raise
         checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
-        if keeping is not None:
-            checkpoints.images.append(GivenImage.keep(keeping, request, file, checkpoints.cells))
+        checkpoints.images.append(GivenImage.keep(keeping, request, file, checkpoints.cells))
         await self._equipment.learn_shadowed(self.serving)
         return answer
 

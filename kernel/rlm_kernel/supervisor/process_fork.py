@@ -34,7 +34,7 @@ async def fork(
         if space is not None:
             space.release()
         raise ForkRefused(str(error), errno=error.errno) from error
-    child = WorkerLink(None, parent.unfinished, space, lifeline=ours, keeping=parent.keeping, parent=parent)
+    child = WorkerLink(ours, parent.keeping, parent.unfinished, space, parent)
     child.begin(asleep=asleep)
     handshake, forked = child.expect(worker_protocol.Handshake.TAG), parent.expect(worker_protocol.Forked.TAG)
     handshake.add_done_callback(retrieved)

@@ -68,22 +68,20 @@ class WorkerLink:
     the system attaches to what it writes.
 
     A process has a ``lifeline`` for its whole life, and on it gets the line of each supervisor (`attach`). One that
-    sleeps has none yet. ``keeping`` has the keeper hold the lifeline for a later supervisor (`keep`).
+    sleeps has no line yet. ``keeping`` has the keeper hold the lifeline for a later supervisor (`keep`).
     """
 
     _taken: ClassVar[set[int]] = set()
 
     def __init__(
         self,
-        sock: socket.socket | None,
-        unfinished: Unfinished | None = None,
+        lifeline: socket.socket,
+        keeping: Keeping,
+        unfinished: Unfinished,
         space: Space | None = None,
-        *,
-        lifeline: socket.socket | None = None,
-        keeping: Keeping | None = None,
         parent: WorkerLink | None = None,
     ) -> None:
-        self.space, self.lifeline, self.keeping = space, lifeline, keeping
+        self.lifeline, self.keeping, self.unfinished, self.space = lifeline, keeping, unfinished, space
         self.key: str = ""  # under which the keeper knows it
         self.is_zygote = False
         self.tether: Tether | None = parent.tether.share() if parent and parent.tether else None
@@ -102,15 +100,15 @@ class WorkerLink:
         self._pidfd: int | None = None
         self._parent = 0
         self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
-        self.unfinished = unfinished or Unfinished(MOST_UNFINISHED)
         self._stream: Stream | None = None
-        if sock is not None:
-            self._open(sock)
 
     @classmethod
-    def gone(cls, unfinished: Unfinished) -> WorkerLink:
+    def gone(cls, keeping: Keeping, unfinished: Unfinished) -> WorkerLink:
         """A process that has ended before this supervisor began."""
-        link = cls(None, unfinished)
+        lifeline, its_own = framing.lifelines()
+        lifeline.close()
+        its_own.close()
+        link = cls(lifeline, keeping, unfinished)
         link.dead = True
         return link
 
@@ -128,32 +126,26 @@ class WorkerLink:
     @property
     def stream(self) -> Stream:
         """Its line to this supervisor; one that sleeps wakes of getting it."""
-        if self._stream is None:
-            self.attach()
-        assert self._stream is not None
-        return self._stream
+        return self._stream or self.attach()
 
     @property
     def failure(self) -> ProtocolError | None:
         """What was wrong with what it has sent, if that has ended it."""
         return None if self._stream is None else self._stream.failure
 
-    def _open(self, sock: socket.socket) -> None:
-        if self.space is not None and self.pid is None:
-            framing.tell_senders(sock, True)
-        self._stream = Stream(sock, self._message, self._stream_closed, MAX_WORD, 1, self.unfinished)
-
-    def attach(self) -> None:
+    def attach(self) -> Stream:
         """Give the process its line."""
-        assert self.lifeline is not None
         try:
             ours, theirs = framing.pair()
         except OSError as error:  # no descriptor is left: nobody can say anything to it
             self.kill()
             raise PeerDied(None) from error
-        self._open(ours)
+        if self.space is not None and self.pid is None:
+            framing.tell_senders(ours, True)
+        self._stream = Stream(ours, self._message, self._stream_closed, MAX_WORD, 1, self.unfinished)
         with theirs, suppress(OSError):  # its end is seen by the pidfd, or by the line
-            framing.give_line(self.lifeline, theirs, self.keeping.generation if self.keeping else 1)
+            framing.give_line(self.lifeline, theirs, self.keeping.generation)
+        return self._stream
 
     def begin(self, *, asleep: bool) -> None:
         """Give a process its line that is about to be forked, unless it is to sleep."""
@@ -164,12 +156,10 @@ class WorkerLink:
 
     def _await_greeting(self) -> None:
         """Learn from the system who greets: a process that sleeps, and has numbers of its own."""
-        assert self.lifeline is not None
         framing.tell_senders(self.lifeline, True)
         self.loop.add_reader(self.lifeline.fileno(), self._greeted)
 
     def _greeted(self) -> None:
-        assert self.lifeline is not None
         self.loop.remove_reader(self.lifeline.fileno())
         waiting = self._waiting.pop(worker_protocol.Handshake.TAG, None)
         sender = framing.sender_of(self.lifeline)
@@ -182,7 +172,7 @@ class WorkerLink:
 
     def new_tether(self) -> tuple[int, ...]:
         """A descriptor by which the system ends its process group when supervisor and keeper are gone."""
-        if self.keeping is None or self.pid is None:
+        if self.pid is None:
             return ()
         before, self.tether = self.tether, Tether(self.pid)
         if before is not None:
@@ -191,12 +181,11 @@ class WorkerLink:
 
     def keep_process(self) -> None:
         """`keep` a process of a session."""
-        if self.keeping is not None:
-            self.keep(f"process/{self.pid}-{self.keeping.next_serial()}")
+        self.keep(f"process/{self.pid}-{self.keeping.next_serial()}")
 
     def keep(self, name: str) -> None:
         """Let the keeper hold what a later supervisor needs to find this process, under that name and no other."""
-        if self.keeping is None or self.lifeline is None or self._pidfd is None:
+        if self._pidfd is None:
             return
         if self.key != name:
             self.keeping.drop(self.key)
@@ -351,7 +340,7 @@ class WorkerLink:
         try:
             info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
-            if self.keeping is not None and self._parent == self.keeping.keeper:  # which is about to reap it
+            if self._parent == self.keeping.keeper:  # which is about to reap it
                 self.keeping.when_reaped(self.pid or 0, self._ended_with)
                 return
             info = None
@@ -374,11 +363,9 @@ class WorkerLink:
         if self.dead:
             return
         self.dead = True
-        if self.lifeline is not None:
-            self.loop.remove_reader(self.lifeline.fileno())
-            self.lifeline.close()
-        if self.key and self.keeping is not None:
-            self.keeping.drop(self.key)
+        self.loop.remove_reader(self.lifeline.fileno())
+        self.lifeline.close()
+        self.keeping.drop(self.key)
         for pipe in (self.tether, self.space):
             if pipe is not None:
                 pipe.release()

@@ -47,7 +47,7 @@ class Zygotes:
     ``keeping`` lets a later supervisor go on with the zygotes.
     """
 
-    def __init__(self, runtime: Path, log: Path, keeping: Keeping | None, unfinished: Unfinished) -> None:
+    def __init__(self, runtime: Path, log: Path, keeping: Keeping, unfinished: Unfinished) -> None:
         self._runtime, self._log, self._keeping, self._unfinished = runtime, log, keeping, unfinished
         self._zygotes: dict[tuple[str, ...], asyncio.Task[WorkerLink]] = {}
         self._heirs: dict[tuple[str, ...], WorkerLink] = {}
@@ -174,7 +174,7 @@ class Zygotes:
         # -P keeps the working folder off sys.path: a user's `yaml.py` or `kernel.py` must not replace a module of ours.
         argv = [sys.executable, "-P", "-m", "rlm_kernel.worker.zygote", "--fd", str(theirs.fileno())]
         argv += ["--preload", ",".join(preload)]
-        peer = WorkerLink(None, self._unfinished, lifeline=ours, keeping=self._keeping)
+        peer = WorkerLink(ours, self._keeping, self._unfinished)
         peer.is_zygote = True
         handshake = peer.expect(Handshake.TAG)
         peer.attach()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from played_worker import kept_by_a_test, link_of, played_worker
 from session_processes import copies_of
 from waiting import SECONDS, until
 
@@ -17,7 +18,6 @@ from rlm_ipc import framing, worker_protocol
 from rlm_kernel.supervisor import keeping
 from rlm_kernel.supervisor.patience import answered
 from rlm_kernel.supervisor.proc_status import effort
-from rlm_kernel.supervisor.worker_link import WorkerLink
 
 pytestmark = pytest.mark.anyio
 
@@ -47,18 +47,14 @@ class Mourner:
 
 async def test_a_kernel_cannot_name_the_process_of_another_as_its_own(child) -> None:
     """Whoever ends the one would end the other: a session is not to be ended by its neighbour."""
-    (ours, theirs), (others, their_others) = framing.pair(), framing.pair()
-    first, second = WorkerLink(ours), WorkerLink(others)
-    assert first.watch(child)
-    assert not second.watch(child)
-    owner = Mourner()
-    first.report_to(owner)
-    first.kill()
-    await asyncio.wait_for(owner.ended.wait(), SECONDS)
-    assert first.status == -signal.SIGKILL
-    second.drop()
-    theirs.close()
-    their_others.close()
+    with kept_by_a_test() as kept, played_worker(kept) as (first, _), played_worker(kept) as (second, _):
+        assert first.watch(child)
+        assert not second.watch(child)
+        owner = Mourner()
+        first.report_to(owner)
+        first.kill()
+        await asyncio.wait_for(owner.ended.wait(), SECONDS)
+        assert first.status == -signal.SIGKILL
 
 
 async def test_nobody_waits_for_a_status_that_will_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,40 +65,34 @@ async def test_nobody_waits_for_a_status_that_will_not_be_told(monkeypatch: pyte
     parent = subprocess.Popen(["sh", "-c", "sleep 3600 & echo $!; wait"], stdout=subprocess.PIPE)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
-    link, owner = WorkerLink(None, keeping=kept), Mourner()
+    lifeline, its_own = framing.lifelines()
+    link, owner = link_of(lifeline, kept), Mourner()
     link.take_over(pid, os.pidfd_open(pid), dead=False)
     link.report_to(owner)
     link.kill()
     await asyncio.wait_for(owner.ended.wait(), SECONDS)
     parent.communicate(timeout=SECONDS)
-    line.close()
-    of_keeper.close()
+    for one in (line, of_keeper, its_own):
+        one.close()
 
 
 @pytest.mark.parametrize("pid", [1, 0, -1, 1 << 40, "a text", None, [2]])
 async def test_only_a_child_of_the_supervisor_is_followed(pid) -> None:
     """A hostile kernel may say that it is any process, or none."""
-    ours, theirs = framing.pair()
-    peer = WorkerLink(ours)
-    assert not peer.watch(pid)
-    assert not peer.watch(os.getpid())
-    assert peer.pid is None
-    peer.drop()
-    theirs.close()
+    with kept_by_a_test() as kept, played_worker(kept) as (peer, _):
+        assert not peer.watch(pid)
+        assert not peer.watch(os.getpid())
+        assert peer.pid is None
 
 
 async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next() -> None:
     """Of a kernel that was kept waiting for the processor: else no copy of it would be believed any more."""
-    ours, theirs = framing.pair()
-    peer = WorkerLink(ours)
-    given_up, next_one = peer.expect(worker_protocol.Forked.TAG), peer.expect(worker_protocol.Forked.TAG)
-    given_up.cancel()
-    theirs.sendall(
-        framing.pack(worker_protocol.Forked.TAG, (b"late",)) + framing.pack(worker_protocol.Forked.TAG, (b"its own",))
-    )
-    assert list((await asyncio.wait_for(next_one, SECONDS)).parts) == [b"its own"]
-    peer.drop()
-    theirs.close()
+    tag = worker_protocol.Forked.TAG
+    with kept_by_a_test() as kept, played_worker(kept) as (peer, line):
+        given_up, next_one = peer.expect(tag), peer.expect(tag)
+        given_up.cancel()
+        line.sendall(framing.pack(tag, (b"late",)) + framing.pack(tag, (b"its own",)))
+        assert list((await asyncio.wait_for(next_one, SECONDS)).parts) == [b"its own"]
 
 
 @pytest.fixture

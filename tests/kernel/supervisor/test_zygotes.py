@@ -1,17 +1,27 @@
 """Zygotes, and the processes that are forked from them before a session needs one."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from played_worker import kept_by_a_test
 from waiting import until
 
 from rlm_ipc.framed_stream import Unfinished
 from rlm_kernel.supervisor import zygotes
+from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED
 from rlm_kernel.supervisor.zygotes import Zygotes
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def kept() -> Iterator[Keeping]:
+    """What a keeper would hold of them."""
+    with kept_by_a_test() as keeping:
+        yield keeping
 
 
 def any_runs(pids: set[int | None]) -> bool:
@@ -22,10 +32,10 @@ def any_runs(pids: set[int | None]) -> bool:
 # A zygote is left to its link, which reaps it; the supervisor's process shows no such warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_a_process_that_was_made_ahead_ends_when_no_session_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Keeping
 ) -> None:
     """Sessions start all the same, and the first to start has another one made."""
-    made = Zygotes(tmp_path, tmp_path / "log", None, Unfinished(MOST_UNFINISHED))
+    made = Zygotes(tmp_path, tmp_path / "log", kept, Unfinished(MOST_UNFINISHED))
     monkeypatch.setattr(zygotes, "UNUSED_SECONDS", 0.5)
     made.start()
     three = await until(made.pids, lambda found: len(found) == 3)
