@@ -59,12 +59,6 @@ class ForkBroker:
         name: str = "",
         memory: int | None = None,
     ) -> None:
-        try:
-            memory = kept_gate.new_memory() if memory is None else memory
-            self._gate: KeptGate | None = KeptGate(fd, memory, self._refused)
-        except OSError:
-            os.close(fd)
-            raise
         self._users = [user]
         self._forgives_until = asyncio.get_running_loop().time() + FORGIVING_SECONDS if name else 0.0
         self._permits: dict[int, int] = {}
@@ -72,15 +66,31 @@ class ForkBroker:
         self._since_rest = 0
         self._rest: asyncio.TimerHandle | None = None
         try:
-            self._loop.add_reader(fd, self._attempted)
-        except OSError as error:  # epoll refuses an ordinary file with EPERM
-            self._gate.close()
-            raise ProcessError(f"a kernel sent a descriptor that is not a fork gate: {error}") from error
-        self._keeping, self.name = keeping, name or f"gate/{keeping.next_serial()}"
-        keeping.put(self.name, (fd, memory))
-        os.close(memory)
+            memory = kept_gate.new_memory() if memory is None else memory
+        except OSError:
+            os.close(fd)
+            raise
+        try:
+            self._gate: KeptGate | None = self._opened(fd, memory)
+            self._keeping, self.name = keeping, name or f"gate/{keeping.next_serial()}"
+            keeping.put(self.name, (fd, memory))
+        finally:
+            os.close(memory)
         if self._gate.left:
             self._loop.call_soon(self._attempted)
+
+    def _opened(self, fd: int, memory: int) -> KeptGate:
+        try:
+            gate = KeptGate(fd, memory, self._refused)
+        except OSError:
+            os.close(fd)
+            raise
+        try:
+            self._loop.add_reader(fd, self._attempted)
+        except OSError as error:  # epoll refuses an ordinary file with EPERM
+            gate.close()
+            raise ProcessError(f"a kernel sent a descriptor that is not a fork gate: {error}") from error
+        return gate
 
     def share(self, user: ForkBrokerUser) -> ForkBroker:
         """The same gate for another session, which must `release` it."""
