@@ -199,13 +199,12 @@ class SupervisorLink:
     SIGINT is held back while a message is written: a KeyboardInterrupt in the middle of ``sendall`` would cut a part
     in two and lose the stream. `hold` gathers messages so that a reply and the status around it leave in one write.
 
-    The stream ends with its supervisor. A process that has a ``lifeline`` goes on with the next one (`attach`): it says
+    The stream ends with its supervisor. Over its ``lifeline`` the process goes on with the next one (`attach`): it says
     again what it has said since its latest request began. ``report`` makes the message that comes before.
     """
 
-    def __init__(self, sock: socket.socket, lifeline: socket.socket | None = None, generation: int = 0) -> None:
-        self.socket = sock
-        self.lifeline, self._generation = lifeline, generation
+    def __init__(self, sock: socket.socket, lifeline: socket.socket, generation: int) -> None:
+        self.socket, self.lifeline, self._generation = sock, lifeline, generation
         self.parser = Parser()
         self.request = 0
         """The number of the latest request."""
@@ -219,11 +218,10 @@ class SupervisorLink:
         self._gathered: list[bytes] = []
         self._holds = self._muted = False
 
-    def move(self, sock: socket.socket, lifeline: socket.socket | None = None, generation: int = 0) -> None:
+    def move(self, sock: socket.socket, lifeline: socket.socket, generation: int) -> None:
         """Go on over another socket, in a copy of the process: what was gathered and read is the other's business."""
         os.close(self.socket.detach())
-        if self.lifeline is not None:
-            os.close(self.lifeline.detach())
+        os.close(self.lifeline.detach())
         self.socket, self.lifeline, self._generation = sock, lifeline, generation
         # The memory to read into is kept: a session that has used up its own can still be copied.
         self.parser = Parser(space=self.parser.space)
@@ -283,7 +281,7 @@ class SupervisorLink:
             signals.set_mask(signal.SIG_UNBLOCK, _INTERRUPT)
 
     def _keep(self, data: bytes) -> None:
-        if self.lifeline is None or data[:1] in self.passing:
+        if data[:1] in self.passing:
             return
         # Other messages than text are few, and the end of a cell is one of them.
         most = MOST_SAID if data[:1] in TEXT_TAGS else 4 * MOST_SAID
@@ -294,8 +292,8 @@ class SupervisorLink:
             self._said_bytes += len(data)
 
     def attach(self) -> bool:
-        """Wait for the next supervisor; False if there will be none, or if this process knows none but the first."""
-        while self.lifeline is not None:
+        """Wait for the next supervisor; False if there will be none."""
+        while True:
             try:
                 data, ancillary, _, _ = self.lifeline.recvmsg(64, _ANCILLARY, _CLOSE_ON_EXEC)
             except ConnectionError:
@@ -317,7 +315,6 @@ class SupervisorLink:
             except ConnectionError:
                 continue
             return True
-        return False
 
     def say_again(self) -> None:
         """Report, and say again what was said since the latest request began."""

@@ -2,6 +2,8 @@
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,67 +60,68 @@ def test_frames_that_do_not_add_up_are_refused() -> None:
         parser.next()
 
 
+@contextmanager
+def linked() -> Iterator[tuple[framing.SupervisorLink, socket.socket]]:
+    """Give the link of a process, and the other end of its line; no supervisor follows."""
+    ours, line = framing.pair()
+    no_more, lifeline = framing.lifelines()
+    no_more.close()
+    with ours, line, lifeline:
+        yield framing.SupervisorLink(line, lifeline, 1), ours
+
+
 def test_descriptors_travel_with_their_message(tmp_path: Path) -> None:
     """SCM_RIGHTS: each message gets the descriptors that were sent with it, in order."""
-    a, b = framing.pair()
     paths = [tmp_path / name for name in ("one", "two")]
     for path in paths:
         path.write_text(path.name)
-    sender, receiver = framing.SupervisorLink(a), framing.SupervisorLink(b)
     fds = [os.open(path, os.O_RDONLY) for path in paths]
-    sender.send(b"x", (b"first",), fds[:1])
-    sender.send(b"y", (b"none",))
-    sender.send(b"z", (b"second",), fds[1:])
-    got = [message for _ in range(3) if (message := receiver.receive())]
+    with linked() as (sender, other):
+        sender.send(b"x", (b"first",), fds[:1])
+        sender.send(b"y", (b"none",))
+        sender.send(b"z", (b"second",), fds[1:])
+        receiver = framing.SupervisorLink(other, sender.lifeline, 1)
+        got = [message for _ in range(3) if (message := receiver.receive())]
     texts = [[os.read(fd, 10) for fd in message.descriptors] for message in got]
     for message in got:
         message.close()
     for fd in fds:
         os.close(fd)
-    a.close()
-    b.close()
     assert texts == [[b"one"], [], [b"two"]]
 
 
 def test_held_messages_leave_in_one_write() -> None:
     """A reply and the status around it reach the supervisor together."""
-    a, b = framing.pair()
-    link = framing.SupervisorLink(a)
-    link.hold(True)
-    link.send(b"1")
-    link.send(b"2")
-    b.setblocking(False)
-    with pytest.raises(BlockingIOError):
-        b.recv(1)
-    link.hold(False)
-    assert b.recv(1000) == framing.pack(b"1") + framing.pack(b"2")
-    a.close()
-    b.close()
+    with linked() as (link, other):
+        link.hold(True)
+        link.send(b"1")
+        link.send(b"2")
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.recv(1)
+        link.hold(False)
+        assert other.recv(1000) == framing.pack(b"1") + framing.pack(b"2")
 
 
 def test_what_a_muted_link_sends_is_dropped() -> None:
     """What was held before it was muted leaves first, and nothing of what it made meanwhile leaves later."""
-    a, b = framing.pair()
-    link = framing.SupervisorLink(a)
-    link.hold(True)
-    link.send(b"1")
-    with link.muted():
-        link.send(b"2")
+    with linked() as (link, other):
         link.hold(True)
-        link.send(b"3", (b"held",))
-    link.send(b"4")
-    b.setblocking(False)
-    assert b.recv(1000) == framing.pack(b"1") + framing.pack(b"4")
-    a.close()
-    b.close()
+        link.send(b"1")
+        with link.muted():
+            link.send(b"2")
+            link.hold(True)
+            link.send(b"3", (b"held",))
+        link.send(b"4")
+        other.setblocking(False)
+        assert other.recv(1000) == framing.pack(b"1") + framing.pack(b"4")
 
 
 def test_a_closed_peer_ends_the_stream() -> None:
     """End of file is None, not an exception."""
-    a, b = socket.socketpair()
-    a.close()
-    assert framing.SupervisorLink(b).receive() is None
-    b.close()
+    with linked() as (link, other):
+        other.close()
+        assert link.receive() is None
 
 
 def test_who_greets_leaves_no_descriptor_here() -> None:

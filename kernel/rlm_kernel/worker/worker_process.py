@@ -145,8 +145,7 @@ class WorkerProcess:
     def descriptors(self) -> list[int]:
         """The descriptors that this process goes on using: its line, its lifeline, its tether and its event loop."""
         link = self.link
-        held = () if link.lifeline is None else (link.lifeline.fileno(), *self.tether)
-        return [0, 1, 2, link.socket.fileno(), *held, *self.loop.descriptors()]
+        return [0, 1, 2, link.socket.fileno(), link.lifeline.fileno(), *self.tether, *self.loop.descriptors()]
 
     def send(self, message: worker_protocol.Tagged, descriptors: Sequence[int] = ()) -> None:
         """Send a message that has fields to the supervisor."""
