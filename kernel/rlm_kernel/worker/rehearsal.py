@@ -51,7 +51,7 @@ class Rehearsal:
         if process.idle and process.session is not None and process.session.wall is not None:
             # A session may have left classes behind that raise in IPython's own code. The next real cell tells of that.
             with process.muted(), suppress(Exception):
-                self._runner.run_cell(_received(RunCell(_CODE, False)), rehearsed=True)
+                self._runner.run_cell(decode(RunCell, encode(RunCell(_CODE, False))[1]), rehearsed=True)
                 self._show()
                 self._be_asked_for_copy()
 
@@ -72,7 +72,3 @@ class Rehearsal:
         threads.others()
         # An empty set leaves the mask as it is: only the call is rehearsed.
         self._forking.pause(self._process.link.socket.fileno(), signals.set_mask(signal.SIG_BLOCK, ()))
-
-
-def _received(cell: RunCell) -> RunCell:
-    return decode(RunCell, encode(cell)[1])

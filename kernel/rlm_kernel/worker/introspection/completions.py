@@ -183,7 +183,7 @@ def _subscripted(cursor: Cursor) -> str | None:
 
 def _keys(around: Surroundings, expression: str, cursor: Cursor) -> list[Match]:
     """The keys that begin with what is typed: within a quote their rest, else as they are written."""
-    found = around.scope.text(_table_of(expression))
+    found = around.scope.text(_INDEXERS.sub("", expression))
     if found is None:
         return []
     if cursor.quote:
@@ -193,10 +193,6 @@ def _keys(around: Surroundings, expression: str, cursor: Cursor) -> list[Match]:
 
 
 _INDEXERS: Final = re.compile(r"\.(?:loc|at)$")
-
-
-def _table_of(expression: str) -> str:
-    return _INDEXERS.sub("", expression)
 
 
 def _within(key: str, quote: str) -> str:
