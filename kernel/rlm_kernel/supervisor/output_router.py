@@ -212,6 +212,8 @@ class OutputRouter:
         """Hand the kernel's result to the caller of the supervisor."""
         if request.direct is not None:
             request.reply = done.reply or _UNREADABLE
+            if request.output is not None:
+                request.output.flush()
             self.front.status(request, "idle")
         reply = request.reply
         if reply is not None and limits.ended not in (None, Ended.INTERRUPTED) and reply.status is CellStatus.OK:

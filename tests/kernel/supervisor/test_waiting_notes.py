@@ -1,4 +1,4 @@
-"""A notebook's cell that cannot begin says why: whose cell runs before it."""
+"""What a notebook is shown of the cells of others: why its own cannot begin, and what they print."""
 
 from __future__ import annotations
 
@@ -91,3 +91,16 @@ async def test_a_cell_behind_the_same_notebooks_cell_says_nothing(kernel, told) 
         await shown_of(mine, first, is_end)
         kinds = [kind for kind, _ in await shown_of(mine, second, is_end)]
     assert kinds == ["status", "execute_input", "execute_result", "status"]
+
+
+async def test_what_an_agents_cell_prints_comes_before_its_end(supervisor, kernel) -> None:
+    """A front end that follows all cells takes "idle" for the end of a cell's output, as the protocol says."""
+    async with notebook(kernel.connection) as client:
+        await supervisor.execute(kernel.kernel_id, "print('seen')").result()
+        shown = []
+        while not shown or shown[-1] != ("status", "idle"):
+            message = await client.get_iopub_msg(timeout=60)
+            if message["parent_header"].get("session") != client.session.session:
+                state = message["content"].get("execution_state", "")
+                shown.append((message["msg_type"], state))
+    assert shown == [("status", "busy"), ("execute_input", ""), ("stream", ""), ("status", "idle")]
