@@ -178,6 +178,8 @@ class SandboxedKernel(IPythonKernel):
                 result = await self._run_cell(code, silent, store_history, cell_id)
                 self.begin_code()
                 reply = self._reply(result, user_expressions or {})
+                # A frame of the traceback holds the result: in a circle, which would keep all that the frames hold.
+                result.error_in_exec = result.error_before_exec = None
         except KeyboardInterrupt as error:
             reply = self._interrupted(error)
         except RecursionError:

@@ -43,6 +43,7 @@ from rlm_sandbox.namespaces import Namespace
 
 if TYPE_CHECKING:
     from rlm_sandbox.language_wall.wall import LanguageWall
+    from rlm_sandbox.policy.model import Policy
 
 HIDDEN_NAMES = ("get_ipython", "exit", "quit", "open", "__builtin__", "__loader__", "__spec__", "__session__")
 SIDE_CHANNELS = [
@@ -271,12 +272,23 @@ class GuardedShell(ZMQInteractiveShell):
         if self.leaves(error):
             return
         shown = showable(error)
-        advised = advice(error, self.wall.policy.files.read, self.wall.policy.files.write)
-        self._showtraceback(type(shown), shown, render(error, for_people=self.by_person, advice=advised))
+        lines = render(error, for_people=self.by_person, advice=_advised(error, self.wall.policy))
+        self._showtraceback(type(shown), shown, lines)
 
     def leaves(self, error: BaseException | None) -> bool:
         """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""
         return self.by_person and type(error) is SystemExit and error.code is None
+
+
+def _advised(error: BaseException, policy: Policy) -> str:
+    """What to do about an error that does not say so itself."""
+    if isinstance(error, MemoryError):
+        most = policy.limits.memory_bytes >> 20
+        return (
+            f"The session may hold {most:,} MiB (limits.memory_bytes of its policy): `del` what you no longer need, "
+            "or work on one part after the other"
+        )
+    return advice(error, policy.files.read, policy.files.write)
 
 
 def showable(error: BaseException) -> BaseException:

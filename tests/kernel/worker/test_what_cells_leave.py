@@ -48,6 +48,22 @@ async def test_a_request_fails_alone_whatever_a_variable_raises(supervisor, kern
     assert (await lasting(supervisor, kernel, "type(shown).__name__")).result == "'R'"
 
 
+FAILS = """import weakref
+class Large: pass
+held = []
+def work():
+    large = Large()
+    held.append(weakref.ref(large))
+    raise ValueError
+work()"""
+
+
+async def test_a_cell_that_fails_keeps_nothing_of_its_functions(run) -> None:
+    """What they held is free for the next cell: else one failure with a large text in it fills the session."""
+    assert (await run(FAILS)).error.ename == "ValueError"
+    assert (await run("held[0]() is None")).result == "True"
+
+
 NAMELESS = "class M(type):\n    __name__ = property(lambda cls: cls.missing)\n"
 
 
