@@ -39,6 +39,13 @@ REPEATABLE = frozenset(
     }
 )  # fmt: skip
 """Requests that change nothing: after a crash they are asked again instead of being reported lost."""
+READING = frozenset(
+    {
+        "budget", "check_citation", "cite", "flame_status", "list_vars", "peek", "query", "scan", "status",
+        "var_info", "view_images", "wait",
+    }
+)  # fmt: skip
+"""Tools whose calls change nothing: they are asked again, too."""
 LISTEN = "subscriptions/listen"
 """A request that is answered when its client hears enough: nobody waits for that."""
 DOWN, STARTING, UP = "down", "starting", "up"
@@ -150,10 +157,11 @@ class FrontProxy:
             self._to_client(_line({"jsonrpc": "2.0", "id": request_id, "result": result}))
             self.need_daemon()
             return
-        again = line if method in REPEATABLE else None
-        subscribes = message if method in _SUBSCRIBES else None
         is_call = method == "tools/call"
-        self._asked[request_id] = PendingRequest(_label(method, message), again, key, subscribes, is_call)
+        label = _label(method, message)
+        again = line if method in REPEATABLE or (is_call and label.split()[-1] in READING) else None
+        subscribes = message if method in _SUBSCRIBES else None
+        self._asked[request_id] = PendingRequest(label, again, key, subscribes, is_call)
         self._send(line)
 
     def _notification(self, line: bytes, message: JsonObject, method: str) -> None:
@@ -281,12 +289,15 @@ class FrontProxy:
         for request_id, request in asked.items():
             message = f"{request.label} was not done: {reason}"
             if request.is_call:
-                self._to_client(_failed_call(request_id, message))
+                self._to_client(_failed_call(request_id, "daemon_not_started", message, _NOT_STARTED))
             else:
                 self._to_client(error_line(request_id, DAEMON_LOST, message, retryable=True))
 
     def daemon_lost(self) -> None:
-        """The daemon is gone: report or repeat what it was working on, and start another after a crash."""
+        """The daemon is gone: report or repeat what it was working on, and start another after a crash.
+
+        A call gets a result that says so, because the agent sees that.
+        """
         self.state = DOWN
         self._checking.clear()
         asked, self._asked = self._asked, {}
@@ -294,7 +305,11 @@ class FrontProxy:
             if request.line is not None:
                 self.waiting.append(request.line)
                 # Once only: a request that kills every daemon must not be repeated for ever.
-                self._asked[request_id] = PendingRequest(request.label, None, request.key, request.subscribes)
+                self._asked[request_id] = PendingRequest(
+                    request.label, None, request.key, request.subscribes, request.is_call
+                )
+            elif request.is_call:
+                self._to_client(_failed_call(request_id, "call_lost", _lost(request.label), _what_next(request.label)))
             else:
                 self._to_client(error_line(request_id, DAEMON_LOST, _lost(request.label), retryable=False))
         if self.waiting or self._crashed_for_the_first_times():
@@ -311,19 +326,28 @@ class FrontProxy:
 def _lost(label: str) -> str:
     if label == LISTEN:
         return "the rlm-kernel daemon ended, and with it this subscription: listen again, and read anew what you need"
+    return f"{label} was lost: the rlm-kernel daemon ended before it answered; it may or may not have been done"
+
+
+_NOT_STARTED = "tell your user: `rlm-kernel doctor` shows what is wrong; the next call tries again"
+
+
+def _what_next(label: str) -> str:
+    """Say what an agent does about a lost call: what may have been done must not be done twice by mistake."""
+    if label.endswith((" eval_code", " answer_queries")):
+        return (
+            "another daemon serves the next call. Code goes on without a daemon: call wait. If its answer says that an "
+            "earlier daemon started the code, it is the result; else list_vars shows whether the code ran"
+        )
     return (
-        f"{label} was lost: the rlm-kernel daemon ended before it answered; it may or may not have been "
-        "done. Another daemon serves the next call: see what is there with list_vars, then call again"
+        "another daemon serves the next call. See first what is there, with list_vars, frame or work(do='list'), "
+        "and call again if it was not done"
     )
 
 
-def _failed_call(request_id: str | int, message: str) -> bytes:
-    """Return the result of a call that no daemon has seen, in the form of a refused one."""
-    fault = {
-        "error": "daemon_not_started",
-        "message": message,
-        "hint": "tell your user: `rlm-kernel doctor` shows what is wrong; the next call tries again",
-    }
+def _failed_call(request_id: str | int, error: str, message: str, hint: str) -> bytes:
+    """Return the result of a call that no daemon has answered, in the form of a refused one."""
+    fault = {"error": error, "message": message, "hint": hint}
     result = {"content": [{"type": "text", "text": json.dumps(fault)}], "isError": True, "resultType": "complete"}
     return _line({"jsonrpc": "2.0", "id": request_id, "result": result})
 

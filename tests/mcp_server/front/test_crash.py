@@ -43,9 +43,10 @@ def test_a_killed_daemon_costs_the_running_call_and_nothing_else(open_front: Cal
     wait_until(lambda: Path(os.environ["TOY_HANGING"]).exists())
     before = daemons.pid()
     daemons.kill()
-    error = front.answer(lost)["error"]
-    assert "tools/call hang was lost" in error["message"]
-    assert "list_vars" in error["message"]
+    told = json.loads(front.text(lost))
+    assert told["error"] == "call_lost"
+    assert "tools/call hang was lost" in told["message"]
+    assert "list_vars" in told["hint"]
     after = json.loads(front.text(front.call("who")))["daemon"]
     assert after != before
 
@@ -78,7 +79,7 @@ def test_a_running_call_hears_of_an_orderly_stop(open_front: Callable[..., Any],
     lost = front.call("hang")
     wait_until(lambda: Path(os.environ["TOY_HANGING"]).exists())
     daemons.kill(signal.SIGTERM)
-    assert "was lost" in front.answer(lost)["error"]["message"]
+    assert "was lost" in json.loads(front.text(lost))["message"]
 
 
 def test_tools_are_shown_while_the_daemon_is_still_starting(

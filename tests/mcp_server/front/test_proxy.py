@@ -8,7 +8,8 @@ import pytest
 
 from rlm_ipc.json_lines import LineSplitter, Oversized, edge_id
 from rlm_mcp.front.cached_answers import Answers
-from rlm_mcp.front.proxy import DOWN, OWN_ID, STARTING, UP, FrontProxy
+from rlm_mcp.front.proxy import DOWN, OWN_ID, READING, STARTING, UP, FrontProxy
+from rlm_mcp.tools.catalogue import TOOLS
 
 
 class Wire:
@@ -84,12 +85,37 @@ def test_a_lost_call_is_reported_and_a_harmless_request_repeated_once(wire: Wire
     wire.say(id=6, method="prompts/list")
     wire.relay.daemon_lost()
     assert [message["id"] for message in wire.client] == [5]
-    assert "tools/call eval_code was lost" in wire.client[0]["error"]["message"]
+    told = json.loads(wire.client[0]["result"]["content"][0]["text"])
+    assert (wire.client[0]["result"]["isError"], told["error"]) == (True, "call_lost")
+    assert told["message"].startswith("tools/call eval_code was lost: ")
+    assert "call wait" in told["hint"]
     wire.daemon.clear()
     wire.relay.daemon_started()
     assert [message["id"] for message in wire.daemon] == [6]
     wire.relay.daemon_lost()
     assert [message["id"] for message in wire.client] == [5, 6]
+
+
+def test_a_lost_call_that_only_reads_is_made_again_once(wire: Wire) -> None:
+    """Nobody needs to hear of it, unless that daemon dies of it, too."""
+    wire.relay.need_daemon()
+    wire.relay.daemon_started()
+    wire.say(id=7, method="tools/call", params={"name": "scan", "arguments": {"name": "log", "pattern": "x"}})
+    wire.say(id=8, method="tools/call", params={"name": "pop"})
+    wire.relay.daemon_lost()
+    assert [message["id"] for message in wire.client] == [8]
+    wire.daemon.clear()
+    wire.relay.daemon_started()
+    assert [message["id"] for message in wire.daemon] == [7]
+    wire.relay.daemon_lost()
+    assert json.loads(wire.client[1]["result"]["content"][0]["text"])["error"] == "call_lost"
+
+
+def test_the_relay_makes_only_such_calls_again_that_the_catalogue_calls_reading() -> None:
+    """The relay cannot import the catalogue. `lock` reads, too, but tells a frame each change once."""
+    reading = {tool.name for tool in TOOLS.tools("compat") if tool.read_only}
+    assert reading - READING == {"lock", "jcode.lock"}
+    assert READING < reading
 
 
 def test_daemons_that_keep_crashing_are_not_started_for_ever(wire: Wire) -> None:
