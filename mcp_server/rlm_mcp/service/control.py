@@ -174,8 +174,12 @@ class SessionControl:
     async def end(self, session: Session, how: str = "rlm-kernel ended it") -> ToolAnswer:
         """End the session with everything in it; and all that was kept of it. Its id can be used again."""
         session.kernel.why_ended = session_ended(how)
+        used = session.kernel.alive or session.woken
         dropped = await self._sessions.end(session)
-        return ToolAnswer({"ended": session.id, "unloaded": dropped}, ("unloaded",))
+        fields: JsonObject = {"ended": session.id, "unloaded": dropped}
+        if not used and not dropped:  # a call opens the session that it names, so a wrong name ends a new one
+            fields["notice"] = "the session held neither texts nor variables: if you meant another one, pass its name"
+        return ToolAnswer(fields, ("unloaded",))
 
     async def _kernel(self, session: Session) -> JsonObject:
         """The kernel as the supervisor sees it now.

@@ -36,6 +36,16 @@ async def test_after_five_idle_minutes_everything_of_the_session_is_gone(connect
         assert "NameError" in (await idle.run("kept"))["error"]
 
 
+async def test_the_end_of_a_session_that_held_nothing_says_so(connect_own) -> None:
+    """An agent that mistypes a name would else believe that the session it meant has ended."""
+    async with connect_own("meant") as agent:
+        await agent.run("kept = 1")
+        ended = await agent("end_session", session="ment")
+        assert (ended["ended"], ended["unloaded"]) == ("ment", [])
+        assert "held neither texts nor variables" in ended["notice"]
+        assert await agent("end_session") == {"ended": "meant", "unloaded": []}
+
+
 async def test_use_keeps_a_session_alive(connect_own, clock) -> None:
     """K-14: the clock starts anew with every call."""
     async with connect_own() as agent:
