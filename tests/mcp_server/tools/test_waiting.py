@@ -94,6 +94,14 @@ async def test_code_that_goes_on_for_long_is_running_again(agent) -> None:
     assert (await agent.finished(going))["result"] == "'awake'"
 
 
+async def test_code_after_an_interrupt_of_a_cell_that_waits_runs_at_once(agent) -> None:
+    """It is not told to answer what nobody waits for any more."""
+    for _ in range(5):
+        assert (await agent.run("llm_query('who?')"))["status"] == "waiting"
+        await agent("interrupt")
+        assert (await agent("eval_code", code="6 * 7")).get("result") == "42"
+
+
 async def test_a_cell_that_waits_is_interrupted_and_what_it_asked_can_be_answered_later(agent) -> None:
     """K-18: the run ends with its error; its query is pending like a deferred one."""
     asked = await agent.run("kept = 1\nllm_query('p')")

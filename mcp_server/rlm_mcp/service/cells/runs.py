@@ -195,10 +195,16 @@ class Runs:
             self._background(run.interrupt())
 
     async def interrupt(self, session: Session) -> list[str]:
-        """Interrupt every active run of the session, the waiting ones first; return their ids."""
+        """Interrupt every active run of the session, the waiting ones first; return their ids.
+
+        One that waits for answers has ended then: else the next call would be told to give these answers.
+        """
         stopped = self.active(session)
+        asking = [run.outcome for run in stopped if run.suspended]
         for run in reversed(stopped):
             await run.interrupt()
+        if asking:
+            await asyncio.wait(asking, timeout=_LAST_WORD_SECONDS)
         return [run.id for run in stopped]
 
     def drop(self, session: int) -> None:
