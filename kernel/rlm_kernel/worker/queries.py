@@ -138,6 +138,8 @@ class CellQueries:
             return self.budget()
 
         asking = (llm_query, llm_query_batched, rlm_query, rlm_query_batched, budget)
+        for function in asking:
+            function.__qualname__ = function.__name__  # which Python puts into its messages
         return {function.__name__: function for function in asking}
 
     def _one(self, prompt: str, how: _Asking) -> Any:

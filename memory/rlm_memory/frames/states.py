@@ -110,7 +110,7 @@ STEPS: Mapping[Verb, Mapping[Status, frozenset[Status]]] = {
 """From where each verb may start, and where it may lead."""
 
 _ADVICE = {
-    _PLANNED: "it has not started: push it first",
+    _PLANNED: "it has not started: push it first, or claim it in the queue",
     _RUNS: "it runs: pop it first",
     _COMPLETED: "it has ended: reopen it first",
     _FAILED: "it has ended: reopen it first",
@@ -132,6 +132,8 @@ def check_step(frame: str, verb: Verb, current: Status, wanted: Status) -> None:
     """
     led = STEPS[verb].get(current)
     if led is None:
-        raise FrameStatusRefused(frame, current, verb, _ADVICE[current])
+        runs = "it runs: name it as the session to work in it, or pop it first"
+        advice = runs if (verb, current) == (Verb.START, _RUNS) else _ADVICE[current]
+        raise FrameStatusRefused(frame, current, verb, advice)
     if wanted not in led:
         raise FrameStatusRefused(frame, current, f"{verb} as {wanted}", f"use one of: {', '.join(sorted(led))}")

@@ -46,6 +46,11 @@ async def test_an_agent_gets_each_of_its_lines_and_no_colour(run) -> None:
     )
 
 
+async def test_a_wrong_call_of_a_function_of_the_session_names_it_as_the_code_does(run) -> None:
+    """Not by where it is defined in the kernel."""
+    assert (await run("llm_query()")).error.evalue.startswith("llm_query() missing 1 required")
+
+
 async def test_a_person_sees_the_lines_around_an_arrow_and_colour(front_end) -> None:
     """As in other kernels."""
     await seen_by(front_end, OWN)

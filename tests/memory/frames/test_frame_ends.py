@@ -51,7 +51,7 @@ def test_nobody_pops_what_stands_for_a_session_or_has_not_started(grown: Grown) 
     """F-14: a sub-agent that is only attached has no goal of its own to end."""
     with pytest.raises(FrameStatusRefused, match="it stands for a session: end_session ends it"):
         grown.pop(grown.root)
-    with pytest.raises(FrameStatusRefused, match="it has not started: push it first"):
+    with pytest.raises(FrameStatusRefused, match="it has not started: push it first, or claim it in the queue"):
         grown.pop(grown.plan("later"))
     with pytest.raises(FrameStatusRefused, match=r"cannot pop as planned .* use one of: blocked, completed, failed"):
         grown.pop(grown.push("task"), status=P)
