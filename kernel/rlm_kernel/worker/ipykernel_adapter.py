@@ -178,8 +178,6 @@ class SandboxedKernel(IPythonKernel):
                 result = await self._run_cell(code, silent, store_history, cell_id)
                 self.begin_code()
                 reply = self._reply(result, user_expressions or {})
-                # A frame of the traceback holds the result: in a circle, which would keep all that the frames hold.
-                result.error_in_exec = result.error_before_exec = None
         except KeyboardInterrupt as error:
             reply = self._interrupted(error)
         except RecursionError:
@@ -269,13 +267,13 @@ class SandboxedKernel(IPythonKernel):
             reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
         else:
             error = result.error_before_exec or result.error_in_exec
+            result.error_before_exec = result.error_in_exec = None  # a frame of its traceback has the result: a circle
             with shell.user_code():
                 reply |= {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
             reply["traceback"] = shell._last_traceback or []
         if payload := shell.payload_manager.read_payload():
             shell.payload_manager.clear_payload()
-        reply["payload"] = payload
-        return reply
+        return reply | {"payload": payload}
 
     def _abort_queues(self, subshell_id: str | None = None) -> None:
         self.on_abort()
