@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rlm_contexts.text.lines import Lines
 from rlm_ipc.errors import UnknownVariable
 from rlm_ipc.worker_requests import VariableRow
 from rlm_kernel.worker._bindings import bound
@@ -46,7 +47,7 @@ def row(name: str, value: Any) -> VariableRow:
     kind, lines = type(value), None
     if kind is str:
         lines = value.count("\n") + (1 if value and not value.endswith("\n") else 0)
-    elif one_of(kind, CONTAINERS):
+    elif one_of(kind, CONTAINERS) or kind is Lines:
         lines = len(value)
     return VariableRow(name, name_of(kind), _size(value), plain_repr(value), lines)
 
@@ -83,8 +84,10 @@ def _held(value: Any, depth: int) -> int:
 
 
 def _shape(value: Any) -> str:
-    """The shape of an array or a table, in words; empty for anything else."""
+    """The shape of an array, a table or the lines of a text, in words; empty for anything else."""
     kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
+    if kind is Lines:
+        return f": {len(value)} lines"
     if numpy is not None and kind is numpy.ndarray:
         return f": {' x '.join(map(str, value.shape))}" if value.shape else ""
     if pandas is not None and kind is pandas.DataFrame:
@@ -150,6 +153,8 @@ def as_lines(value: Any) -> Sequence[str]:
     """A variable as lines: a text by its newlines, a list by its items, a dict by its pairs."""
     if isinstance(value, Mapping) and isinstance(value.get("lines"), Sequence) and "line_count" in value:
         return value["lines"]  # type: ignore[no-any-return]
+    if type(value) is Lines:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, dict):
         return [f"{_item(k)}: {_item(v)}" for k, v in value.items()]
     if isinstance(value, list | tuple | set | frozenset):

@@ -30,6 +30,23 @@ async def test_a_page_has_the_documented_fields(agent) -> None:
     }
 
 
+async def test_a_variable_with_the_lines_of_a_text_is_read_whole(attach) -> None:
+    """Code often begins with `lines = log['lines']`. What it prints short is searched, read and loaded whole."""
+    text = "\n".join(f"line {n}" if n % 100 else f"ERROR: failure {n}" for n in range(1000))
+    async with attach("lines") as agent:
+        await agent("load_context", name="log", content=text)
+        await agent.run("lines = log['lines']")
+        found = await agent("scan", name="lines", pattern="ERROR")
+        assert [match["line"] for match in found["results"]] == list(range(0, 1000, 100))
+        page = await agent("peek", name="lines", offset=998, limit=1)
+        assert (page["total_lines"], page["content"]) == (1000, "line 998")
+        assert (await agent("load_context", name="copy", variable="lines"))["line_count"] == 1000
+        assert (await agent("peek", name="copy", offset=500, limit=1))["content"] == "ERROR: failure 500"
+        told = await agent("var_info", name="lines")
+        assert (told["line_count"], told["preview"]) == (1000, "<Lines: 1000 lines>")
+        await agent("end_session")
+
+
 async def test_the_last_page_says_so_and_beyond_it_is_nothing(agent) -> None:
     """K-2: has_more is false at the end; an offset past the end is an empty page."""
     assert not (await agent("peek", name="log", offset=999))["has_more"]
