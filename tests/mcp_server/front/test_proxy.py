@@ -115,7 +115,7 @@ def test_the_relay_makes_only_such_calls_again_that_the_catalogue_calls_reading(
     """The relay cannot import the catalogue. `lock` reads, too, but tells a frame each change once."""
     reading = {tool.name for tool in TOOLS.tools("compat") if tool.read_only}
     assert reading - READING == {"lock", "jcode.lock"}
-    assert READING < reading
+    assert reading.issuperset(READING)
 
 
 def test_daemons_that_keep_crashing_are_not_started_for_ever(wire: Wire) -> None:
