@@ -154,7 +154,7 @@ def as_lines(value: Any) -> Sequence[str]:
     if isinstance(value, Mapping) and isinstance(value.get("lines"), Sequence) and "line_count" in value:
         return value["lines"]  # type: ignore[no-any-return]
     if type(value) is Lines:
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, dict):
         return [f"{_item(k)}: {_item(v)}" for k, v in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
