@@ -47,20 +47,12 @@ async def serve_client(
 class ClientLines:
     """The lines of one client: calls that need no SDK are answered here, other lines come out."""
 
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        direct: DirectCalls,
-        *,
-        limit: int = MAX_LINE,
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direct: DirectCalls) -> None:
         self.direct = direct
         self._reader = reader
         self._writer = writer
-        self._lines = LineSplitter(limit)
+        self._lines = LineSplitter(MAX_LINE)
         self._read: deque[bytes | Oversized] = deque()
-        self._limit = limit
 
     async def is_other(self) -> bool:
         """Answer calls until there is another line, which `next` gives; says whether one has come."""
@@ -100,7 +92,7 @@ class ClientLines:
     async def _took(self, line: bytes | Oversized) -> bool:
         """Whether a line is dealt with: it is a call that needs no SDK, it is refused, or it says nothing."""
         if isinstance(line, Oversized):
-            if (refusal := line.refusal(self._limit)) is not None:
+            if (refusal := line.refusal(MAX_LINE)) is not None:
                 await self._tell(refusal)
             return True
         if not line.strip():

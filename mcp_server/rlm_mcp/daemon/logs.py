@@ -21,7 +21,7 @@ current_client: ContextVar[int | None] = ContextVar("rlm_mcp_log_client", defaul
 """The process at the other end of the connection that is being served; each line of it names it."""
 
 
-def log_to(file: Path, level: str = "INFO") -> None:
+def log_to(file: Path) -> None:
     """Send the records of all loggers to ``file``, 0600, at most 20 MiB of it."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.touch(mode=0o600)
@@ -32,7 +32,7 @@ def log_to(file: Path, level: str = "INFO") -> None:
     handler.setFormatter(JsonFormatter(list(MEMBERS), rename_fields=MEMBERS, timestamp=True))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(logging.INFO)
     # What the log has no room for is lost: its traceback would stand where others look for why no daemon has started.
     logging.raiseExceptions = False
     # A line for each request of a model costs a tenth of the request's processor time, and journal and rows hold it.

@@ -11,7 +11,6 @@ from rlm_mcp.service.errors import ToolFault
 
 __all__ = [
     "DIFF",
-    "FIELDS",
     "KEYS",
     "MAP",
     "ROLES",
@@ -43,8 +42,6 @@ class Priority(StrEnum):
     """Counts."""
 
 
-FIELDS = ("project", "keyfiles", "rules", "history")
-"""What a call may name as its fields."""
 KEYS: Mapping[Priority, tuple[str, ...]] = {
     Priority.P0: ("project", "keyfiles", "rules"),
     Priority.P1: ("history", "project"),

@@ -163,7 +163,7 @@ class Work:
     def _nothing(self, at: FrameRow, scope: int | None) -> JsonObject:
         """Say why nothing is ready: all is done, others work, or something is in the way."""
         said: JsonObject = {"next": []}
-        running = self._held(at.tree, scope)
+        running = [row for row in self._whole(at.tree, scope) if leases.is_held(row)]
         if count_ready(self._store, at.tree, scope=scope):
             said["notice"] = "the ready tasks declare paths on which others work now"
         if running:
@@ -286,9 +286,7 @@ class Work:
             return {"frame": shown(self._store, self._row(at, asked), asked.fields or "standard")}
         data, scope = asked.data or {}, self._scope(at, asked)
         wanted = data.get("status")
-        root = rows.root_of(self._store, at.tree)
-        found = [] if root is None else rows.whole(self._store, root.key if scope is None else scope)
-        found.sort(key=lambda row: row.key)
+        found = sorted(self._whole(at.tree, scope), key=lambda row: row.key)
         goals = [
             row for row in found if row.kind is not Kind.SESSION and wanted in (None, row.status.value, state(row))
         ]
@@ -296,10 +294,10 @@ class Work:
         told = [shown(self._store, row, asked.fields or "minimal", now=self._clock()) for row in goals[:most]]
         return {"frames": told} | ({} if len(goals) <= most else {"more": len(goals) - most})
 
-    def _held(self, tree: str, scope: int | None) -> list[FrameRow]:
+    def _whole(self, tree: str, scope: int | None) -> list[FrameRow]:
+        """The frame that is the scope, else the root, with all below it."""
         root = rows.root_of(self._store, tree)
-        found = [] if root is None else rows.whole(self._store, root.key if scope is None else scope)
-        return [row for row in found if leases.is_held(row)]
+        return [] if root is None else rows.whole(self._store, root.key if scope is None else scope)
 
     # --- arguments --------------------------------------------------------------------------------
 
