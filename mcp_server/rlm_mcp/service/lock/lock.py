@@ -110,7 +110,7 @@ class Lock:
             choice = choose(asked.priority, asked.fields, asked.role, seen=bool(seen), mapped=mapped)
             allowed = session.policy.lock.fields
             refuse_forbidden(session, choice, allowed, mapped=mapped, named=asked.fields is not None)
-            alias = self._alias(project.root, session, asked, choice)
+            alias = self._alias(project.root, session, asked)
             async with _telling(project, progress):
                 checked = await project.check()
             found = checked.found
@@ -160,7 +160,7 @@ class Lock:
         finally:
             self._calls.discard(call)
 
-    def _alias(self, root: str, session: Session, asked: Asked, choice: Choice) -> str:
+    def _alias(self, root: str, session: Session, asked: Asked) -> str:
         """Return the id of the call, which a P0 binds, and which others must have bound; without one: the session's."""
         alias, now = asked.lock_id or session.id, self._clock()
         if asked.lock_id is not None and asked.priority not in (None, Priority.P0):
