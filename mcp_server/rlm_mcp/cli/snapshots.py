@@ -12,7 +12,7 @@ from rlm_ipc.json_lines import named_policy
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import RestoreSession, SaveSession, ShowOverview
 from rlm_mcp.cli.completion import policy_choices, session_choices
-from rlm_mcp.cli.output import JsonFlag, errors, interruptible, show, tell
+from rlm_mcp.cli.output import FAILED, JsonFlag, errors, fail, interruptible, show, tell
 
 __all__ = ["restore", "save"]
 
@@ -60,6 +60,8 @@ def restore(
     """Open a session from a snapshot, and list what could not be restored and why."""
     path = Path(source)
     file = str(path.resolve()) if path.is_file() else None
+    if file is None and (path.suffix == ".rlmsnap" or len(path.parts) > 1):
+        fail(f"there is no file {source}", FAILED, as_json=as_json)
     rules = None if policy is None else named_policy(policy)
     restored = plain(ask(RestoreSession(source, file, session, rules, foreign), start=True, seconds=None))
     answer = {name: value for name, value in restored.items() if value is not None}

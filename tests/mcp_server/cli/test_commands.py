@@ -217,6 +217,12 @@ def test_a_session_that_is_not_there_is_not_made(running: Any) -> None:
     assert "there is no open session 'ses_c'; open sessions: a, ses_b" in cli("sessions", "ses_c", code=1).stderr
 
 
+def test_a_snapshot_file_that_is_not_there_is_told(isolation: Any, tmp_path: Path) -> None:
+    """A path that is mistyped is no name of a session."""
+    file = str(tmp_path / "work.rlmsnap")
+    assert f"there is no file {file}" in cli("restore", file, code=1).stderr
+
+
 def test_a_tools_error_is_the_commands_error(running: Any, tmp_path: Path) -> None:
     """What the tool said and what it advises is on standard error, exit code 1."""
     file = tmp_path / "log.txt"
