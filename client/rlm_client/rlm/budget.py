@@ -62,7 +62,7 @@ class Budget:
         """Count a call that is about to be made.
 
         Raises:
-            BudgetExceeded: it is one too many, or something else is used up.
+            RunBudgetExceeded: it is one too many, or something else is used up.
         """
         tokens = self.input_tokens + self.output_tokens
         self._check("calls", self.calls, self.limits.calls, "calls of a model")

@@ -125,7 +125,7 @@ class Loop:
         """Work on a question until it is answered; ``variables`` says in words what the session holds.
 
         Raises:
-            BudgetExceeded: calls, tokens, cost or time are used up.
+            RunBudgetExceeded: calls, tokens, cost or time are used up.
             ModelError: the model gives no answer.
         """
         try:

@@ -58,7 +58,7 @@ class RLM:
         """Answer a question about ``context`` (a text, a path, or data that JSON can hold), or the files of ``paths``.
 
         Raises:
-            BudgetExceeded: a limit is reached before there is an answer.
+            RunBudgetExceeded: a limit is reached before there is an answer.
             ModelError: no model is configured, or it gives no answer.
             ToolFailed: the data cannot be loaded.
             CallerError: the trajectory cannot be written, or the context is a str that names a file.
