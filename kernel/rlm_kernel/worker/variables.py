@@ -150,7 +150,8 @@ def find(namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str) -> 
 
 
 def as_lines(value: Any) -> Sequence[str]:
-    """A variable as lines: a text by its newlines, a list by its items, a dict by its pairs."""
+    """A variable as lines: a text by its newlines, a list by its items, a dict by its pairs, a table as CSV."""
+    value = _whole(value)
     if isinstance(value, Mapping) and isinstance(value.get("lines"), Sequence) and "line_count" in value:
         return value["lines"]  # type: ignore[no-any-return]
     if type(value) is Lines:
@@ -165,6 +166,7 @@ def as_lines(value: Any) -> Sequence[str]:
 
 def as_text(value: Any) -> str:
     """A variable as one text, the way `load_context` from a variable stores it; dicts and nested lists as JSON."""
+    value = _whole(value)
     if isinstance(value, str):
         return str(value)
     if _is_bytes(value):
@@ -179,6 +181,18 @@ def as_text(value: Any) -> str:
         except (TypeError, ValueError):
             pass
     return "\n".join(as_lines(value))
+
+
+def _whole(value: Any) -> Any:
+    """An array as a list and a table as CSV, because both print only the ends of many rows; anything else as it is."""
+    kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
+    if numpy is not None and kind is numpy.ndarray:
+        return (value.astype(str) if value.dtype.kind in "mM" else value).tolist()  # else times would be numbers
+    if pandas is not None and kind is pandas.Index:
+        return value.tolist()
+    if pandas is not None and (kind is pandas.DataFrame or kind is pandas.Series):
+        return value.to_csv(index=type(value.index) is not pandas.RangeIndex)
+    return value
 
 
 def _is_bytes(value: Any) -> bool:

@@ -31,6 +31,27 @@ async def test_code_gets_dataframes_and_the_kernel_can_still_be_copied(attach, t
         assert copy["stdout"] == f"{sum(range(30_000))}\n"
 
 
+async def test_tables_and_arrays_in_variables_are_read_whole(attach) -> None:
+    """What they print leaves out the middle: a search found nothing there, and a loaded text lacked it."""
+    async with attach("whole", RLM_KERNEL_POLICY="data") as agent:
+        await agent.run(
+            "import numpy as np, pandas as pd\ndf = pd.DataFrame({'n': range(5000), 'at': pd.Timestamp('2026-01-02')})\n"
+            "named = df.set_index('at').n[:500]\nitems = np.arange(5000)\ntimes = items[:2].astype('M8[D]')"
+        )
+        for name, line, text in (
+            ("df", 2501, "2500,2026-01-02"),
+            ("named", 251, "2026-01-02,250"),
+            ("items", 2500, "2500"),
+            ("times", 1, "1970-01-02"),
+        ):
+            (match,) = (await agent("scan", name=name, pattern=f"^{text}$"))["results"]
+            assert (name, match["line"], match["text"]) == (name, line, text)
+        loaded = await agent("load_context", name="table", variable="df", content_type="csv")
+        assert loaded["line_count"] == 5001
+        assert (await agent.run("table.dataframe().n.sum()"))["result"] == f"np.int64({sum(range(5000))})"
+        await agent("end_session")
+
+
 async def test_a_policy_without_pandas_gives_no_dataframe(attach, tables: Path) -> None:
     """K-21: what the policy does not admit does not come by another attachment."""
     async with attach("plain", cwd=str(tables), RLM_KERNEL_POLICY="default") as agent:
