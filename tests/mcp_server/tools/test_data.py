@@ -35,7 +35,8 @@ async def test_tables_and_arrays_in_variables_are_read_whole(attach) -> None:
     """What they print leaves out the middle: a search found nothing there, and a loaded text lacked it."""
     async with attach("whole", RLM_KERNEL_POLICY="data") as agent:
         await agent.run(
-            "import numpy as np, pandas as pd\ndf = pd.DataFrame({'n': range(5000), 'at': pd.Timestamp('2026-01-02')})\n"
+            "import numpy as np, pandas as pd\n"
+            "df = pd.DataFrame({'n': range(5000), 'at': pd.Timestamp('2026-01-02')})\n"
             "named = df.set_index('at').n[:500]\nitems = np.arange(5000)\ntimes = items[:2].astype('M8[D]')"
         )
         for name, line, text in (
