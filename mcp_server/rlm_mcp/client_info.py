@@ -13,8 +13,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 from rlm_mcp.errors import HandshakeRefused
 
-__all__ = ["ClientInfo", "Handshake", "current_handshake", "parse_handshake"]
-
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _LONGEST_VALUE = 4096
 LONGEST_REQUEST = 16 * 1024 * 1024

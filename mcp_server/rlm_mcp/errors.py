@@ -14,15 +14,6 @@ Every message says what to do next, to an agent or to a person at a prompt.
 
 from __future__ import annotations
 
-__all__ = [
-    "ClientFault",
-    "HandshakeRefused",
-    "MessageRefused",
-    "RlmMcpError",
-    "SetupFault",
-    "WrongUsage",
-]
-
 
 class RlmMcpError(Exception):
     """Base of every error that the MCP server raises on purpose."""

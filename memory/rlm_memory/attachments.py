@@ -14,19 +14,6 @@ from sqlalchemy import delete, insert, select, update
 from rlm_memory.schema import attachment_events, attachments
 from rlm_memory.store import Store
 
-__all__ = [
-    "AttachmentEvent",
-    "AttachmentMode",
-    "AttachmentRow",
-    "drop",
-    "events",
-    "find",
-    "grant",
-    "note",
-    "of_sessions",
-    "revoke",
-]
-
 
 class AttachmentMode(StrEnum):
     """What a front end may do that comes through the attachment."""

@@ -14,8 +14,6 @@ from sqlalchemy.dialects.sqlite import insert
 from rlm_memory.schema import budgets as table
 from rlm_memory.store import Store
 
-__all__ = ["Used", "add", "used"]
-
 
 @dataclass(frozen=True, slots=True)
 class Used:

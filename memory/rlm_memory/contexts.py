@@ -25,22 +25,6 @@ from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
 from rlm_memory.work_schema import handoffs
 
-__all__ = [
-    "ContextOrigin",
-    "ContextRow",
-    "StoredContent",
-    "charged_bytes",
-    "drop",
-    "drop_attached",
-    "find",
-    "is_held",
-    "names",
-    "of_session",
-    "put",
-    "touch",
-]
-
-
 # What calls of agents do each time, by the driver: to build a statement takes longer than SQLite takes to run it.
 _ALL = f"SELECT {', '.join(column.name for column in table.columns)} FROM contexts WHERE session = :of"
 _FIND = f"{_ALL} AND name = :called"

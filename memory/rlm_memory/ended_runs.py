@@ -18,11 +18,6 @@ from rlm_memory import limits
 from rlm_memory.schema import ended_runs as table
 from rlm_memory.store import Store
 
-__all__ = [
-    "MOST_BYTES", "MOST_ROWS", "SECONDS_KEPT", "EndedRuns",
-    "below", "expire", "find", "forget", "keep", "latest", "lines",
-]  # fmt: skip
-
 MOST_ROWS = 500
 """Sessions kept."""
 MOST_BYTES = 64 << 20

@@ -13,19 +13,6 @@ from sqlalchemy import JSON, Boolean, CheckConstraint, Column, Float, ForeignKey
 
 from rlm_memory.schema import metadata
 
-__all__ = [
-    "BASE",
-    "READY",
-    "compactions",
-    "edges",
-    "events",
-    "frames",
-    "handovers",
-    "messages",
-    "operations",
-    "summaries",
-]
-
 BASE = "(priority + 50 * dependents)"
 """The part of a score that does not change with time."""
 READY = (

@@ -24,17 +24,6 @@ from rlm_memory.schema import grants, handles
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = [
-    "PATTERN",
-    "Audience",
-    "Grant",
-    "HandleRow",
-    "drop",
-    "drop_named",
-    "register",
-    "resolve",
-]
-
 PATTERN = re.compile(r"ctx_[A-Za-z0-9_.-]{1,8}_[a-z0-9-]+_\d{3,}")
 """What every handle matches; nothing that matches it is a legal context name."""
 

@@ -21,8 +21,6 @@ from rlm_memory.schema import queries as rows
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
 
-__all__ = ["inherit", "pass_on", "share"]
-
 _HELD = select(table.c.session, table.c.query).where(
     table.c.asked_in == bindparam("asked_in"),
     table.c.query.in_(select(func.json_each(bindparam("among")).table_valued("value").c.value)),

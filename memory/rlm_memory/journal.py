@@ -21,29 +21,6 @@ from rlm_memory.frame_schema import frames
 from rlm_memory.schema import journal as table
 from rlm_memory.store import Store
 
-__all__ = [
-    "LONGEST_CODE",
-    "LONGEST_OUTPUT",
-    "MOST_BYTES",
-    "MOST_BYTES_IN_ALL",
-    "MOST_BYTES_OPEN",
-    "MOST_ROWS",
-    "MOST_ROWS_OPEN",
-    "TERMINAL",
-    "Author",
-    "JournalEntry",
-    "append",
-    "beyond",
-    "find",
-    "last_serial",
-    "let_go",
-    "of_frame",
-    "of_session",
-    "tally",
-    "trim",
-    "trim_all",
-]
-
 LONGEST_CODE = 65_536
 """Characters kept of a cell's code."""
 LONGEST_OUTPUT = 16_384

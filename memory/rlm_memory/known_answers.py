@@ -16,8 +16,6 @@ from rlm_memory.queries import QueryRow
 from rlm_memory.schema import known_answers as table
 from rlm_memory.store import Store
 
-__all__ = ["find", "keep"]
-
 _MOST_KEPT = 10_000
 _DROPPED_AT_ONCE = 500
 

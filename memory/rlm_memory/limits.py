@@ -9,8 +9,6 @@ from sqlalchemy import ColumnElement, Select, Table, delete, func, or_, select, 
 
 from rlm_memory.store import Store
 
-__all__ = ["numbers_beyond", "storable", "trim", "trim_all"]
-
 _ALL = true()
 _HELD = "select count(*), coalesce(sum(size), 0) from {} where session = :of"
 _CUT = "\n… cut"

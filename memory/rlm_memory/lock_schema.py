@@ -10,8 +10,6 @@ from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, Integer,
 
 from rlm_memory.schema import metadata
 
-__all__ = ["aliases", "frame_versions", "projects", "texts"]
-
 projects = Table(
     "lock_projects",
     metadata,

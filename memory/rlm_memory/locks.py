@@ -12,30 +12,6 @@ from rlm_memory.contexts import ContextOrigin, ContextRow
 from rlm_memory.lock_schema import aliases, frame_versions, projects, texts
 from rlm_memory.store import Store
 
-__all__ = [
-    "VERSION_KEY",
-    "FrameVersion",
-    "LockText",
-    "PastGoal",
-    "ProjectRow",
-    "alias_used_at",
-    "began",
-    "bind",
-    "ended",
-    "forget",
-    "is_section",
-    "note_version",
-    "of_frame",
-    "of_tree",
-    "past_goal",
-    "past_goals",
-    "project",
-    "projects_known",
-    "put_text",
-    "saw",
-    "section_text",
-]
-
 VERSION_KEY = "lock_version"
 """Metadata of a context that is a section of a lock."""
 _MOST_ALIASES = 10_000

@@ -32,8 +32,6 @@ from rlm_memory import frame_schema, lock_schema, schema, work_schema  # noqa: F
 from rlm_memory.places import name_of_tree, tree_of
 from rlm_memory.rebuilding import add_missing, settle
 
-__all__ = ["STEPS", "asker_in", "copy_beside", "may_read", "migrate", "policy_renamed", "remove_old_copies", "rewrite"]
-
 _KEYED_BY_NAME = 1
 _COPY = ".of-version-"
 _COPY_SECONDS = 7 * 86_400.0

@@ -13,8 +13,6 @@ from rlm_memory import limits
 from rlm_memory.schema import turns as table
 from rlm_memory.store import Store
 
-__all__ = ["LONGEST_TEXT", "MOST_BYTES", "MOST_BYTES_IN_ALL", "MOST_ROWS", "TurnRow", "append", "latest", "of_session"]
-
 LONGEST_TEXT = 65_536
 """Characters kept of each text."""
 MOST_ROWS = 1000

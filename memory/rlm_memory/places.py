@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["checkout_of", "name_of_tree", "path_in_worktree", "tree_of"]
-
 _LONGEST = 4096
 """Bytes read of a file that holds one path."""
 

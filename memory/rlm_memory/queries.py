@@ -28,30 +28,6 @@ from rlm_memory.schema import query_details as details
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
 
-__all__ = [
-    "TRANSITIONS",
-    "Asker",
-    "Bill",
-    "NewQuery",
-    "QueryRow",
-    "QueryState",
-    "Resolved",
-    "ask",
-    "cancel_pending",
-    "forget",
-    "get",
-    "next_in_code",
-    "of_session",
-    "pending",
-    "pending_ids",
-    "record",
-    "resolve",
-    "resolve_pending",
-    "restore",
-    "spend",
-    "unknown",
-]
-
 
 class Asker(StrEnum):
     """The asker of a query. Code and tools have separate numbers."""

@@ -14,8 +14,6 @@ from typing import Any
 from sqlalchemy import Connection, MetaData, Table, create_engine
 from sqlalchemy.schema import CreateTable
 
-__all__ = ["add_missing", "settle"]
-
 Shape = tuple[Any, ...]
 _ADDED = "_new"
 

@@ -6,8 +6,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Reserve"]
-
 BYTES = 1 << 20
 _PIECE = bytes(64 << 10)
 

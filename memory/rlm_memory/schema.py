@@ -331,26 +331,3 @@ counters = Table(
     Column("scope", Text, primary_key=True),
     Column("value", Integer, nullable=False),
 )
-
-__all__ = [
-    "VERSION",
-    "attachment_events",
-    "attachments",
-    "budgets",
-    "columns_of",
-    "contexts",
-    "counters",
-    "ended_runs",
-    "endings",
-    "grants",
-    "handles",
-    "inherited_queries",
-    "journal",
-    "known_answers",
-    "metadata",
-    "queries",
-    "query_details",
-    "sessions",
-    "turns",
-    "writable_folders",
-]

@@ -24,30 +24,6 @@ from rlm_memory.schema import columns_of, endings, writable_folders
 from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
 
-__all__ = [
-    "Ending",
-    "How",
-    "PolicyText",
-    "SessionRow",
-    "SessionStatus",
-    "Went",
-    "all_sessions",
-    "end",
-    "ending_of",
-    "find",
-    "get",
-    "latest_endings",
-    "name_of",
-    "new_key",
-    "note_writable",
-    "open_session",
-    "overdue",
-    "rest",
-    "set_policy",
-    "touch",
-    "writable",
-]
-
 _MOST_ENDINGS = 1000
 """Names kept of sessions that have ended, the latest."""
 

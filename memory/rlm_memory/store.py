@@ -28,8 +28,6 @@ from rlm_memory import migration, schema
 from rlm_memory.errors import DiskFull, SessionEnded, StoreTooNew, StoreUnavailable, fault
 from rlm_memory.reserve import Reserve
 
-__all__ = ["Store"]
-
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=NORMAL",

@@ -9,19 +9,6 @@ from sqlalchemy import JSON, CheckConstraint, Column, Float, ForeignKey, Index, 
 
 from rlm_memory.schema import metadata
 
-__all__ = [
-    "aliases",
-    "chain_runs",
-    "chains",
-    "handoffs",
-    "holders",
-    "items",
-    "machine",
-    "paths",
-    "progress",
-    "session_metrics",
-]
-
 
 def _of_frame(*, primary: bool = True) -> Column[int]:
     key = ForeignKey("frames.key", ondelete="CASCADE")

@@ -32,8 +32,6 @@ from rlm_mcp.errors import WrongUsage
 if TYPE_CHECKING:
     from rlm_client.rlm.loop import Event, Solution, Watch
 
-__all__ = ["ask"]
-
 _MODULE = re.compile(r"^(?:\w+\.)+(?=\w+(?::|$))")
 """The module before the name of an error, of which a line has no room to tell."""
 

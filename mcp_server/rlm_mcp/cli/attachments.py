@@ -13,8 +13,6 @@ from rlm_mcp.cli.completion import session_choices
 from rlm_mcp.cli.output import Commands, JsonFlag, console, counted, show, table
 from rlm_mcp.errors import WrongUsage
 
-__all__ = ["TrustedFlag", "YesFlag", "app", "make"]
-
 app = Commands(help="Manage which Jupyter front ends may open your sessions.", no_args_is_help=True)
 
 

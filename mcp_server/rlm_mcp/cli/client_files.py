@@ -12,8 +12,6 @@ from pathlib import Path
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.cli.clients import CLIENTS, NAME, ClientConfig
 
-__all__ = ["ClientFile", "configured", "is_installed"]
-
 _TABLES = ("mcpServers", "mcp_servers", "mcp")
 """Under which key a client's file lists its servers."""
 _MOST_BYTES = 16 << 20

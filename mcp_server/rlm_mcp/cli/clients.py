@@ -23,8 +23,6 @@ from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.output import JsonFlag, show
 from rlm_mcp.hook.blocks import BLOCKS, Installation
 
-__all__ = ["CLIENTS", "ClientConfig", "ClientOption", "config"]
-
 NAME = "rlm-kernel"
 Command = Sequence[str]
 """A program and its arguments."""

@@ -9,8 +9,6 @@ from rlm_ipc.discovery import DiscoveryError
 from rlm_ipc.errors import KernelError
 from rlm_ipc.session_requests import ListSessions
 
-__all__ = ["policy_choices", "session_choices"]
-
 _SECONDS = 2.0
 
 

@@ -15,8 +15,6 @@ from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.supervisor_end import end_supervisor
 from rlm_mcp.cli.output import NO_DAEMON, Commands, JsonFlag, console, fail, show, until_interrupted
 
-__all__ = ["app", "serve"]
-
 STOP_SECONDS = 20.0
 
 app = Commands(help="Manage the daemon, the process that all your clients share.", no_args_is_help=True)

@@ -24,8 +24,6 @@ from rlm_ipc.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, show, size
 from rlm_sandbox.errors import SandboxError
 
-__all__ = ["DoctorCheck", "checks", "doctor", "package"]
-
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
 EXTRAS = ("data", "query", "documents", "urls", *(("zstd",) if sys.version_info < (3, 14) else ()))

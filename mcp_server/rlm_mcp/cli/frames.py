@@ -29,8 +29,6 @@ from rlm_mcp.cli.output import (
 )
 from rlm_mcp.formats.tree import as_file
 
-__all__ = ["frame", "log", "plan", "pop", "push", "tree"]
-
 ParentOption = Annotated[str | None, typer.Option(help="The frame that the goal goes below; default: the session's.")]
 FrameId = Annotated[str, typer.Argument(metavar="ID", help="The frame, such as f7; `rlm-kernel tree` lists them.")]
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 import typer
 import typer.core
 
-__all__ = ["EXAMPLES", "NAMES", "complete_help"]
-
 NAMES = ["-h", "--help"]
 """The options that show the help."""
 

@@ -20,8 +20,6 @@ from rlm_mcp.hook import program
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.places import tree_of
 
-__all__ = ["hook", "prime"]
-
 
 def hook(
     event: Annotated[str, typer.Argument(help="The client's name of the event, such as PostToolUse.")],

@@ -17,8 +17,6 @@ from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.cli.output import JsonFlag, errors, printable, show, tell
 
-__all__ = ["lock"]
-
 _SECTIONS = ("project", "keyfiles", "rules")
 _FIRST_SECONDS = 4.0
 _LOOK_SECONDS = 1.0

@@ -28,8 +28,6 @@ from rlm_mcp.loop.driver import Event, work_on
 from rlm_mcp.loop.options import Options
 from rlm_mcp.loop.prompts import interactive
 
-__all__ = ["Group", "run"]
-
 _LOUD = {"blocked", "failed", "stuck", "ended"}
 """What a notification is made of."""
 _BEGINS = frozenset(RunKind)

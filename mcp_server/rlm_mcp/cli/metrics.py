@@ -7,8 +7,6 @@ from rlm_ipc.messages import plain
 from rlm_ipc.work_requests import MeasuredLine, ShowMeasures
 from rlm_mcp.cli.output import JsonFlag, SessionOption, show, table
 
-__all__ = ["metrics"]
-
 _MET = {True: "met", False: "missed", None: ""}
 
 

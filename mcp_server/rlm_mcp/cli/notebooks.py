@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from rlm_mcp.cli.trees import Difference
     from rlm_mcp.formats.notebook import CodeCell, Notebook
 
-__all__ = ["as_text", "default_file", "export", "is_export", "record_of", "replay", "write"]
-
 
 def export(
     session: Annotated[str, typer.Argument(help="Session to export.", autocompletion=session_choices)],

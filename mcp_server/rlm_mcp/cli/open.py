@@ -21,8 +21,6 @@ from rlm_mcp.cli.output import JsonFlag, PolicyOption, console, show
 from rlm_mcp.cli.sessions import open_under
 from rlm_mcp.errors import SetupFault
 
-__all__ = ["Editor", "open_session"]
-
 
 class Editor(StrEnum):
     """What opens the notebook."""

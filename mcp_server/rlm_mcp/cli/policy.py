@@ -15,8 +15,6 @@ from rlm_sandbox.errors import PolicyError
 if TYPE_CHECKING:
     from rlm_sandbox.policy import Policy
 
-__all__ = ["app"]
-
 app = Commands(help="Show, check and apply policies: what sessions may do.", no_args_is_help=True)
 
 PolicyName = Annotated[

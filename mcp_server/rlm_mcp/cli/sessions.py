@@ -45,8 +45,6 @@ from rlm_mcp.cli.output import (
 )
 from rlm_sandbox.policy.urls import is_url
 
-__all__ = ["answer", "end", "fork", "journal", "load", "open_under", "query", "refresh", "run", "sessions"]
-
 
 def sessions(
     session: Annotated[

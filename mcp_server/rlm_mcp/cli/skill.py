@@ -12,8 +12,6 @@ from rlm_mcp.cli.output import FAILED, SETUP, JsonFlag, fail, show
 from rlm_mcp.cli.skills import folder
 from rlm_mcp.errors import WrongUsage
 
-__all__ = ["skill"]
-
 _FILE = Path("context-kernel/SKILL.md")
 
 

@@ -14,8 +14,6 @@ from rlm_mcp.cli.output import FAILED, Commands, JsonFlag, SessionOption, consol
 from rlm_mcp.errors import WrongUsage
 from rlm_mcp.formats.skills import Skill, SkillFault, for_type, lint, load_all
 
-__all__ = ["app", "folder"]
-
 app = Commands(
     help="Read what helps with a kind of task: the core first, references when needed.", no_args_is_help=True
 )

@@ -14,8 +14,6 @@ from rlm_ipc.session_requests import RestoreSession, SaveSession, ShowOverview
 from rlm_mcp.cli.completion import policy_choices, session_choices
 from rlm_mcp.cli.output import FAILED, JsonFlag, errors, fail, interruptible, show, tell
 
-__all__ = ["restore", "save"]
-
 
 def save(
     session: Annotated[str, typer.Argument(help="Session to save; it goes on.", autocompletion=session_choices)],

@@ -13,8 +13,6 @@ from rlm_ipc.work_requests import ExportWork, ImportWork, WorkImported
 from rlm_mcp.cli.output import JsonFlag, SessionOption, console, show, tell
 from rlm_mcp.errors import WrongUsage
 
-__all__ = ["export", "import_"]
-
 Tracker = Literal["beads", "task-master"]
 _BY_SUFFIX: dict[str, Tracker] = {".jsonl": "beads", ".json": "task-master"}
 

@@ -22,8 +22,6 @@ from rlm_ipc.tree_record import RecordedEvent, RecordedFrame, TreeRecord
 from rlm_mcp.errors import ClientFault
 from rlm_mcp.formats.tree import FORMAT
 
-__all__ = ["Difference", "read_tree", "record_of_tree", "replay_tree"]
-
 _SESSION = "session"
 
 

@@ -20,8 +20,6 @@ from rlm_mcp.cli.output import JsonFlag, console, show, tell
 if TYPE_CHECKING:
     from rlm_kernel.blocking_client import BlockingClient
 
-__all__ = ["upgrade"]
-
 GOES_ON = "goes on"
 COMES_BACK = "is saved, and comes back when it is used"
 WAITS = "is saved when its cell has ended, or is stopped after {:g} s; what cannot be saved is told then"

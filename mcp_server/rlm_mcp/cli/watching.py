@@ -33,8 +33,6 @@ from rlm_mcp.cli.output import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["top", "web"]
-
 _STYLES = {"idle": "green", "running": "yellow", "waiting": "magenta", "lost": "red"}
 
 

@@ -12,8 +12,6 @@ from rlm_mcp.cli import loop
 from rlm_mcp.cli.output import Commands, JsonFlag, SessionOption, show, show_known, table
 from rlm_mcp.errors import WrongUsage
 
-__all__ = ["app"]
-
 app = Commands(
     help="Share a queue of tasks between agents: see what is next, claim it, end it.",
     no_args_is_help=True,

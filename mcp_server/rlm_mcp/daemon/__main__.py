@@ -23,8 +23,6 @@ from rlm_ipc import discovery, processes
 from rlm_ipc.json_lines import IDLE_SECONDS
 from rlm_kernel.supervisor_start import connect_socket
 
-__all__ = ["DEFAULT_SERVER", "main"]
-
 DEFAULT_SERVER = "rlm_mcp.daemon.served:create"
 """Import string of a function without arguments that returns an async context manager, which yields a `Served`."""
 _JOIN_SECONDS = 10.0

@@ -16,8 +16,6 @@ from rlm_ipc.version import VERSION
 from rlm_mcp.client_info import ClientInfo, parse_handshake
 from rlm_mcp.errors import HandshakeRefused
 
-__all__ = ["Caller"]
-
 HANDSHAKE_SECONDS = 10.0
 """How long a new connection may take to say what it is for."""
 Reply = TypeVar("Reply")

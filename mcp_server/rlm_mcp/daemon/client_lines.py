@@ -19,8 +19,6 @@ from rlm_mcp.daemon.direct_calls import DirectCalls, Permit, current_direct_call
 from rlm_mcp.daemon.message_lines import refuse_too_many_values
 from rlm_mcp.errors import MessageRefused
 
-__all__ = ["ClientLines", "serve_client"]
-
 log = logging.getLogger(__name__)
 
 

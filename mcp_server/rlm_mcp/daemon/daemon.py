@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from rlm_mcp.daemon.client_lines import ClientLines
     from rlm_mcp.daemon.served import Served
 
-__all__ = ["Daemon", "run"]
-
 CLOSE_SECONDS = 10.0
 """How long connections may take to end when the daemon stops."""
 TICK_SECONDS = 2.0

@@ -25,8 +25,6 @@ from rlm_ipc.messages import Json
 from rlm_mcp.daemon.message_lines import as_line
 from rlm_mcp.service.progress import Progress
 
-__all__ = ["METHOD", "Content", "DirectCalls", "Permit", "RequestId", "ResultShape", "current_direct_calls", "envelope"]
-
 log = logging.getLogger(__name__)
 
 METHOD = "tools/call"

@@ -17,8 +17,6 @@ from rlm_ipc.messages import JsonObject
 from rlm_mcp.daemon.message_lines import cleaned, repaired
 from rlm_mcp.errors import MessageRefused
 
-__all__ = ["parse_message", "render_message"]
-
 # --- from a line to a message ---------------------------------------------------------------------
 
 

@@ -49,8 +49,6 @@ from rlm_mcp.service.queries.input_required import InputRequired
 from rlm_mcp.service.queries.sampling import Sampling
 from rlm_mcp.service.service import Caller, Service
 
-__all__ = ["build_server"]
-
 Context = ServerRequestContext[Any]
 
 

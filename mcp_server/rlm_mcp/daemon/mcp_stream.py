@@ -15,8 +15,6 @@ from rlm_mcp.daemon.client_lines import ClientLines
 from rlm_mcp.daemon.mcp_lines import parse_message, render_message
 from rlm_mcp.errors import MessageRefused
 
-__all__ = ["LineStream", "serve_lines"]
-
 
 async def serve_lines(server: Server[Any], state: Any, lines: ClientLines) -> None:
     """Serve a client by the SDK's own loop until it hangs up.

@@ -12,8 +12,6 @@ from rlm_ipc.json_lines import EDGE, INVALID_REQUEST, edge_id, error_line
 from rlm_ipc.json_size import MOST_VALUES, has_too_many_values
 from rlm_mcp.errors import MessageRefused
 
-__all__ = ["as_line", "cleaned", "refuse_too_many_values", "repaired"]
-
 log = logging.getLogger(__name__)
 
 

@@ -10,8 +10,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.loop.prompts import INTERACTIVE
 from rlm_memory.frames.prompts import completion, overflow
 
-__all__ = ["INSTRUCTIONS", "get_prompt", "list_prompts"]
-
 INSTRUCTIONS = (
     "Load large texts once with load_context and pass their names, never the text. scan before peek; "
     "eval_code to count, filter and compare; return insights, not data; unload when done. All agents of one "

@@ -42,8 +42,6 @@ from rlm_mcp.daemon.caller import Caller
 if TYPE_CHECKING:
     from rlm_mcp.service.service import Service
 
-__all__ = ["answer"]
-
 
 async def answer(caller: Caller, service: Service, request: Request[Any]) -> None:
     """Answer a request; raises RlmMcpError with what to do."""

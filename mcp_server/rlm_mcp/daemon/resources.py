@@ -11,8 +11,6 @@ from rlm_mcp.service.frames.changes import Part
 from rlm_mcp.service.service import Caller, Service
 from rlm_memory.places import tree_of
 
-__all__ = ["RESOURCES", "TEMPLATES", "address_of", "nothing_at", "part_at", "read"]
-
 _TREE = "rlm-kernel://frames"
 _PRIME = "rlm-kernel://prime"
 _FRAME = re.compile(r"rlm-kernel://frames/(f\d+)/(context|log)")

@@ -12,8 +12,6 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__all__ = ["BARE", "hollow", "import_sdk"]
-
 BARE = ("mcp", "mcp.server")
 """Packages of which the daemon needs single modules only."""
 HTTP = (

@@ -15,8 +15,6 @@ from rlm_mcp.service.service import Service
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-__all__ = ["Served", "create"]
-
 
 @dataclass(frozen=True)
 class Served:

@@ -32,8 +32,6 @@ from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.frames.changes import MOST_FOLLOWED, Part
 from rlm_mcp.service.service import Caller, Service
 
-__all__ = ["Subscriptions"]
-
 Context = ServerRequestContext[Any]
 Leave = Callable[[], None]
 _KEY = "rlm-kernel"

@@ -20,8 +20,6 @@ from rlm_mcp.tools.catalogue import TOOLS
 if TYPE_CHECKING:
     from rlm_mcp.service.queries.sampling import Sampling
 
-__all__ = ["NAME", "TITLE", "answered", "calling", "direct_call", "own_permit"]
-
 NAME, TITLE = "rlm-kernel", "RLM kernel"
 _LONGEST_AGENT = 128
 _OURS = ResultShape(

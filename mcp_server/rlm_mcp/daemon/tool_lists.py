@@ -23,8 +23,6 @@ from rlm_mcp.tools.registry import TIERS, Tool
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import load_policy
 
-__all__ = ["ToolLists", "as_listed"]
-
 _KEY = "rlm-kernel tools"
 _OF_QUEUES = ("work", "handoff")
 _SMALL: Tier = "core"

@@ -21,8 +21,6 @@ from rlm_ipc.supervisor_end import end_supervisor
 from rlm_mcp.demo.run import failing
 from rlm_mcp.demo.tour_steps import Tour
 
-__all__ = ["main", "own_folders", "tell"]
-
 
 def main(console: Console | None = None) -> int:
     """Tell the story; returns the exit code."""

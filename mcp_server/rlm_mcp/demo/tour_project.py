@@ -7,8 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["ANSWER", "ERRORS", "hostile_repository", "mend_orders", "write_log"]
-
 LOG_BYTES = 50_000_000
 ERRORS = 1_200
 """Lines of the log that tell of the outage."""

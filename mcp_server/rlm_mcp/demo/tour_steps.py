@@ -22,8 +22,6 @@ from rlm_ipc.daemon_requests import ShowStatus
 from rlm_mcp.demo.agent import Agent, connected, environment
 from rlm_mcp.demo.tour_project import ANSWER, hostile_repository, mend_orders, write_log
 
-__all__ = ["Step", "Tour"]
-
 SESSION = "tour"
 LOCK = "tour"
 COUNT_ERRORS = """

@@ -11,8 +11,6 @@ import yaml
 from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.tree_record import RecordedFrame
 
-__all__ = ["as_log"]
-
 
 def as_log(about: RecordedFrame, calls: Sequence[tuple[float, str]], record: SessionRecord | None) -> str:
     """Return the log of a frame; ``calls`` are those of tools, with their times.

@@ -14,8 +14,6 @@ from rlm_ipc.displays import MARKDOWN
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-__all__ = ["ELEMENTS", "Tree", "apart", "tree_of"]
-
 Tree = list[Any]
 """The name of an element, and its children: texts and trees."""
 ELEMENTS: Final = frozenset(

@@ -16,8 +16,6 @@ from rlm_ipc.session_record import RecordedCell, RecordedContext, RecordedQuery,
 from rlm_mcp.formats.markdown_tree import Tree, apart
 from rlm_mcp.formats.pictures import pictures_in
 
-__all__ = ["RunLine", "RunShown", "lines_of", "shown"]
-
 _LONGEST_LINE = 400
 """Characters of a question and of an answer in a line."""
 _LONGEST_TEXT = 16_000

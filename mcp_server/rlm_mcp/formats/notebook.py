@@ -41,20 +41,6 @@ from nbformat.v4 import (  # noqa: E402
     to_notebook_json,
 )
 
-__all__ = [
-    "CodeCell",
-    "Notebook",
-    "as_markdown",
-    "as_notebook",
-    "as_text",
-    "cells_as_markdown",
-    "code_cell",
-    "fenced",
-    "is_export",
-    "parted",
-    "read",
-]
-
 MOST_BYTES = 256 << 20
 """Largest notebook that is read; the journal of a session is bounded to a few MiB."""
 MOST_PICTURES = 8 << 20

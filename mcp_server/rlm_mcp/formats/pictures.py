@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["PNG", "BadPicture", "ShownPicture", "checked_png", "pictures_in"]
-
 PNG = "image/png"
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _KEPT = frozenset((b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"))

@@ -27,8 +27,6 @@ from rlm_ipc.worker_requests import Piece
 from rlm_mcp.formats.saved_image import SavedImage
 from rlm_mcp.formats.snapshot import Missing, Name, SnapshotRefused
 
-__all__ = ["Index", "PieceFolder", "PieceWriter"]
-
 _INDEX = "index.json"
 _MOST_INDEX_BYTES = 64 << 20
 

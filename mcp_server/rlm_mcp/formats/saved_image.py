@@ -8,8 +8,6 @@ from functools import partial
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.formats.snapshot import IMAGE, Archive, Missing
 
-__all__ = ["SavedImage", "image_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class SavedImage:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["CORE_LINES", "QUICK_LINES", "Skill", "SkillFault", "for_type", "lint", "load", "load_all"]
-
 CORE_LINES = 50
 QUICK_LINES = 20
 REFERENCE_LINES = 400

@@ -28,23 +28,6 @@ from rlm_contexts.store.opening import opened as opened_file
 from rlm_mcp.errors import ClientFault
 from rlm_memory.journal import HIGHEST_COUNT
 
-__all__ = [
-    "IMAGE",
-    "MANIFEST",
-    "TEMPORARY",
-    "Archive",
-    "Manifest",
-    "Missing",
-    "SavedCell",
-    "SavedContext",
-    "SavedPart",
-    "SavedQuery",
-    "SavedTurn",
-    "SavedVariable",
-    "SnapshotRefused",
-    "Writer",
-]
-
 MANIFEST = "manifest.json"
 IMAGE = "variables/image"
 """The member that holds the variables, as a kernel has written them."""

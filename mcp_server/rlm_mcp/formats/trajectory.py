@@ -18,8 +18,6 @@ from rlm_ipc.displays import unstyled
 from rlm_ipc.session_record import RecordedCell, RecordedQuery, RecordedTurn, RunBelow, SessionRecord
 from rlm_mcp.formats.notebook import parted
 
-__all__ = ["as_json_lines"]
-
 
 def as_json_lines(record: SessionRecord, below: Sequence[RunBelow] = ()) -> str:
     """Return the session, one line for each turn or cell in their order, after a line about the whole.

@@ -10,8 +10,6 @@ from rlm_ipc.messages import plain
 from rlm_ipc.tree_record import TreeRecord
 from rlm_ipc.version import VERSION
 
-__all__ = ["FORMAT", "as_file"]
-
 FORMAT: Final = "rlm-kernel tree 1"
 
 

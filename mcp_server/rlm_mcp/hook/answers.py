@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-__all__ = ["refusal", "with_text"]
-
 
 def refusal(client: str, event: str, reason: str) -> str:
     """Return what refuses the call before which the hook was asked."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["BLOCKS", "HookBlock", "Installation"]
-
 _STARTED = "import sys; sys.path.append(sys.argv.pop(1)); from rlm_mcp.hook.program import run; run(sys.argv[1:])"
 _OURS = "mcp__rlm-kernel__(plan|push|pop|frame|work|handoff)"
 """Tools of ours for which it matters which sub-agent calls: the hook before the call names it."""

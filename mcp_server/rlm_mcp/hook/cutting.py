@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["cut"]
-
 _KEPT = 16_000
 """Characters that stay of each end of a long text."""
 

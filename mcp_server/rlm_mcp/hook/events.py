@@ -4,24 +4,6 @@ from __future__ import annotations
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = [
-    "AgentStarted",
-    "AgentStopped",
-    "CallAsked",
-    "Compacted",
-    "Compacting",
-    "Edited",
-    "Event",
-    "Failed",
-    "Origin",
-    "Other",
-    "Prompted",
-    "SessionEnded",
-    "SessionStarted",
-    "ShellRan",
-    "WriteAsked",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:

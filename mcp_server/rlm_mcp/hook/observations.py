@@ -8,8 +8,6 @@ from typing import NotRequired, TypedDict
 from rlm_mcp.hook.events import Edited, Event, ShellRan
 from rlm_mcp.hook.runners import RunnerReport, read_report, runs_something
 
-__all__ = ["Observed", "observed"]
-
 _COMMITTED = re.compile(r"^\[[^\]\n]{1,200} ([0-9a-f]{7,40})\] ", re.MULTILINE)
 _MESSAGE = 300
 _COMMAND = 120

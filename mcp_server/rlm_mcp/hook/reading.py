@@ -32,8 +32,6 @@ from rlm_mcp.hook.events import (
     WriteAsked,
 )
 
-__all__ = ["DIALECTS", "Dialect", "read_event"]
-
 Given = Mapping[str, Any]
 """What a client has written: an object of JSON, of which nothing is known."""
 

@@ -12,8 +12,6 @@ from collections.abc import Iterable
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["RunnerReport", "read_report", "runs_something"]
-
 _LONGEST = 200_000
 """Characters that are read of each end of a text."""
 _LONGEST_LINE = 2_000

@@ -13,8 +13,6 @@ from rlm_ipc.daemon_requests import Request
 from rlm_ipc.errors import CallerError, KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["Rows", "ask"]
-
 Reply = TypeVar("Reply")
 _TRIES = 60
 _PAUSE_SECONDS = 0.2

@@ -27,8 +27,6 @@ from rlm_mcp.loop.prompts import prompt
 from rlm_mcp.loop.report import decisions, report, summary
 from rlm_mcp.loop.worktrees import InPlace, Place, Worktrees
 
-__all__ = ["Driver", "Event", "work_on"]
-
 _MOST_REFUSALS = 5
 """How often a task may be lost before this loop leaves it alone."""
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from rlm_ipc.chain_requests import Failure
 from rlm_mcp.hook.runners import read_report
 
-__all__ = ["failure", "tail"]
-
 _LONGEST = 4_000
 _READ = 400_000
 

@@ -15,8 +15,6 @@ from typing import Self
 from rlm_ipc import process_identity
 from rlm_mcp.loop import launcher
 
-__all__ = ["Launcher", "command", "end_adopted", "ended", "status_of"]
-
 
 class Launcher:
     """A launcher of this loop. ``identity`` names its process for ever."""

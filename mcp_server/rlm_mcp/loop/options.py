@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rlm_ipc.late_dataclasses import dataclass
 
-__all__ = ["Options"]
-
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -23,24 +23,6 @@ from rlm_ipc.chain_requests import AgentRun, Failure, RunKind, TaskLine, Verdict
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.loop.options import Options
 
-__all__ = [
-    "Action",
-    "Complete",
-    "End",
-    "Leave",
-    "Run",
-    "after",
-    "batch_outcome",
-    "below",
-    "by_task",
-    "due",
-    "in_the_way",
-    "judge",
-    "links",
-    "told",
-    "what_failed",
-]
-
 ENDED = {"completed": Verdict.PASSED, "failed": Verdict.FAILED, "blocked": Verdict.BLOCKED, "invalidated": Verdict.LOST}
 _HANDED_OFF = {"PASS": Verdict.PASSED, "FAIL": Verdict.FAILED, "BLOCKED": Verdict.BLOCKED}
 NEVER_FIXED = frozenset({"spike"})

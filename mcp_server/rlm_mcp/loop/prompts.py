@@ -11,8 +11,6 @@ from pathlib import Path
 
 from rlm_ipc.chain_requests import AgentRun, Failure, RunKind, TaskLine, Verdict
 
-__all__ = ["INTERACTIVE", "interactive", "prompt"]
-
 INTERACTIVE = """\
 Work on the tasks of this repository's queue until none is ready, below the story or epic that is named at the end. If
 none is, ask which is meant before you begin.

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from rlm_ipc.chain_requests import AgentRun, Chain, RunKind, TaskLine
 from rlm_mcp.loop.planner import ENDED, by_task, in_the_way, what_failed
 
-__all__ = ["decisions", "report", "summary"]
-
 _SUMMARY = 400
 _MOST_NEXT = 20
 

@@ -17,8 +17,6 @@ from rlm_ipc.chain_requests import Failure
 from rlm_mcp.errors import SetupFault
 from rlm_memory.places import checkout_of
 
-__all__ = ["InPlace", "Place", "Worktrees", "uncommitted"]
-
 _MOST_LEFT = 50
 _AUTHOR = {"GIT_AUTHOR_NAME": "rlm-kernel", "GIT_AUTHOR_EMAIL": "rlm-kernel@localhost"}
 _COMMITTER = {"GIT_COMMITTER_NAME": "rlm-kernel", "GIT_COMMITTER_EMAIL": "rlm-kernel@localhost"}

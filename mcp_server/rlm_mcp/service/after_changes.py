@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from rlm_memory.store import Store
 
-__all__ = ["look_after_changes"]
-
 
 async def look_after_changes(store: Store, look: Callable[[], None], *, pause: float) -> None:
     """Call ``look`` now, and ``pause`` seconds after something has changed, until cancelled.

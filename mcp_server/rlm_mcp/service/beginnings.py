@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["Beginnings"]
-
 
 class Beginnings:
     """Calls those who wait, once."""

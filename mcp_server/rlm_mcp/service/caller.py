@@ -12,8 +12,6 @@ from rlm_mcp.service.progress import Progress
 if TYPE_CHECKING:
     from rlm_mcp.service.queries.sampling import Sampling
 
-__all__ = ["Caller"]
-
 
 async def _tell_nobody(done: float, message: str, total: float | None = None) -> None:
     pass

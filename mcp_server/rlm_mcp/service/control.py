@@ -22,8 +22,6 @@ from rlm_memory.frames import rows
 from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
 
-__all__ = ["SessionControl"]
-
 
 class SessionControl:
     """The life of sessions, as the tools see it."""

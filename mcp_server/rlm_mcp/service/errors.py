@@ -21,8 +21,6 @@ from rlm_mcp.errors import ClientFault
 from rlm_memory import errors as memory
 from rlm_sandbox import errors as sandbox
 
-__all__ = ["ToolFault", "fault_from", "invalid_arguments", "invalid_name", "is_disk_full", "run_not_found"]
-
 log = logging.getLogger(__name__)
 
 

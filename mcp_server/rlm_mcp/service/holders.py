@@ -24,8 +24,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import holders, leases
 from rlm_memory.work.holders import Holder
 
-__all__ = ["ANCESTOR", "DEFAULT_SECONDS", "Holders"]
-
 log = logging.getLogger(__name__)
 
 ANCESTOR = "ancestor"

@@ -24,8 +24,6 @@ from rlm_memory.frames import tree
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["ModelRuns", "RunViewer"]
-
 _MOST_SESSIONS = 100
 """Sessions whose runs are listed, of those that have ended."""
 _MOST_VARIABLES = 50

@@ -38,8 +38,6 @@ from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
 from rlm_sandbox.policy import WALL_NAMES
 
-__all__ = ["Overview", "Viewer", "state_of"]
-
 _MOST_PAST = 20
 """Sessions shown that are no longer open."""
 _MOST_CELLS = 40

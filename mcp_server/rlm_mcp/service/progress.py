@@ -12,8 +12,6 @@ from typing import ParamSpec, Protocol, TypeVar
 from rlm_contexts.progress import Meter, watched
 from rlm_mcp.service.threads import Threads
 
-__all__ = ["Progress", "patiently", "telling"]
-
 _EVERY_SECONDS = 0.5
 _PATIENT = Threads(4, thread_name_prefix="patient")
 """Threads for what may take minutes: those of the event loop stay free for what answers at once."""

@@ -37,8 +37,6 @@ from rlm_memory import queries
 from rlm_memory.queries import QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["Recursion"]
-
 TURNS = 30
 """Turns that a model has for a query."""
 

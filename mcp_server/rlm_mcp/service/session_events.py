@@ -36,8 +36,6 @@ from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["Events", "Parts"]
-
 _TIDY_SECONDS = 0.05
 _MOST_TIDY_SECONDS = 30.0
 

@@ -21,8 +21,6 @@ from rlm_memory.errors import StoreFault
 from rlm_memory.journal import Author
 from rlm_memory.store import Store
 
-__all__ = ["TakingOver"]
-
 log = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from rlm_memory import contexts
 from rlm_memory.contexts import StoredContent
 from rlm_memory.store import Store
 
-__all__ = ["Texts", "shared_text_of"]
-
 _OPEN_TEXTS = 32
 _PIECE = 1 << 20
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Threads"]
-
 
 class Threads(ThreadPoolExecutor):
     """A pool whose work waits for the threads that are there when the machine gives no more of them."""

@@ -18,8 +18,6 @@ from pathlib import Path
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.messages import Json, JsonObject
 
-__all__ = ["ToolAnswer", "clean", "clean_text", "encode", "encoded_length", "fit", "moment", "whole_of"]
-
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SHORTEST_PREVIEW = 160
 """Characters of a field that are always left, marker included."""

@@ -13,35 +13,6 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from rlm_ipc.json_size import has_too_many_values
 
-__all__ = [
-    "AnswerQueries",
-    "Arguments",
-    "CheckCitation",
-    "Cite",
-    "EvalCode",
-    "ForkSession",
-    "HandOffArguments",
-    "ListVars",
-    "LlmQuery",
-    "LlmQueryBatched",
-    "LoadContext",
-    "LockArguments",
-    "Named",
-    "Navigate",
-    "Peek",
-    "PlanGoal",
-    "Pop",
-    "Push",
-    "QueryArguments",
-    "RegisterHandle",
-    "ResolveHandle",
-    "RollbackArguments",
-    "Scan",
-    "ShowFrame",
-    "Wait",
-    "WorkArguments",
-]
-
 MOST_CELLS = 100
 """Cells of one batch."""
 LONGEST_METADATA = 16_384

@@ -22,8 +22,6 @@ from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
 from rlm_memory.queries import QueryRow
 
-__all__ = ["TOOLS"]
-
 TOOLS = Registry()
 """Every tool of the server."""
 

@@ -26,8 +26,6 @@ from rlm_mcp.service.tool_answers import ToolAnswer, clean, encode
 from rlm_mcp.tools.arguments import Arguments, Tier
 from rlm_memory.errors import StoreFault
 
-__all__ = ["TIERS", "Registry", "Tool", "ToolOutcome"]
-
 TIERS: tuple[Tier, ...] = ("core", "all", "compat")
 """Each tier lists its own tools and those of the tiers before it. Every tool can be called in every tier."""
 

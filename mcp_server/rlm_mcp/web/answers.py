@@ -14,8 +14,6 @@ from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.tool_answers import clean, clean_text
 
-__all__ = ["PREFIX", "Nothing", "answering", "as_download", "as_json", "as_picture", "deed", "encode"]
-
 PREFIX = "/api/"
 _MARKUP = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 _STATUS = {"session_not_found": 404, "frame_not_found": 404, "invalid_arguments": 400, "internal_error": 500}

@@ -8,8 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-__all__ = ["routes"]
-
 FOLDER = Path(__file__).parent / "static"
 TYPES = {
     ".html": "text/html",

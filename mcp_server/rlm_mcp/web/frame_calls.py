@@ -21,8 +21,6 @@ from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
 from rlm_memory.frames.tree import MOST_PLANNED
 
-__all__ = ["BODIES", "routes"]
-
 
 class PlanBody(Nothing):
     """Goals to write down below the frame: texts, or objects with goals below them."""

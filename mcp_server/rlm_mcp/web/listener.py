@@ -22,8 +22,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlm_mcp.errors import SetupFault, WrongUsage
 
-__all__ = ["bears", "error_response", "listening", "local_refusal"]
-
 DEFAULT_HOST = "127.0.0.1"
 SHUTDOWN_SECONDS = 2
 MOST_CONNECTIONS = 256

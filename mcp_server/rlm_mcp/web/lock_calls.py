@@ -15,8 +15,6 @@ from rlm_mcp.service.lock.by_hand import show_lock
 from rlm_mcp.service.service import Service
 from rlm_mcp.web.answers import PREFIX, answering, as_json
 
-__all__ = ["routes"]
-
 _SECTIONS = ("project", "keyfiles", "rules")
 _TOKENS = 4000
 _MOST_VERSIONS = 1_000_000_000

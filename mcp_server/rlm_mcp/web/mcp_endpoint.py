@@ -30,8 +30,6 @@ from rlm_mcp.client_info import ClientInfo, current_handshake
 from rlm_mcp.errors import SetupFault
 from rlm_mcp.web.listener import bears, error_response, listening, local_refusal
 
-__all__ = ["DEFAULT_PORT", "Guard", "http_endpoint", "read_token"]
-
 DEFAULT_PORT = 8137
 PATH = "/mcp"
 SESSION_HEADER = "rlm-session"

@@ -21,8 +21,6 @@ from rlm_mcp.service.service import Service
 from rlm_mcp.web import api, files
 from rlm_mcp.web.listener import bears, error_response, listening, local_refusal
 
-__all__ = ["DEFAULT_PORT", "WebGuard", "web_page"]
-
 DEFAULT_PORT = 8138
 MOST_BODY = 1 << 20
 """Bytes of the largest request: an answer to a query."""

@@ -14,8 +14,6 @@ from rlm_mcp.service.model_runs import ModelRuns
 from rlm_mcp.service.service import Service
 from rlm_mcp.web.answers import PREFIX, Nothing, answering, as_json, as_picture, deed
 
-__all__ = ["routes"]
-
 
 def routes(service: Service) -> list[Route]:
     """Return what the page may call about runs."""

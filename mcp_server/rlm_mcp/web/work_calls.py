@@ -14,8 +14,6 @@ from rlm_mcp.service.service import Service
 from rlm_mcp.service.work.by_hand import WorkByHand
 from rlm_mcp.web.answers import PREFIX, Nothing, deed
 
-__all__ = ["BODIES", "routes"]
-
 
 class ClaimBody(Nothing):
     """For how many seconds a person takes a task, and why from whoever has it."""

@@ -32,8 +32,6 @@ from rlm_memory.frames.rows import frame_id, get
 from rlm_memory.frames.states import Status
 from rlm_memory.store import Store
 
-__all__ = ["BUDGET", "LEAST_BUDGET", "PER_TOKEN", "assemble"]
-
 BUDGET = 4000
 """Tokens of a context, estimated: ancestors 1,500, siblings 1,500, the frame 800, markup 200."""
 LEAST_BUDGET = 600

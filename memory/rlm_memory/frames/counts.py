@@ -21,8 +21,6 @@ from sqlalchemy import Connection, text
 
 from rlm_memory.frames.states import CLOSED, ENDED_FOR_GOOD, OPEN, EdgeType, Kind, Status, resolves
 
-__all__ = ["added", "changed", "edge_added", "edge_removed", "is_closed", "moved", "removed"]
-
 _CHILD: Final = text("""
     UPDATE frames SET open_children = open_children + :by WHERE key = :parent RETURNING open_children""")
 _PLACE = text("""

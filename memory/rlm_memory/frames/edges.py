@@ -21,8 +21,6 @@ from rlm_memory.frames.rows import FrameRow, frame_id, get, note
 from rlm_memory.frames.states import OPEN, WAITING_TYPES, EdgeType, Kind, Status, resolves
 from rlm_memory.store import Store
 
-__all__ = ["MOST_EDGES", "Edge", "add", "check_waits", "edges_of", "remove", "standing_by", "waits_for"]
-
 MOST_EDGES = 1000
 """Edges of one frame in either direction: its end has to look at each."""
 

@@ -36,19 +36,6 @@ from rlm_memory.frames.rows import (
 from rlm_memory.frames.states import EdgeType, Kind, Status, Verb, check_step, resolves
 from rlm_memory.store import Store
 
-__all__ = [
-    "Allowed",
-    "anybody",
-    "check_pop",
-    "end_session",
-    "forget",
-    "invalidate",
-    "pop",
-    "popped",
-    "record_end",
-    "reopen",
-]
-
 Allowed = Callable[[FrameRow], None]
 """Raises if the caller may not change the frame."""
 

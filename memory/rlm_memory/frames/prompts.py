@@ -6,8 +6,6 @@ conversation that overflows is read by the model that goes on with it, which nee
 
 from __future__ import annotations
 
-__all__ = ["COMPLETION", "OVERFLOW", "completion", "overflow"]
-
 COMPLETION = """\
 A frame has ended: a goal in a tree of goals. Write its summary. In the contexts of the goals above it and beside it
 the summary takes the place of everything that was said and run for it.

@@ -16,22 +16,6 @@ from rlm_memory.frames.rows import FrameRow, compaction_of, get
 from rlm_memory.frames.states import Status
 from rlm_memory.store import Store
 
-__all__ = [
-    "IN_LINE",
-    "LINE",
-    "LONGEST_SUMMARY",
-    "MOST_SHOWN",
-    "SHOWN",
-    "Children",
-    "Ended",
-    "HandedOver",
-    "Invalidated",
-    "Outcome",
-    "compact",
-    "fold",
-    "summarize",
-]
-
 Children = Literal["refuse", "adopt", "fail"]
 """What becomes of frames that run below one that ends."""
 

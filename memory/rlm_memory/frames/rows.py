@@ -22,35 +22,6 @@ from rlm_memory.frames.states import OPEN, Kind, Status, Verb, check_step
 from rlm_memory.schema import columns_of
 from rlm_memory.store import Store
 
-__all__ = [
-    "Compaction",
-    "Event",
-    "FrameRow",
-    "above",
-    "children",
-    "compaction_of",
-    "events_of",
-    "first_closed",
-    "frame_id",
-    "frame_key",
-    "get",
-    "goals_in",
-    "goals_running",
-    "in_session",
-    "last_event",
-    "nearest_session",
-    "note",
-    "own_goal",
-    "remove",
-    "root_of",
-    "same_tree",
-    "step",
-    "unchanged_while",
-    "under",
-    "unfold",
-    "whole",
-]
-
 _ID = re.compile(r"f([1-9][0-9]{0,17})")
 
 # Read by the driver itself, because every call reads some of these; the statements below are built once, because to

@@ -24,8 +24,6 @@ from rlm_memory.frames.rows import FrameRow, frame_key, get, in_session, nearest
 from rlm_memory.schema import columns_of
 from rlm_memory.store import Store
 
-__all__ = ["Effects", "Operation", "Runtime", "Undelivered", "delivered", "handed_over", "undelivered"]
-
 log = logging.getLogger(__name__)
 
 _OWED = f"SELECT {columns_of(operations)} FROM frame_operations ORDER BY number"

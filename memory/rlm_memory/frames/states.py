@@ -17,21 +17,6 @@ from enum import StrEnum
 
 from rlm_memory.errors import FrameStatusRefused
 
-__all__ = [
-    "CLOSED",
-    "ENDED_FOR_GOOD",
-    "OPEN",
-    "OUTCOMES",
-    "STEPS",
-    "WAITING_TYPES",
-    "EdgeType",
-    "Kind",
-    "Status",
-    "Verb",
-    "check_step",
-    "resolves",
-]
-
 
 class Kind(StrEnum):
     """What a frame is. That of a session stands for the session itself and is never popped."""

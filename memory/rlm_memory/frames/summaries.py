@@ -24,8 +24,6 @@ from rlm_memory.store import Store
 from rlm_memory.transcripts import PruningConfig
 from rlm_memory.transcripts.messages import as_text
 
-__all__ = ["RECORD", "ask", "asked_for", "forget", "record_of", "take"]
-
 RECORD = 4000
 """Tokens (estimated) of a frame's turns that a model is shown for its summary."""
 

@@ -13,22 +13,6 @@ from rlm_memory.frames.context import assemble
 from rlm_memory.frames.rows import FrameRow, frame_id, unchanged_while
 from rlm_memory.store import Store
 
-__all__ = [
-    "LONGEST_GLANCE",
-    "CameTo",
-    "FrameGlance",
-    "Survey",
-    "View",
-    "Views",
-    "came_to",
-    "children",
-    "lines",
-    "lines_below",
-    "running",
-    "state_of_all",
-    "state_of_tree",
-]
-
 LONGEST_GLANCE = 240
 """Characters shown of a goal and of a summary."""
 _MOST_KEPT = 100

@@ -29,20 +29,6 @@ from rlm_memory.transcripts import ContextManager, ContextPruner, PruningConfig,
 from rlm_memory.transcripts.masking import KEPT_AT
 from rlm_memory.transcripts.messages import Message
 
-__all__ = [
-    "BUDGET",
-    "LONGEST_ARGUMENT",
-    "LONGEST_TEXT",
-    "MOST_BYTES",
-    "MOST_ROWS",
-    "ToolCall",
-    "add",
-    "called",
-    "calls_of",
-    "context_of",
-    "note",
-]
-
 LONGEST_TEXT = 65_536
 """Characters kept of each text in a message."""
 LONGEST_ARGUMENT = 500

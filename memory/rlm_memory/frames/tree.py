@@ -34,21 +34,6 @@ from rlm_memory.places import name_of_tree, tree_of
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = [
-    "DEEPEST_PLANNED",
-    "LONGEST_GOAL",
-    "MOST_PLANNED",
-    "Plan",
-    "keep_push",
-    "note_fork",
-    "of_session",
-    "parents",
-    "plan",
-    "root",
-    "start",
-    "undo_push",
-]
-
 LONGEST_GOAL = 4000
 """Characters kept of a goal."""
 DEEPEST_PLANNED = 50

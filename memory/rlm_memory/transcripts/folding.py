@@ -15,8 +15,6 @@ from rlm_memory.transcripts.pruner import ContextPruner
 from rlm_memory.transcripts.summaries import HEADER, condensed, extended, line_of
 from rlm_memory.transcripts.turn import Turn
 
-__all__ = ["Folding"]
-
 
 class Folding:
     """One fold of ``turns``; ``fixed`` is the weight of the system prompts, ``kept`` takes what is masked.

@@ -15,8 +15,6 @@ from rlm_memory.transcripts.messages import Message, calls_of, opens_turn, publi
 from rlm_memory.transcripts.pruner import ContextPruner, PruningConfig, Segments
 from rlm_memory.transcripts.turn import Turn
 
-__all__ = ["ContextManager", "Summarizer", "View"]
-
 View = Literal["pruned", "full", "recent"]
 Summarizer = Callable[[list[summaries.Step]], str | Awaitable[str]]
 """Writes a summary, as Markdown with a ``## Summary`` or as plain text, from the steps of a conversation."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from rlm_memory.transcripts.messages import Message
 
-__all__ = ["KEPT_AT", "SHORTEST_OUTPUT", "mask", "outputs_at_least", "unmask"]
-
 KEPT_AT = "_kept_at"
 """Key of a message whose content is output, of whatever role: where the whole is, in words for the model."""
 LONGEST_PLACE = 100

@@ -11,20 +11,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "Message",
-    "as_text",
-    "blocks",
-    "called",
-    "calls_of",
-    "has_tools",
-    "linked",
-    "opens_turn",
-    "public",
-    "results_of",
-    "units",
-]
-
 Message = dict[str, Any]
 
 

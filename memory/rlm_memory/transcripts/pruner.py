@@ -12,8 +12,6 @@ from rlm_memory.transcripts.messages import Message, has_tools, units
 from rlm_memory.transcripts.summaries import HEADER, simple_summary
 from rlm_memory.transcripts.tokens import Tokens
 
-__all__ = ["ContextPruner", "ImportanceLevel", "PruningConfig", "Segments", "Strategy"]
-
 Strategy = Literal["truncate", "summarize", "mask"]
 Segments = tuple[list[Message], list[Message], list[Message]]
 _FINAL = ("final", "result:", "decision:")

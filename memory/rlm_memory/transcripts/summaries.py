@@ -9,8 +9,6 @@ from rlm_memory.transcripts.masking import unmask
 from rlm_memory.transcripts.messages import Message, blocks
 from rlm_memory.transcripts.turn import Turn
 
-__all__ = ["HEADER", "Step", "condensed", "extended", "line_of", "section_of", "simple_summary", "trajectory_of"]
-
 HEADER = "[Context Summary]\n"
 _SHORTEST = 20
 _LONGEST = 300

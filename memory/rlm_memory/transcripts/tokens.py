@@ -8,8 +8,6 @@ from functools import lru_cache
 
 from rlm_memory.transcripts.messages import Message
 
-__all__ = ["ESTIMATED", "Tokens"]
-
 ESTIMATED = "estimated"
 CHARACTERS_PER_TOKEN = 4
 _CUT = "..."

@@ -9,8 +9,6 @@ from typing import Any
 
 from rlm_memory.transcripts.messages import Message, calls_of, has_tools
 
-__all__ = ["Turn"]
-
 
 def _now() -> datetime:
     return datetime.now(UTC)

@@ -14,8 +14,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import holders, leases
 from rlm_memory.work.paths import OVERLAP, overlap
 
-__all__ = ["REFUSED_WRITE", "Board", "Card", "Conflict", "Link", "held", "newest", "read", "state"]
-
 REFUSED_WRITE = "refused write"
 """The verb of the event that a hook's refusal leaves with the frame that has the path."""
 LONGEST = 240

@@ -21,8 +21,6 @@ from rlm_memory.work.items import Item
 from rlm_memory.work.progress import Progress
 from rlm_memory.work_schema import chain_runs, chains
 
-__all__ = ["ChainRow", "Surveyed", "begin", "latest", "note", "note_run", "open_ones", "runs", "survey"]
-
 _put = insert(chains)
 _PUT = _put.on_conflict_do_update(
     index_elements=[chains.c.number], set_={name: _put.excluded[name] for name in ("loop", "ended_at", "data")}

@@ -24,8 +24,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import progress
 from rlm_memory.work_schema import handoffs as table
 
-__all__ = ["Boundaries", "HandOff", "Result", "boundaries", "decay", "hand_off", "of_frame", "short"]
-
 IN_SHORT = 600
 """Characters of a summary that are two or three sentences."""
 _LONGEST_ITEM = 500

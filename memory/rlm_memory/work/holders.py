@@ -16,20 +16,6 @@ from rlm_memory import limits
 from rlm_memory.store import Store
 from rlm_memory.work_schema import holders, machine
 
-__all__ = [
-    "STALE_SECONDS",
-    "Anchor",
-    "Holder",
-    "beat",
-    "enlist",
-    "find",
-    "gone",
-    "is_stale",
-    "living",
-    "note_boot",
-    "of_proof",
-]
-
 Anchor = Literal["connection", "process", "time"]
 STALE_SECONDS = 15 * 60.0
 """A holder that has not stirred for so long may lose its frames to whoever asks for stale ones."""

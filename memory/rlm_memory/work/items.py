@@ -20,20 +20,6 @@ from rlm_memory.work.ready import PRIORITIES
 from rlm_memory.work_schema import aliases as names
 from rlm_memory.work_schema import items as table
 
-__all__ = [
-    "TYPES",
-    "Alias",
-    "Item",
-    "aliases",
-    "aliases_of",
-    "describe",
-    "get",
-    "kept",
-    "name",
-    "set_goal",
-    "set_priority",
-]
-
 TYPES = ("feature", "bug", "spike", "chore", "api", "test")
 """The kinds of work; the first is meant if nobody says."""
 _LONGEST = 16_384

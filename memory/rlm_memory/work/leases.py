@@ -28,8 +28,6 @@ from rlm_memory.work.holders import STALE_SECONDS, Holder
 from rlm_memory.work.paths import in_conflict
 from rlm_memory.work.ready import ready
 
-__all__ = ["Lease", "check", "claim", "fenced_anew", "free", "held_by", "is_held", "release", "stale", "steal"]
-
 _IS_READY = text(f"SELECT 1 FROM frames WHERE key = :key AND {READY}")
 _TAKE = text(f"""
     UPDATE frames SET holder = :holder, fence = fence + 1, freed_at = NULL, session = coalesce(:session, session)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from rlm_memory.store import Store
 
-__all__ = ["Measure", "measures"]
-
 _EVENTS = "FROM frame_events e JOIN frames f ON f.key = e.frame WHERE f.tree = :tree"
 # A holder is one agent for as long as it lives. What others end by hand is no work of its own.
 _TASKS = f"""

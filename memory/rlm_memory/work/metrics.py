@@ -12,8 +12,6 @@ from sqlalchemy.dialects.sqlite import insert
 from rlm_memory.store import Store
 from rlm_memory.work_schema import session_metrics as table
 
-__all__ = ["FIRST_SIZE", "LARGEST", "SMALLEST", "BatchOutcome", "SessionMetrics", "next_size", "note_batch"]
-
 FIRST_SIZE, SMALLEST, LARGEST = 2, 2, 4
 _GET = select(table).where(table.c.session_id == bindparam("of"))
 

@@ -19,8 +19,6 @@ from rlm_memory.frames.rows import frame_id
 from rlm_memory.store import Store
 from rlm_memory.work_schema import paths
 
-__all__ = ["MOST_PATHS", "OVERLAP", "Taken", "declare", "declared", "in_conflict", "overlap", "taken_by_other"]
-
 MOST_PATHS = 100
 """Paths of one frame."""
 _LONGEST = 4096

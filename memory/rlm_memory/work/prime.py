@@ -21,8 +21,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import progress
 from rlm_memory.work.ready import count_ready, ready
 
-__all__ = ["TOKENS", "assemble", "next_step", "phase", "trees", "worked_on"]
-
 TOKENS = 600
 """Tokens of the text, estimated."""
 _HEAD = "Goals of this repository, kept by rlm-kernel. Where the work on them stands:"

@@ -14,8 +14,6 @@ from rlm_memory.errors import RowRequestError
 from rlm_memory.store import Store
 from rlm_memory.work_schema import progress as table
 
-__all__ = ["FIELDS", "LARGEST", "Progress", "get", "merge", "resuming", "update"]
-
 FIELDS = (
     "phase",
     "files_modified",

@@ -17,8 +17,6 @@ from rlm_memory.frames.rows import frame_id
 from rlm_memory.store import Store
 from rlm_memory.work.paths import OVERLAP, declared, overlap
 
-__all__ = ["OLDEST_COUNTS", "PRIORITIES", "Ready", "Stuck", "count_ready", "has_queue", "next_batch", "ready", "stuck"]
-
 PRIORITIES = (1000, 750, 500, 250)
 """The first is the most urgent."""
 OLDEST_COUNTS = 30 * 86_400

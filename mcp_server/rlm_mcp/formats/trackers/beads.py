@@ -14,8 +14,6 @@ from typing import Any
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.formats.trackers.tasks import OPEN, FileFault, State, Tracked
 
-__all__ = ["Beads"]
-
 _STATES: Mapping[str, State] = {
     "closed": "completed",
     "blocked": "blocked",

@@ -16,8 +16,6 @@ from typing import Any
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.formats.trackers.tasks import OPEN, FileFault, State, Tracked
 
-__all__ = ["TaskMaster"]
-
 _STATES: Mapping[str, State] = {
     "done": "completed",
     "completed": "completed",

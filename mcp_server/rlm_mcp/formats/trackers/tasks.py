@@ -9,8 +9,6 @@ from typing import Literal, Protocol
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["OPEN", "FileFault", "State", "Tracked", "Tracker"]
-
 State = Literal["open", "completed", "blocked", "invalidated"]
 OPEN: State = "open"
 """Planned or worked on: who works on a task of another tracker has no lease here."""

@@ -13,20 +13,6 @@ from rlm_mcp.service.queries.answering import shown, waiting
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory.queries import QueryRow
 
-__all__ = [
-    "CUTTABLE",
-    "LEAST_OF_A_CELL",
-    "batch_answer",
-    "cell_answer",
-    "ended_answer",
-    "missing_copy",
-    "queued_answer",
-    "running_answer",
-    "told_of_loss",
-    "told_of_waiting",
-    "waiting_answer",
-]
-
 CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
 LEAST_OF_A_CELL = 1000
 """Characters of room for each cell of a batch from which on each is cut for itself; else all are cut together."""

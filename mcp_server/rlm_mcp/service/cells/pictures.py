@@ -12,8 +12,6 @@ from rlm_mcp.formats.pictures import BadPicture, ShownPicture, checked_png, pict
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.tool_answers import ToolAnswer
 
-__all__ = ["PictureStore", "picture_of"]
-
 _RUNS_KEPT = 4
 """Runs of a session whose pictures are kept."""
 

@@ -13,8 +13,6 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 
-__all__ = ["Run"]
-
 
 @dataclass(eq=False)
 class Run:

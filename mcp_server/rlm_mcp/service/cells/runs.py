@@ -42,8 +42,6 @@ from rlm_memory.errors import DiskFull
 from rlm_memory.queries import Asker, QueryRow, QueryState
 from rlm_memory.store import Store
 
-__all__ = ["Runs", "Waiting"]
-
 _MOST_WAITING = 32
 """Cells of one session that may wait for their turn."""
 _LAST_WORD_SECONDS = 10.0

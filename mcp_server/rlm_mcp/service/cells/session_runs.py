@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from rlm_mcp.service.cells.run import Run
 
-__all__ = ["SessionRuns"]
-
 _MOST_KEPT = 64
 """Finished runs whose answers are kept."""
 _MOST_CHARS = 16_000_000

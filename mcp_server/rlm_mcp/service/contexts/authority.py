@@ -24,19 +24,6 @@ from rlm_sandbox.policy import Policy
 from rlm_sandbox.policy import resolve as resolve_policy
 from rlm_sandbox.policy.urls import permits
 
-__all__ = [
-    "Authority",
-    "KernelNames",
-    "Permitted",
-    "PermittedFiles",
-    "PermittedStored",
-    "PermittedText",
-    "PermittedUrl",
-    "PermittedVariable",
-    "StoredTexts",
-    "readable_places",
-]
-
 _LONGEST_PATH = 4095
 """Characters of a path that Linux takes."""
 _SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")

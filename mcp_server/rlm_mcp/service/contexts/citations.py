@@ -14,8 +14,6 @@ from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory.locks import VERSION_KEY
 
-__all__ = ["Citing"]
-
 
 class Citing:
     """Cites and checks; by name or handle, loaded texts only: what code made has no hash that stays."""

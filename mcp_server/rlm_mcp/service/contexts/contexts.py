@@ -30,8 +30,6 @@ from rlm_memory.errors import QuotaExceeded
 from rlm_memory.handles import HandleRow
 from rlm_memory.store import Store
 
-__all__ = ["Contexts"]
-
 
 class Contexts:
     """The contexts of every session."""

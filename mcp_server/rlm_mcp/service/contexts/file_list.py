@@ -18,8 +18,6 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
 
-__all__ = ["files_of"]
-
 
 async def files_of(texts: Texts, named: Contexts, session: Session, name: str) -> list[FileRow]:
     """Return the files of a context in order; raises ToolFault when it is not one of several files."""

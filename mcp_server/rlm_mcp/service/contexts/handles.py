@@ -13,8 +13,6 @@ from rlm_memory.contexts import ContextOrigin
 from rlm_memory.handles import Audience, Grant
 from rlm_memory.store import Store
 
-__all__ = ["Handles"]
-
 EVERYONE = "*"
 
 

@@ -23,8 +23,6 @@ from rlm_mcp.service.contexts.authority import (
 from rlm_mcp.service.progress import patiently
 from rlm_mcp.service.text_access import Texts
 
-__all__ = ["NOTED", "Ingested", "Ingestion"]
-
 NOTED = frozenset({"path", "paths", "files", "table", "compression", "replacements"})
 """Metadata that is noted of a text from files or a URL. The next load may not note all of it again."""
 

@@ -31,8 +31,6 @@ from rlm_mcp.service.sessions.kernel_proxy import KernelProxy
 from rlm_mcp.service.sessions.names import check_context_name
 from rlm_memory.contexts import ContextRow
 
-__all__ = ["Loaded", "Loader", "Refreshed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Loaded:

@@ -19,8 +19,6 @@ from rlm_memory.handles import HandleRow
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["TABLE_OF", "SessionNames"]
-
 TABLE_OF = "table of files of"
 """Metadata of a table of files: the context that it tells of."""
 _MOST_OUTPUTS = 16

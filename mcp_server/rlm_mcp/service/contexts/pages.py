@@ -8,8 +8,6 @@ from rlm_contexts.shares import ShownShare, fair_share
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.tool_answers import encoded_length
 
-__all__ = ["MAX_CHARS", "fitting", "pieces"]
-
 MAX_CHARS = 1_000_000
 """Most characters of a page that its caller can ask for, where the policy does not give more anyway."""
 _LEAST_PIECE = 40

@@ -29,8 +29,6 @@ from rlm_memory.contexts import ContextRow, StoredContent
 from rlm_memory.errors import UnknownQuery
 from rlm_memory.store import Store
 
-__all__ = ["MAX_AROUND", "MAX_LINES", "MAX_MATCHES", "Reading", "Search"]
-
 USUAL_LINES = 2000
 """Most lines of a page whose caller does not say how many."""
 MAX_LINES = 20_000

@@ -10,8 +10,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.service.errors import ToolFault
 from rlm_sandbox.policy.urls import instead, is_url, unread_scheme
 
-__all__ = ["Files", "Inline", "Load", "Source", "Url", "Variable", "resolve", "resolve_again"]
-
 
 @dataclass(frozen=True, slots=True)
 class Inline:

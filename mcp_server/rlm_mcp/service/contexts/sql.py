@@ -22,8 +22,6 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer, encode
 
-__all__ = ["Tables"]
-
 _SECONDS = 40.0
 _AT_ONCE = 2
 _OVERHEAD = 400

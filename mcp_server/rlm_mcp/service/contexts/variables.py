@@ -16,8 +16,6 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import contexts
 from rlm_memory.store import Store
 
-__all__ = ["KernelVariables"]
-
 _LIST_SECONDS = 1.0
 """How long a list waits for a kernel that runs a cell of a notebook."""
 _ASK_SECONDS = 20.0

@@ -18,8 +18,6 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import resolve
 
-__all__ = ["DEEPEST", "MOST_LOOKED_AT", "changed_since", "writable", "written_since"]
-
 MOST_LOOKED_AT = 20_000
 """Files and folders that are looked at: a pop must not take long because a workspace is large."""
 DEEPEST = 20

@@ -5,8 +5,6 @@ from __future__ import annotations
 from rlm_ipc.messages import JsonObject
 from rlm_memory.work.handoffs import Boundaries
 
-__all__ = ["told_of"]
-
 
 def told_of(done: Boundaries) -> JsonObject:
     """Return what an answer says of what an end has completed above: a story never completes itself."""

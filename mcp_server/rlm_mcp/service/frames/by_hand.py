@@ -25,8 +25,6 @@ from rlm_memory.frames.survey import FrameGlance, Survey
 from rlm_memory.frames.tree import Plan
 from rlm_memory.store import Store
 
-__all__ = ["FrameDetail", "FrameViewer", "FramesByHand"]
-
 _AUTHOR = "page"
 _MOST_EVENTS = 50
 

@@ -21,8 +21,6 @@ from rlm_memory.frames import context, rows
 from rlm_memory.frames.survey import state_of_all, state_of_tree
 from rlm_memory.store import Store
 
-__all__ = ["MOST_FOLLOWED", "FrameChanges", "Part"]
-
 log = logging.getLogger(__name__)
 
 MOST_FOLLOWED = 50

@@ -9,8 +9,6 @@ from typing import TypeVar
 from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.sessions.names import named_session
 
-__all__ = ["Currents"]
-
 _MOST_CLIENTS = 1000
 T = TypeVar("T")
 Who = tuple[int, str, str, str]

@@ -15,8 +15,6 @@ from rlm_mcp.service.sessions.sessions import Session, Sessions
 from rlm_memory.frames.results import HandedOver
 from rlm_memory.frames.rows import FrameRow
 
-__all__ = ["FrameEffects"]
-
 
 @dataclass
 class FrameEffects:

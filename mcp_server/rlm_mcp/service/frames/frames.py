@@ -46,8 +46,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import leases
 from rlm_memory.work.handoffs import boundaries, decay
 
-__all__ = ["Frames"]
-
 _MOST_LISTED = 200
 """Frames of a tree that one answer lists."""
 _CUTTABLE = ("context", "tree")

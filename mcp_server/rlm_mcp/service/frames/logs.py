@@ -29,8 +29,6 @@ from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.store import Store
 from rlm_memory.transcripts.messages import called
 
-__all__ = ["FrameLogs", "calls_told"]
-
 _SPILLED = "cells.jsonl"
 _BEGAN = "began"
 

@@ -7,8 +7,6 @@ from typing import Any
 from rlm_mcp.service.errors import ToolFault
 from rlm_memory.frames.tree import DEEPEST_PLANNED, Plan
 
-__all__ = ["plan_of"]
-
 
 def plan_of(given: Any, depth: int = 1) -> Plan:
     """Return the plan that a goal means, of whatever JSON it is.

@@ -8,8 +8,6 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory.frames import rows, survey
 from rlm_memory.store import Store
 
-__all__ = ["FrameReading"]
-
 
 class FrameReading:
     """The texts of the frames of a caller's tree."""

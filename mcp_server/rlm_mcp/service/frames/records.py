@@ -13,8 +13,6 @@ from rlm_memory.frames.runtime import handed_over
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["record_of_frame", "session_of"]
-
 
 def record_of_frame(store: Store, row: FrameRow) -> RecordedFrame:
     """Return what is known of a frame besides its cells and contexts."""

@@ -11,8 +11,6 @@ from rlm_mcp.service.sessions.sessions import Sessions
 from rlm_memory.frames import rows, summaries
 from rlm_memory.store import Store
 
-__all__ = ["FrameSummaries"]
-
 
 class FrameSummaries:
     """Asks for summaries. `QueryService` takes the answers, as those of any other query."""

@@ -19,8 +19,6 @@ from rlm_memory.journal import JournalEntry
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["FrameTrees"]
-
 
 class FrameTrees:
     """Records trees as they are now; nothing changes by it."""

@@ -16,8 +16,6 @@ from rlm_memory.frames import transcript
 from rlm_memory.frames.transcript import ToolCall
 from rlm_memory.store import Store
 
-__all__ = ["FrameTurns"]
-
 log = logging.getLogger(__name__)
 
 

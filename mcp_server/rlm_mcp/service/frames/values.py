@@ -27,8 +27,6 @@ from rlm_memory.frames.results import HandedOver
 from rlm_memory.frames.runtime import Undelivered
 from rlm_memory.store import Store
 
-__all__ = ["VARIABLE", "FrameValues"]
-
 VARIABLE = "frames"
 """The variable in which code finds what came of the frames below."""
 _MOST_SHOWN = 200

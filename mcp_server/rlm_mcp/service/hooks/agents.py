@@ -15,8 +15,6 @@ from rlm_ipc.daemon_requests import Ancestor
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.hook.events import Origin
 
-__all__ = ["Agents", "ancestors"]
-
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
 _MOST_ANCESTORS = 8
 _MOST_CALLS = 1000

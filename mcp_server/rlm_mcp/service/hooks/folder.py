@@ -10,8 +10,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["HookFolder"]
-
 _LONGEST_LINE = 4 * 1024 * 1024
 
 

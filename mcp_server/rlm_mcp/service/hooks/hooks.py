@@ -51,8 +51,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import holders, leases, paths, prime, progress
 from rlm_memory.work.board import REFUSED_WRITE
 
-__all__ = ["Hooks"]
-
 log = logging.getLogger(__name__)
 
 _SPOOL_SECONDS = 2.0

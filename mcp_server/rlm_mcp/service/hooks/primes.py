@@ -10,8 +10,6 @@ from rlm_memory.errors import StoreFault
 from rlm_memory.store import Store
 from rlm_memory.work import prime
 
-__all__ = ["Primes"]
-
 log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS = 0.1

@@ -23,8 +23,6 @@ from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
 from rlm_memory.locks import VERSION_KEY, LockText
 from rlm_memory.store import Store
 
-__all__ = ["Attached", "Sections", "name_of", "question_of"]
-
 TYPE = "lock"
 """Content type of the contexts."""
 _LARGEST = 64 << 20

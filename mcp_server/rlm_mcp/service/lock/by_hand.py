@@ -15,8 +15,6 @@ from rlm_mcp.service.lock.lock import Asked, Lock
 from rlm_mcp.service.lock.memory_folder import write_lock
 from rlm_memory.places import checkout_of
 
-__all__ = ["show_lock"]
-
 
 async def show_lock(lock: Lock, asked: ShowLock) -> LockShown:
     """Show a lock.

@@ -10,8 +10,6 @@ from rlm_ipc.messages import Json, JsonObject
 from rlm_lock.protocol import Difference
 from rlm_mcp.service.tool_answers import encode
 
-__all__ = ["counts", "difference", "shortened", "stamp"]
-
 _MOST_ITEMS = 100
 """Items of a list that an answer shows, however short they are: directories above all."""
 _LONGEST_TEXT = 600

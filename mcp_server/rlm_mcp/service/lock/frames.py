@@ -21,8 +21,6 @@ from rlm_memory.locks import FrameVersion
 from rlm_memory.store import Store
 from rlm_memory.work import progress
 
-__all__ = ["FrameLocks"]
-
 log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 1.0

@@ -11,8 +11,6 @@ from rlm_memory.locks import PastGoal
 from rlm_memory.places import tree_of
 from rlm_memory.store import Store
 
-__all__ = ["History"]
-
 _MOST = 50
 _LONGEST_TASK = 200
 _RESULTS = {"completed": "DELIVER", "failed": "FAILED", "blocked": "FAILED", "in_progress": "ITERATION"}

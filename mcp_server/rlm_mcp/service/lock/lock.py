@@ -40,8 +40,6 @@ from rlm_memory import locks
 from rlm_memory.locks import ProjectRow
 from rlm_memory.store import Store
 
-__all__ = ["Asked", "Lock"]
-
 _TELL_SECONDS = 0.5
 _MOST_TOKENS = 50_000
 _MOST_PATHS = 20

@@ -14,8 +14,6 @@ from rlm_lock.sections.structure import Project as ProjectSection
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock.projects import Project
 
-__all__ = ["note_session", "write_lock"]
-
 
 async def write_lock(project: Project, found: Refreshed, history: History) -> tuple[str, ...]:
     """Write a version to the folder, and return the files that changed.

@@ -32,8 +32,6 @@ from rlm_memory.locks import ProjectRow
 from rlm_memory.places import tree_of
 from rlm_memory.store import Store
 
-__all__ = ["Checked", "Project", "Projects"]
-
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")

@@ -18,8 +18,6 @@ from rlm_ipc.json_size import has_too_many_values
 from rlm_ipc.messages import Json, plain, read
 from rlm_lock.protocol import QUESTIONS, AnswerLine, Progress, Question, QuestionLine, ScannerSpec, kind_of
 
-__all__ = ["Command", "ScannerDied", "ScannerProcess", "ScannerRefused", "scanner_command"]
-
 Answer = TypeVar("Answer")
 Command = Callable[[], list[str]]
 """Returns the command that starts a scanner."""

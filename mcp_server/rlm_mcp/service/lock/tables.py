@@ -9,21 +9,6 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault
 
-__all__ = [
-    "DIFF",
-    "KEYS",
-    "MAP",
-    "ROLES",
-    "TTL_SECONDS",
-    "Choice",
-    "Priority",
-    "Trouble",
-    "choose",
-    "forbidden",
-    "refusal",
-    "trouble",
-]
-
 TTL_SECONDS = 3600
 """For how long an answer may be used without asking again, and an alias without a call."""
 DIFF, MAP = "diff", "map"

@@ -27,9 +27,6 @@ from rlm_memory.frames import summaries
 from rlm_memory.queries import Asker, NewQuery, QueryRow, QueryState, Resolved
 from rlm_memory.store import Store
 
-__all__ = ["GivenAnswer", "QueryService", "TakenAnswers", "shown", "waiting"]
-
-
 AN_ITEM = 'an item is {"id": text, "answer": text}'
 BY_ID = "give as many, in the order in which they are listed, or {id: answer}"
 _ID = re.compile(r"q_t?\d{3,9}")

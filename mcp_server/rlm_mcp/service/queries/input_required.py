@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mcp_types import InputRequiredResult
 
-__all__ = ["InputRequired"]
-
 
 class InputRequired(Exception):
     """The call cannot go on before the client has answered; ``result`` is what it is told."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from rlm_memory.queries import QueryRow
 
-__all__ = ["ProviderQueue"]
-
 _Kind = tuple[str | None, bool]
 
 

@@ -31,8 +31,6 @@ from rlm_memory.errors import StoreFault
 from rlm_memory.queries import Asker, Bill, QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["Providers"]
-
 log = logging.getLogger(__name__)
 
 _REST = 0.5

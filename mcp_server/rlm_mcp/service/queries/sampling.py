@@ -27,8 +27,6 @@ from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.queries.input_required import InputRequired
 from rlm_memory.queries import QueryRow
 
-__all__ = ["Sampling"]
-
 MOST_ROUNDS = 8
 """Rounds of one call; a client of 2026 gives up after ten. What is asked then is the agent's to answer."""
 _MOST_TOKENS = 4096

@@ -33,8 +33,6 @@ from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["Attachments"]
-
 log = logging.getLogger(__name__)
 
 

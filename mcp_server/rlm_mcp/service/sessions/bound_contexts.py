@@ -15,8 +15,6 @@ from rlm_memory import contexts
 from rlm_memory.contexts import ContextRow
 from rlm_memory.store import Store
 
-__all__ = ["BoundContexts", "of_names"]
-
 log = logging.getLogger(__name__)
 
 

@@ -22,8 +22,6 @@ from rlm_memory.errors import SessionEnded
 from rlm_memory.queries import Bill, QueryRow
 from rlm_memory.store import Store
 
-__all__ = ["Budgets", "OverBudget", "Payer"]
-
 PROVIDED = ("tokens", "cost", "seconds")
 """What providers use; beside it there is the number of queries."""
 

@@ -17,8 +17,6 @@ from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import moment
 
-__all__ = ["DurableSaves", "UnsavedCells"]
-
 _AGAIN_SECONDS = 10.0
 """After so long a save that failed is tried again; the next cell tries earlier."""
 

@@ -13,8 +13,6 @@ from rlm_memory.sessions import Ending, How, SessionRow, Went
 from rlm_memory.store import Store
 from rlm_sandbox.policy import Policy
 
-__all__ = ["as_saved", "duration", "lost", "rests_until", "went"]
-
 _MOST_TOLD = 10
 _UNITS = ((86_400.0, "day"), (3600.0, "hour"), (60.0, "minute"), (1.0, "second"))
 

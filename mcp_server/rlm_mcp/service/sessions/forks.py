@@ -22,8 +22,6 @@ from rlm_memory.frames import tree as frames
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy
 
-__all__ = ["Forks"]
-
 _SUFFIX = re.compile(r"-f\d+$")
 _LONGEST_STEM = 110
 

@@ -24,8 +24,6 @@ from rlm_memory.errors import StoreFault
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.store import Store
 
-__all__ = ["Journal", "entry_row"]
-
 log = logging.getLogger(__name__)
 
 _GATHER_SECONDS = 0.05

@@ -7,8 +7,6 @@ from rlm_ipc.supervisor_protocol import Recovered
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 
-__all__ = ["BackToSaved", "KernelDeliveries"]
-
 LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
 
 _TRIES = 3

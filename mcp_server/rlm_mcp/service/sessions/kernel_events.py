@@ -9,8 +9,6 @@ from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, CellNote, GivenAnswer
 from rlm_ipc.supervisor_protocol import AttachmentChanged
 from rlm_kernel.supervisor_client import SupervisorClient
 
-__all__ = ["Fresh", "KernelEvents"]
-
 Fresh = Callable[[SupervisorClient, str], Awaitable[bool]]
 """Gives the kernel of that id its saved variables; returns whether there were any."""
 

@@ -34,8 +34,6 @@ from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy
 
-__all__ = ["KernelProxy"]
-
 log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 5.0

@@ -12,8 +12,6 @@ from rlm_memory import queries
 from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.store import Store
 
-__all__ = ["KernelQueries", "outcome_of"]
-
 _TOLD_AT_ONCE = 64
 """Queries written down before the event loop sees to something else."""
 

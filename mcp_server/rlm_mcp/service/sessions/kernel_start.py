@@ -20,8 +20,6 @@ from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, without_language_wall
 
-__all__ = ["KernelStart", "runs_under"]
-
 
 def runs_under(kernel: KernelInfo | None, policy: PinnedPolicy) -> bool:
     """Whether there is a kernel, and it was started under that policy."""

@@ -10,8 +10,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from rlm_ipc.errors import KernelBusy
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
 
-__all__ = ["KernelTurn"]
-
 
 class KernelTurn:
     """The turns of one session; ``over`` is called after each of them."""

@@ -19,8 +19,6 @@ from rlm_mcp.formats.saved_image import SavedImage, image_in
 from rlm_mcp.formats.snapshot import TEMPORARY, Archive
 from rlm_mcp.service.background import in_thread
 
-__all__ = ["SUFFIX", "Lasting"]
-
 SUFFIX = ".rlmsnap"
 _PIECES = ".pieces"
 

@@ -20,19 +20,6 @@ from rlm_mcp.service.errors import ToolFault, invalid_name
 from rlm_memory import handles
 from rlm_memory.places import checkout_of
 
-__all__ = [
-    "GLOBAL_SESSION",
-    "RESERVED",
-    "check_context_name",
-    "check_session_id",
-    "frame_named",
-    "is_frame_id",
-    "is_handle",
-    "named_session",
-    "session_id_for",
-    "workspace_for",
-]
-
 GLOBAL_SESSION = "global"
 """The session of a client that tells nothing about itself."""
 

@@ -31,8 +31,6 @@ from rlm_sandbox.policy import (
     write_roots,
 )
 
-__all__ = ["Policies", "as_row", "policy_for"]
-
 log = logging.getLogger(__name__)
 
 DEFAULT_POLICY = "default"

@@ -28,8 +28,6 @@ from rlm_memory.queries import Bill, QueryRow, QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
-__all__ = ["cell_of", "context_of", "keep_turn", "known_session", "query_of", "record_of"]
-
 
 def known_session(store: Store, session: str) -> SessionRow:
     """Return the row of a session that is open or rests; raises ToolFault if there is none."""

@@ -25,8 +25,6 @@ from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, sessions
 from rlm_memory.store import Store
 
-__all__ = ["FileWriter", "Reopening"]
-
 log = logging.getLogger(__name__)
 
 _SECONDS = 30.0

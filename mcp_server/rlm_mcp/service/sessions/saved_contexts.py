@@ -11,8 +11,6 @@ from rlm_mcp.formats.snapshot import Missing, SavedContext, Writer
 from rlm_mcp.service.sessions.saved_variables import missing
 from rlm_memory.contexts import ContextRow
 
-__all__ = ["save_contexts"]
-
 
 def save_contexts(
     files: ContextStore, rows: Sequence[ContextRow], writer: Writer, *, embed: bool

@@ -9,8 +9,6 @@ from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.model_turns import TurnRow
 from rlm_memory.queries import Asker, QueryRow, QueryState
 
-__all__ = ["entry_of", "query_row_of", "saved_cell", "saved_query", "saved_turn", "turn_row_of"]
-
 
 def saved_query(row: QueryRow) -> SavedQuery:
     """Return a query as it is saved."""

@@ -25,18 +25,6 @@ from rlm_mcp.service.background import in_thread
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text
 
-__all__ = [
-    "SavedVariables",
-    "as_left",
-    "hand_in",
-    "hand_out",
-    "hand_out_new",
-    "missing",
-    "new_image",
-    "put_back",
-    "save_variables",
-]
-
 _ROUNDS = 8
 """So often are all variables tried together, each time without those that failed; then each is tried alone."""
 _TRIAL_SECONDS = 15.0

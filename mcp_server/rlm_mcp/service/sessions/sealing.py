@@ -7,8 +7,6 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["key_in"]
-
 _BYTES = 32
 
 

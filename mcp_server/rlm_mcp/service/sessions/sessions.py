@@ -35,8 +35,6 @@ from rlm_memory.sessions import How, SessionRow, SessionStatus
 from rlm_memory.store import Store
 from rlm_sandbox.policy import PinnedPolicy, Policy
 
-__all__ = ["Clock", "Session", "SessionEvents", "Sessions"]
-
 log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]

@@ -55,8 +55,6 @@ from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.store import Store
 from rlm_sandbox.errors import PolicyError
 
-__all__ = ["Snapshots"]
-
 _LASTING = "lasting"
 """The folder of what belongs to its session."""
 

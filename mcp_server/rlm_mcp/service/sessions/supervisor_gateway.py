@@ -15,8 +15,6 @@ from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.background import BackgroundTasks
 from rlm_memory.journal import Author
 
-__all__ = ["Connect", "KernelGateway", "connect_host"]
-
 Connect = Callable[[bool], Awaitable[SupervisorClient]]
 """Connects to the supervisor, starting it if the argument is true."""
 

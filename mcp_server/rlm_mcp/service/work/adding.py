@@ -17,8 +17,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import items, paths
 from rlm_memory.work.ready import PRIORITIES
 
-__all__ = ["add"]
-
 _KINDS = {kind.value: kind for kind in (Kind.TASK, Kind.STORY, Kind.EPIC)}
 _TEXTS = ("goal", "parent", "kind", "type", "description", "acceptance")
 _EDGES = tuple(kind.value for kind in EdgeType)

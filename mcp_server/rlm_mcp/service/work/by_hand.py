@@ -12,8 +12,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import board, items, leases, ready
 from rlm_memory.work.board import Board, Card
 
-__all__ = ["BoardViewer", "WorkByHand"]
-
 _AUTHOR = "page"
 _MOST_STUCK = 5
 

@@ -34,8 +34,6 @@ from rlm_memory.work import chains, handoffs, holders, leases, metrics, paths
 from rlm_memory.work.board import state
 from rlm_memory.work.chains import ChainRow, Surveyed
 
-__all__ = ["Chains"]
-
 
 class Chains:
     """The chains of all trees."""

@@ -23,8 +23,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import leases
 from rlm_memory.work.handoffs import HandOff, Result, hand_off, of_frame, short
 
-__all__ = ["HandOffs"]
-
 _KNOWN = ("status", "summary", "files", "decisions", "details")
 
 

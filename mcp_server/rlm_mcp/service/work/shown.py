@@ -12,8 +12,6 @@ from rlm_memory.work import handoffs, holders, items, leases, progress
 from rlm_memory.work.board import state
 from rlm_memory.work.paths import declared
 
-__all__ = ["Fields", "shown"]
-
 Fields = Literal["minimal", "standard", "full"]
 LONGEST_GOAL = 200
 

@@ -31,8 +31,6 @@ from rlm_memory.store import Store
 from rlm_memory.work import items, leases
 from rlm_memory.work.items import Alias
 
-__all__ = ["TRACKERS", "export_tasks", "import_tasks", "read_file"]
-
 TRACKERS: Mapping[str, Tracker] = {"beads": Beads(), "task-master": TaskMaster()}
 _STATES: Mapping[Status, State] = {
     Status.PLANNED: OPEN,

@@ -47,8 +47,6 @@ from rlm_memory.work.leases import Lease
 from rlm_memory.work.measures import measures
 from rlm_memory.work.ready import count_ready, has_queue, next_batch, stuck
 
-__all__ = ["Asked", "Work"]
-
 LONGEST_WAIT = 45.0
 """Seconds that a call waits for something to become ready."""
 _MOST_LISTED = 500
