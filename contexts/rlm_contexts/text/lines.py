@@ -236,6 +236,11 @@ class Lines(Sequence[str]):
         return lines[0]
 
 
+def span_of(lines: Lines) -> tuple[Text, int, int]:
+    """The text whose lines these are, the first of them, and the one behind the last."""
+    return lines._text, lines._start, lines._stop
+
+
 def _line_starts(text: Text) -> array[int]:
     """The position in `content` where each line starts, and last where one more line would start after a newline."""
     typecode = "I" if text.facts.chars + 1 < 1 << 32 else "Q"

@@ -168,6 +168,23 @@ async def test_saving_again_does_not_need_the_first_life(connect_own, own, tmp_p
         assert (await agent.run("n, log['line_count']"))["result"] == "(50000, 50000)"
 
 
+async def test_the_lines_of_a_text_come_back_with_it(connect_own, own, tmp_path: Path) -> None:
+    """`lines = log['lines']` begins much code. They are kept by the name of their text, while it is that text."""
+    file = tmp_path / "lines.rlmsnap"
+    async with connect_own("s") as agent:
+        await agent("load_context", name="log", content="\n".join(map(str, range(200_000))))
+        await agent("load_context", name="old", content="a\nb")
+        await agent.run("lines = log['lines']; part = lines[10:150_010]; gone = old['lines']")
+        await agent("load_context", name="old", content="c")
+        saved = await own.save_session("s", file, embed=False)
+    assert reasons(saved.not_saved) == {"gone": "its text is not loaded any more: keep list() of it"}
+    assert saved.bytes < 10_000
+    await own.restore_session(from_file(str(file), "copy", ""), HELLO)
+    async with connect_own("copy") as agent:
+        seen = await agent.run("lines is log['lines'], type(part) is type(lines), len(part), part[0], part[-1]")
+        assert seen["result"] == "(True, True, 150000, '10', '150009')"
+
+
 @pytest.mark.parametrize("origin", ["attached", "output"])
 async def test_a_file_fills_no_session_beyond_its_quota(connect_own, own, tmp_path: Path, origin: str) -> None:
     """What came by a handle is the restored session's own, and kept outputs fill no more than their allowance."""
@@ -195,7 +212,7 @@ async def test_texts_that_are_not_on_this_machine_are_named(connect_own, own, el
     file = tmp_path / "small.rlmsnap"
     async with connect_own("s") as agent:
         await agent("load_context", name="log", content="alpha")
-        await agent.run("n, text = 1, log['content']")
+        await agent.run("n, text, lines = 1, log['content'], log['lines']")
         await own.save_session("s", file, embed=False)
     async with elsewhere() as (other, _connect):
         answer = await other.restore_session(from_file(str(file), "", ""), HELLO)
@@ -203,6 +220,7 @@ async def test_texts_that_are_not_on_this_machine_are_named(connect_own, own, el
     said = reasons(answer.not_restored)
     assert "load it again" in said["log"]
     assert "the context 'log', which is not loaded" in said["text"]
+    assert "the context 'log', which is not loaded" in said["lines"]
 
 
 async def test_a_parquet_file_is_there_again_where_it_still_is(connect_own, own, elsewhere, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from rlm_kernel.worker.snapshots import (  # noqa: F401  (the kinds are added by
     kinds,
     kinds_code,
     kinds_data,
+    kinds_lines,
     kinds_standard,
     makers,
 )

@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from rlm_contexts.text.lines import Lines
 from rlm_contexts.view.variable import ContextVariable
 from rlm_kernel.worker.deferred import DeferredAnswer
 from rlm_kernel.worker.snapshots import kinds, makers
@@ -26,6 +27,7 @@ from rlm_kernel.worker.snapshots.common import HOLDERS, VALUES, Lost, Names, Sha
 from rlm_kernel.worker.snapshots.contents import content_of_cell, content_of_function, state_of, value_of
 from rlm_kernel.worker.snapshots.environment import Environment
 from rlm_kernel.worker.snapshots.image import Image
+from rlm_kernel.worker.snapshots.kinds_lines import split_lines
 from rlm_kernel.worker.snapshots.places import Places
 from rlm_kernel.worker.snapshots.records import ClassRecord, FunctionRecord, Member, Reference, Tables
 from rlm_sandbox.language_wall.registry import dict_of
@@ -190,6 +192,9 @@ class Saver:
             return self._method(value)
         if cls is Lost:
             raise Unkept(value.reason)
+        if cls is Lines:
+            self._kept.append(arguments := split_lines(value, self.environment.contexts))
+            return makers.kind, ("lines", arguments)
         kind = kinds.of(value, cls)
         if kind is None:
             raise Unkept(f"objects of {cls.__module__}.{cls.__qualname__} are not kept in snapshots")
