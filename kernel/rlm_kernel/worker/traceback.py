@@ -222,7 +222,7 @@ def render(error: BaseException, *, for_people: bool = False, advice: str = "") 
     """
     try:
         lines = _rendered(error, _ForPeople() if for_people else _Look())
-        return [*lines[:-1], f"{lines[-1]}. {advice}"] if advice else lines
+        return [*lines[:-1], f"{lines[-1]}{'. ' if text_of(error) else ': '}{advice}"] if advice else lines
     except BaseException:
         return [f"{name_of(type(error))}: {UNSAID}"]
 

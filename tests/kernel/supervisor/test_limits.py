@@ -130,7 +130,7 @@ async def test_memory_without_end_fails_and_the_session_goes_on(supervisor, spaw
         assert result.status == "error"
         assert result.error.ename in {"MemoryError", "MemoryLimit"}
     told = (await supervisor.execute(kernel.kernel_id, "big = bytearray(1 << 30)").result()).error.traceback[-1]
-    assert told.startswith("MemoryError. The session may hold 200 MiB (limits.memory_bytes of its policy): `del` ")
+    assert told.startswith("MemoryError: The session may hold 200 MiB (limits.memory_bytes of its policy): `del` ")
     await supervisor.execute(kernel.kernel_id, "hog = None").result()
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "'yes'"
     await supervisor.shutdown(kernel.kernel_id)

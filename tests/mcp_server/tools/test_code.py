@@ -77,6 +77,13 @@ async def test_an_error_is_a_traceback_that_ends_with_it(agent) -> None:
     assert "\x1b" not in answer["error"]
 
 
+async def test_memory_that_is_not_there_is_told_once_with_the_limit(agent) -> None:
+    """The error has no message of its own; what to do takes its place."""
+    error = (await agent.run("bytearray(1 << 45)"))["error"]
+    assert "MemoryError: The session may hold 512 MiB" in error
+    assert error.count("MemoryError") == 1
+
+
 async def test_an_unclosed_bracket_is_named(agent) -> None:
     """K-18: a cell is whole, so what is missing in it is said as for a file, on every Python."""
     assert (await agent.run("x = (1"))["error"].endswith("SyntaxError: '(' was never closed")
