@@ -260,8 +260,12 @@ class CellQueries:
                 size = len(str(prompt))
                 most = worker_protocol.MAX_PROMPT
                 raise ValueError(f"the prompt has {size:,} characters; split it into parts of at most {most:,}")
-        if self._used["calls"] + len(prompts) > self.limits.queries:
-            raise QueryLimit(f"this session may ask only {self.limits.queries} queries (limits.queries in its policy)")
+        left = self.limits.queries - int(self._used["calls"])
+        if len(prompts) > left:
+            raise QueryLimit(
+                f"this session may ask only {self.limits.queries} queries (limits.queries in its policy), "
+                f"and {max(left, 0)} of them are left: {'ask no more than these' if left > 0 else 'go on without'}"
+            )
 
     def _ask(self, prompts: Sequence[str], how: _Asking) -> list[DeferredAnswer]:
         """Queue all or none."""

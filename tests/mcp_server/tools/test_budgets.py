@@ -298,7 +298,9 @@ async def test_code_and_tools_share_the_number_of_queries(bounded, first) -> Non
         else:
             assert len((await agent("llm_query_batched", prompts=["c", "d"]))["queries"]) == 2
     assert (await agent("llm_query", prompt="e"))["error"] == "quota_exceeded"
-    assert "QueryLimit: this session may ask only 4 queries" in (await agent.run("llm_query('e')"))["error"]
+    refused = (await agent.run("llm_query('e')"))["error"]
+    assert "QueryLimit: this session may ask only 4 queries" in refused
+    assert refused.endswith("and 0 of them are left: go on without")
     assert (await agent("budget"))["calls"] == {"used": 4, "limit": 4}
     assert len((await agent("status"))["pending_llm_queries"]) == 4
 
