@@ -7,16 +7,19 @@ from collections.abc import Callable
 
 from rlm_ipc.supervisor_protocol import Event, WaitsFor
 from rlm_ipc.worker_protocol import Resolved, Waits
+from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.limits import CellLimits
 from rlm_kernel.supervisor.output_router import OutputRouter
 from rlm_kernel.supervisor.query_book import QueryBook
+from rlm_kernel.supervisor.waiting_notes import SHOWN_AFTER_SECONDS, waits_for_answers
 
 
 class AnswerWait:
     """Whether the running cell of a session waits for answers: its worker says so, and is told of each that comes.
 
-    Its clock stands still until all are there, or ``seconds`` are over. ``report`` tells callers for which it waits.
+    Its clock stands still until all are there, or ``seconds`` are over. ``report`` tells callers for which it waits; a
+    person at a front end is shown it.
     """
 
     def __init__(
@@ -31,7 +34,7 @@ class AnswerWait:
         self._processes, self._report = processes, report
         self._open: set[str] = set()
         self._stopped: CellLimits | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: tuple[asyncio.TimerHandle, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -48,7 +51,11 @@ class AnswerWait:
         if not claimed:
             return
         self._open, self._stopped = set(claimed), limits
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._too_late)
+        loop = asyncio.get_running_loop()
+        self._timers = (
+            loop.call_later(self._seconds, self._too_late),
+            loop.call_later(SHOWN_AFTER_SECONDS, self._show, current),
+        )
         limits.wait_for_input()
         self._tell()
         # Answers may have arrived before the cell began to wait.
@@ -64,6 +71,12 @@ class AnswerWait:
         if not self._open:
             self._go_on()
 
+    def _show(self, request: CellRequest) -> None:
+        """Say in a front end for what its cell waits, unless a model answers: that needs nobody."""
+        asked = (self._queries.pending.get(name) for name in self.ids)
+        if request.direct is None and any(query is not None and query.mode == "blocking" for query in asked):
+            self._relay.front.stream(request, "stderr", waits_for_answers(self.ids))
+
     def _too_late(self) -> None:
         live = self._processes.live
         if live is not None:
@@ -77,9 +90,9 @@ class AnswerWait:
             self._go_on()
 
     def _go_on(self) -> None:
-        assert self._timer is not None
         assert self._stopped is not None
-        self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
         self._stopped.input_came()
         self._tell()
 

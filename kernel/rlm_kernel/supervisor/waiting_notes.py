@@ -1,8 +1,12 @@
-"""What a front end shows of a cell that waits: whose cell it waits for. It goes when the waiting cell begins."""
+"""What a front end shows of a cell that waits: whose cell it waits for, or whose answers.
+
+The first of these notes goes when the waiting cell begins; the second is part of the cell's output.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from rlm_ipc.displays import printable
@@ -50,3 +54,11 @@ def _note(ahead: CellRequest) -> str:
     line = "" if content is None else str(content["code"]).strip().partition("\n")[0]
     short = line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
     return f"[waits for the cell of {whose} that runs now{': ' if short else ''}{printable(short)}]\n"
+
+
+def waits_for_answers(ids: Iterable[str]) -> str:
+    """The note on a cell that waits for the answers of these queries."""
+    return (
+        f"[waits for an agent's answer to {', '.join(ids)}. If no agent works in this session, interrupt the cell; "
+        "mode='deferred' does not wait]\n"
+    )

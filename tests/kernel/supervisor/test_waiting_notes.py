@@ -1,4 +1,4 @@
-"""What a notebook is shown of the cells of others: why its own cannot begin, and what they print."""
+"""What a notebook is shown of the cells of others: why its own cannot begin or go on, and what they print."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jupyter_client import AsyncKernelClient
 from waiting import until
 
 from rlm_ipc.json_lines import TERMINAL
+from rlm_ipc.kernel_reports import QueryOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +76,43 @@ async def test_a_cell_behind_a_terminals_cell_says_so(supervisor, kernel, told) 
         told.give()
         await running.result()
         await shown_of(client, asked, is_end)
+
+
+async def test_a_cell_that_waits_for_an_agents_answer_says_so(supervisor, kernel) -> None:
+    """Nobody may be there who answers: a person at a notebook sees for what the cell waits, and how to end that."""
+    async with notebook(kernel.connection) as client:
+        asked = client.execute("print(llm_query('why?', mode='blocking'))")
+        found = await shown_of(client, asked, is_note)
+        assert found[-1][1]["name"] == "stderr"
+        assert found[-1][1]["text"].startswith("[waits for an agent's answer to q_000. If no agent works in this")
+        await supervisor.answer(kernel.kernel_id, {"q_000": QueryOutcome("because")})
+        rest = await shown_of(client, asked, is_end)
+    assert [content.get("text") for kind, content in rest if kind == "stream"] == ["because\n"]
+
+
+async def test_a_cell_that_waits_for_a_model_says_nothing_of_it(supervisor, kernel, spawn, policy) -> None:
+    """Nobody has to do anything. The note of another cell, which began later, shows that its own time was up."""
+    answered = policy("default")
+    llm = answered.llm.model_copy(update={"mode": "provider"})
+    modelled = await spawn(answered.model_copy(update={"llm": llm}))
+    async with notebook(modelled.connection) as client, notebook(kernel.connection) as other:
+        asked = client.execute("print(llm_query('why?'))")
+        await until(lambda: supervisor.pending_queries(modelled.kernel_id))
+        await shown_of(other, other.execute("llm_query('why?', mode='blocking')"), is_note)
+        await supervisor.answer(modelled.kernel_id, {"q_000": QueryOutcome("because")})
+        found = await shown_of(client, asked, is_end)
+        await supervisor.shutdown(modelled.kernel_id)
+    assert [content["text"] for kind, content in found if kind == "stream"] == ["because\n"]
+
+
+async def test_a_cell_that_is_answered_in_time_says_nothing_of_it(supervisor, kernel) -> None:
+    """An agent that answers at once needs no word."""
+    async with notebook(kernel.connection) as client:
+        asked = client.execute("print(llm_query('why?', mode='blocking'))")
+        await until(lambda: supervisor.pending_queries(kernel.kernel_id))
+        await supervisor.answer(kernel.kernel_id, {"q_000": QueryOutcome("because")})
+        found = await shown_of(client, asked, is_end)
+    assert [content["text"] for kind, content in found if kind == "stream"] == ["because\n"]
 
 
 async def test_a_cell_behind_the_same_notebooks_cell_says_nothing(kernel, told) -> None:
