@@ -6,7 +6,7 @@ The first of these notes goes when the waiting cell begins; the second is part o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from rlm_ipc.displays import printable
@@ -19,6 +19,7 @@ from rlm_kernel.supervisor.request_queue import RequestQueue
 SHOWN_AFTER_SECONDS: Final = 1.0
 """Most cells begin before that, and nobody asks why."""
 LONGEST_LINE: Final = 80
+_NAMED_QUERIES: Final = 3
 _WHOSE: Final = {"agent": "an agent", "notebook": "another notebook", TERMINAL: "a terminal"}
 
 
@@ -56,9 +57,10 @@ def _note(ahead: CellRequest) -> str:
     return f"[waits for the cell of {whose} that runs now{': ' if short else ''}{printable(short)}]\n"
 
 
-def waits_for_answers(ids: Iterable[str]) -> str:
+def waits_for_answers(ids: Sequence[str]) -> str:
     """The note on a cell that waits for the answers of these queries."""
+    more = f" and {len(ids) - _NAMED_QUERIES} more" if len(ids) > _NAMED_QUERIES else ""
     return (
-        f"[waits for an agent's answer to {', '.join(ids)}. If no agent works in this session, interrupt the cell; "
-        "mode='deferred' does not wait]\n"
+        f"[waits for an agent's answer to {', '.join(ids[:_NAMED_QUERIES])}{more}. If no agent works in this session, "
+        "interrupt the cell; mode='deferred' does not wait]\n"
     )

@@ -81,13 +81,13 @@ async def test_a_cell_behind_a_terminals_cell_says_so(supervisor, kernel, told) 
 async def test_a_cell_that_waits_for_an_agents_answer_says_so(supervisor, kernel) -> None:
     """Nobody may be there who answers: a person at a notebook sees for what the cell waits, and how to end that."""
     async with notebook(kernel.connection) as client:
-        asked = client.execute("print(llm_query('why?', mode='blocking'))")
+        asked = client.execute("print(llm_query_batched(list('abcde'), mode='blocking'))")
         found = await shown_of(client, asked, is_note)
         assert found[-1][1]["name"] == "stderr"
-        assert found[-1][1]["text"].startswith("[waits for an agent's answer to q_000. If no agent works in this")
-        await supervisor.answer(kernel.kernel_id, {"q_000": QueryOutcome("because")})
+        assert found[-1][1]["text"].startswith("[waits for an agent's answer to q_000, q_001, q_002 and 2 more. If no ")
+        await supervisor.answer(kernel.kernel_id, {f"q_00{number}": QueryOutcome("A") for number in range(5)})
         rest = await shown_of(client, asked, is_end)
-    assert [content.get("text") for kind, content in rest if kind == "stream"] == ["because\n"]
+    assert [content["text"] for kind, content in rest if kind == "stream"] == [f"{['A'] * 5}\n"]
 
 
 async def test_a_cell_that_waits_for_a_model_says_nothing_of_it(supervisor, kernel, spawn, policy) -> None:
