@@ -30,9 +30,9 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 from traitlets import Type
 
 from rlm_ipc.messages import JsonObject
+from rlm_kernel.worker.advice import advice
 from rlm_kernel.worker.cell_compiler import REFUSALS, CellRefused
 from rlm_kernel.worker.displayhook import QuickDisplayHook, QuickFormatter
-from rlm_kernel.worker.file_advice import advice
 from rlm_kernel.worker.history import SessionHistory
 from rlm_kernel.worker.introspection.surroundings import SessionSurroundings
 from rlm_kernel.worker.magics.actions import Actions
@@ -43,7 +43,6 @@ from rlm_sandbox.namespaces import Namespace
 
 if TYPE_CHECKING:
     from rlm_sandbox.language_wall.wall import LanguageWall
-    from rlm_sandbox.policy.model import Policy
 
 HIDDEN_NAMES = ("get_ipython", "exit", "quit", "open", "__builtin__", "__loader__", "__spec__", "__session__")
 SIDE_CHANNELS = [
@@ -272,23 +271,12 @@ class GuardedShell(ZMQInteractiveShell):
         if self.leaves(error):
             return
         shown = showable(error)
-        lines = render(error, for_people=self.by_person, advice=_advised(error, self.wall.policy))
+        lines = render(error, for_people=self.by_person, advice=advice(error, self.wall.policy))
         self._showtraceback(type(shown), shown, lines)
 
     def leaves(self, error: BaseException | None) -> bool:
         """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""
         return self.by_person and type(error) is SystemExit and error.code is None
-
-
-def _advised(error: BaseException, policy: Policy) -> str:
-    """What to do about an error that does not say so itself."""
-    if isinstance(error, MemoryError):
-        most = policy.limits.memory_bytes >> 20
-        return (
-            f"The session may hold {most:,} MiB (limits.memory_bytes of its policy): `del` what you no longer need, "
-            "or work on one part after the other"
-        )
-    return advice(error, policy.files.read, policy.files.write)
 
 
 def showable(error: BaseException) -> BaseException:

@@ -1,0 +1,35 @@
+"""What to do about an error that does not say so itself: the end of its last line."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING
+
+from rlm_kernel.worker import file_advice
+
+if TYPE_CHECKING:
+    from rlm_sandbox.policy.model import Policy
+
+
+def advice(error: BaseException, policy: Policy) -> str:
+    """Return what to do about an error of a cell under ``policy``; empty if nothing is known."""
+    if isinstance(error, MemoryError):
+        most = policy.limits.memory_bytes >> 20
+        return (
+            f"The session may hold {most:,} MiB (limits.memory_bytes of its policy): `del` what you no longer need, "
+            "or work on one part after the other"
+        )
+    if type(error) is AttributeError and (module := _without(error)) is not None:
+        return f"Sessions have {module} without it, for safety: dir({module}) lists what there is"
+    return file_advice.advice(error, policy.files.read, policy.files.write)
+
+
+def _without(error: AttributeError) -> str | None:
+    """The name of a module whose copy for sessions lacks what the module itself has; None if it is another error."""
+    copy, name = error.obj, error.name
+    module = vars(copy).get("__name__") if type(copy) is types.ModuleType else None
+    if type(module) is not str or type(name) is not str or name in vars(copy):  # code may have made the error up
+        return None
+    real = sys.modules.get(module)
+    return module if real is not None and real is not copy and name in vars(real) else None
