@@ -62,7 +62,8 @@ OWN_ID = "rlm-front/"
 class PendingRequest:
     """A request that waits for the daemon: what to call it, and its line if it may be asked again.
 
-    ``subscribes`` is the message, if it is one about a subscription; ``is_call``: it calls a tool.
+    ``subscribes`` is the message, if it is one about a subscription. ``tool`` is the tool that it calls: "" if its name
+    is not known, None if it calls none.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class PendingRequest:
         line: bytes | None,
         key: str | None,
         subscribes: JsonObject | None = None,
-        is_call: bool = False,
+        tool: str | None = None,
     ) -> None:
         self.label = label
         self.line = line
         self.key = key
         self.subscribes = subscribes
-        self.is_call = is_call
+        self.tool = tool
 
 
 class FrontProxy:
@@ -134,7 +135,7 @@ class FrontProxy:
     def _long_line(self, line: bytes) -> None:
         found, request_id = edge_id(line[:4096], line[-4096:])
         if found and _is_id(request_id) and b'"result"' not in line[:4096]:
-            self._asked[request_id] = PendingRequest("a call with a long argument", None, None, is_call=True)
+            self._asked[request_id] = PendingRequest("a call with a long argument", None, None, tool="")
             self._send(line)
         else:
             self._message(line, parse(line))
@@ -157,11 +158,11 @@ class FrontProxy:
             self._to_client(_line({"jsonrpc": "2.0", "id": request_id, "result": result}))
             self.need_daemon()
             return
-        is_call = method == "tools/call"
-        label = _label(method, message)
-        again = line if method in REPEATABLE or (is_call and label.split()[-1] in READING) else None
+        name = _name(message)
+        tool = (name or "") if method == "tools/call" else None
+        again = line if method in REPEATABLE or tool in READING else None
         subscribes = message if method in _SUBSCRIBES else None
-        self._asked[request_id] = PendingRequest(label, again, key, subscribes, is_call)
+        self._asked[request_id] = PendingRequest(_label(method, name), again, key, subscribes, tool)
         self._send(line)
 
     def _notification(self, line: bytes, message: JsonObject, method: str) -> None:
@@ -288,7 +289,7 @@ class FrontProxy:
         asked, self._asked = self._asked, {}
         for request_id, request in asked.items():
             message = f"{request.label} was not done: {reason}"
-            if request.is_call:
+            if request.tool is not None:
                 self._to_client(_failed_call(request_id, "daemon_not_started", message, _NOT_STARTED))
             else:
                 self._to_client(error_line(request_id, DAEMON_LOST, message, retryable=True))
@@ -306,10 +307,10 @@ class FrontProxy:
                 self.waiting.append(request.line)
                 # Once only: a request that kills every daemon must not be repeated for ever.
                 self._asked[request_id] = PendingRequest(
-                    request.label, None, request.key, request.subscribes, request.is_call
+                    request.label, None, request.key, request.subscribes, request.tool
                 )
-            elif request.is_call:
-                self._to_client(_failed_call(request_id, "call_lost", _lost(request.label), _what_next(request.label)))
+            elif request.tool is not None:
+                self._to_client(_failed_call(request_id, "call_lost", _lost(request.label), _what_next(request.tool)))
             else:
                 self._to_client(error_line(request_id, DAEMON_LOST, _lost(request.label), retryable=False))
         if self.waiting or self._crashed_for_the_first_times():
@@ -332,9 +333,9 @@ def _lost(label: str) -> str:
 _NOT_STARTED = "tell your user: `rlm-kernel doctor` shows what is wrong; the next call tries again"
 
 
-def _what_next(label: str) -> str:
+def _what_next(tool: str) -> str:
     """Say what an agent does about a lost call: what may have been done must not be done twice by mistake."""
-    if label.endswith((" eval_code", " answer_queries")):
+    if tool in ("eval_code", "answer_queries"):
         return (
             "another daemon serves the next call. Code goes on without a daemon: call wait. If its answer says that an "
             "earlier daemon started the code, it is the result; else list_vars shows whether the code ran"
@@ -352,11 +353,16 @@ def _failed_call(request_id: str | int, error: str, message: str, hint: str) -> 
     return _line({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
-def _label(method: str, message: JsonObject) -> str:
-    """Name a request the way the client's user knows it."""
+def _name(message: JsonObject) -> str | None:
+    """Return the name of what a request is for, such as a tool."""
     params = message.get("params")
     name = params.get("name") if isinstance(params, dict) else None
-    return f"{method} {name[:100]}" if isinstance(name, str) else method
+    return name if isinstance(name, str) else None
+
+
+def _label(method: str, name: str | None) -> str:
+    """Name a request the way the client's user knows it."""
+    return method if name is None else f"{method} {name[:100]}"
 
 
 def parse(line: bytes) -> JsonObject:
