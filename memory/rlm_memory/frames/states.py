@@ -102,6 +102,8 @@ _ADVICE = {
     _BLOCKED: "reopen it, or push it to go on with it",
     _INVALIDATED: "reopen it first",
 }
+_ADVICE_FOR = {(Verb.START, _RUNS): "it runs: name it as the session to work in it, or pop it first"}
+"""Where a verb needs another advice than the status alone."""
 
 
 def resolves(edge: EdgeType, status: Status) -> bool:
@@ -117,8 +119,6 @@ def check_step(frame: str, verb: Verb, current: Status, wanted: Status) -> None:
     """
     led = STEPS[verb].get(current)
     if led is None:
-        runs = "it runs: name it as the session to work in it, or pop it first"
-        advice = runs if (verb, current) == (Verb.START, _RUNS) else _ADVICE[current]
-        raise FrameStatusRefused(frame, current, verb, advice)
+        raise FrameStatusRefused(frame, current, verb, _ADVICE_FOR.get((verb, current), _ADVICE[current]))
     if wanted not in led:
         raise FrameStatusRefused(frame, current, f"{verb} as {wanted}", f"use one of: {', '.join(sorted(led))}")
