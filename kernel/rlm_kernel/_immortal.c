@@ -60,7 +60,7 @@ static void keep(PyObject *object, Py_ssize_t *count) {
 }
 
 static int visit(PyObject *object, void *count) {
-    if (object != NULL && !(PyObject_IS_GC(object) && PyObject_GC_IsTracked(object))) {
+    if (object != NULL && !PyObject_GC_IsTracked(object)) {
         keep(object, count);
     }
     return 0;
@@ -83,7 +83,7 @@ static PyObject *make_immortal(PyObject *module, PyObject *tracked) {
     for (Py_ssize_t at = 0; at < PyList_GET_SIZE(tracked); at++) {
         PyObject *object = PyList_GET_ITEM(tracked, at);
         keep(object, &count);
-        if (PyObject_IS_GC(object) && PyObject_GC_IsTracked(object)) {
+        if (PyObject_GC_IsTracked(object)) {
             Py_TYPE(object)->tp_traverse(object, visit, &count);
         }
     }

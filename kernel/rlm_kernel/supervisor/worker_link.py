@@ -105,9 +105,8 @@ class WorkerLink:
     @classmethod
     def gone(cls, keeping: Keeping, unfinished: Unfinished) -> WorkerLink:
         """A process that has ended before this supervisor began."""
-        lifeline, its_own = framing.lifelines()
+        lifeline = socket.socket(socket.AF_UNIX)
         lifeline.close()
-        its_own.close()
         link = cls(lifeline, keeping, unfinished)
         link.dead = True
         return link
