@@ -78,6 +78,23 @@ async def test_a_supervisor_that_hands_over_has_nobody_of_its_own_version_stand_
     kept.quit()
 
 
+def test_what_is_replaced_or_dropped_is_let_go_of(lines: Lines) -> None:
+    """A supervisor that goes on for months must not run out of descriptors."""
+    ours, of_keeper, _ = lines
+    kept, ends = Keeping(ours, 1, [sys.executable]), list[int]()
+    for _ in range(2):
+        end, descriptor = os.pipe()
+        kept.put("name", (descriptor,))
+        os.close(descriptor)
+        ends.append(end)
+    _said(of_keeper)
+    with open(ends[0], "rb") as replaced, open(ends[1], "rb") as dropped:
+        assert replaced.read() == b""  # nobody has the other end of the pipe any more
+        kept.drop("name")
+        assert dropped.read() == b""
+    kept.quit()
+
+
 async def _value(client: SupervisorClient, kernel_id: str, code: str) -> str | None:
     async with asyncio.timeout(SECONDS):
         result = await client.execute(kernel_id, code).result()
