@@ -72,11 +72,17 @@ class Signer:
             digest.update(part)
         return digest.hexdigest().encode()
 
-    def signed(self, parts: Sequence[bytes]) -> list[bytes] | None:
-        """Sign a message of a kernel, which has no key; None if the message is malformed."""
+    def signed(self, parts: Sequence[bytes], *, again: bool = False) -> list[bytes] | None:
+        """Sign a message of a kernel, which has no key; None if the message is malformed.
+
+        One that clients may have got before is sent ``again`` with another signature: a client that sees the same
+        signature twice takes it for a replay and raises an error.
+        """
         if not well_formed(parts):
             return None
         at = parts.index(DELIMITER)
+        if again:  # a space after the metadata changes the signature, and nothing that the message says
+            parts = [*parts[: at + 4], parts[at + 4] + b" ", *parts[at + 5 :]]
         return [*parts[: at + 1], self.sign(parts[at + 2 : at + 6]), *parts[at + 2 :]]
 
     def genuine(self, parts: Sequence[bytes]) -> bool:

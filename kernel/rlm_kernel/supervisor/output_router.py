@@ -109,6 +109,11 @@ class OutputRouter:
     def _is_news(self) -> bool:
         return self._heard > self._shown_before
 
+    @property
+    def _may_be_known(self) -> bool:
+        """Whether another supervisor may have died after it had shown the message, and before it had noted that."""
+        return self.goes_on and self._heard == self._shown_before + 1
+
     def _note_shown(self) -> None:
         if self.file is not None and self._is_news and not self._held:
             self.file.note_published(self._heard)
@@ -167,7 +172,7 @@ class OutputRouter:
     def forward(self, channel: str, parts: tuple[bytes, ...]) -> None:
         """Sign and forward a Jupyter message of the kernel; malformed messages are dropped."""
         told = told_to_end(parts, self.owner) if channel == "shell" else parts
-        request, signed = self.current, self.front.signer.signed(told)
+        request, signed = self.current, self.front.signer.signed(told, again=self._may_be_known)
         if signed is None:
             return
         if request is not None and request.output is not None:

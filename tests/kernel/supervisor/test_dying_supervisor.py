@@ -7,8 +7,10 @@ import platform
 import signal
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jupyter_client import AsyncKernelClient
 from waiting import until, wait_until
 
 from rlm_ipc import supervisor_protocol as protocol
@@ -111,6 +113,40 @@ async def test_a_cell_that_a_dying_supervisor_had_noted_and_not_sent_has_its_own
     async with asyncio.timeout(60):
         result = await client.call(protocol.EXECUTE, protocol.Execute("k1", "print('this')", run="mine"))
     assert (result.stdout, result.result, result.error) == ("this\n", None, None)
+
+
+async def test_a_message_that_a_dying_supervisor_had_shown_and_not_noted_harms_no_client(
+    own_supervisor: SupervisorClient, tmp_path: Path, told
+) -> None:
+    """The next supervisor shows it again. A client of Jupyter raises an error if one signature comes twice."""
+    await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), load_policy("default"))
+    front_end = AsyncKernelClient()
+    front_end.load_connection_info((await own_supervisor.kernel_info("k1")).connection)
+    front_end.start_channels()
+    try:
+        await front_end.wait_for_ready(timeout=60)
+        front_end.execute(told.wait + "print('goes on')")
+        await _shown(front_end, "execute_input")
+        supervisor = own_supervisor.pid
+        assert supervisor is not None
+        os.kill(supervisor, signal.SIGSTOP)
+        with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+            assert file.published == 2  # busy, and this
+            file.note_published(1)
+        os.kill(supervisor, signal.SIGKILL)
+        told.give()
+        await _shown(front_end, "execute_input")
+        assert (await _shown(front_end, "stream"))["text"] == "goes on\n"
+        await _shown(front_end, "status")
+    finally:
+        front_end.stop_channels()
+
+
+async def _shown(front_end: AsyncKernelClient, kind: str) -> dict[str, Any]:
+    """The next message of that kind; every one before it has to be a valid one as well."""
+    while (message := await front_end.get_iopub_msg(timeout=60))["msg_type"] != kind:
+        pass
+    return dict(message["content"])
 
 
 @pytest.mark.parametrize("mode", ["strict", "lazy", "off"])
