@@ -46,15 +46,25 @@ GRAMMARS = tuple(QUERIES)
 """The names of the grammars."""
 
 
-def _candidates(path: str) -> tuple[str, ...]:
-    """Return the grammars that may read a file, by its name alone."""
+def grammars_by_name(path: str) -> tuple[str, ...]:
+    """Return the grammars that the name of a file calls for; none if only its first line can tell."""
     base = posixpath.basename(path)
-    suffix = posixpath.splitext(base)[1].lower()
+    suffix = _suffix_of(base)
     if suffix == _HEADER:
         return ("c", "cpp")
-    if name := _BY_SUFFIX.get(suffix) or _BY_NAME.get(base):
-        return (name,)
-    return () if suffix else tuple(sorted(set(_INTERPRETERS.values())))
+    name = _BY_SUFFIX.get(suffix) or _BY_NAME.get(base)
+    return (name,) if name else ()
+
+
+def _suffix_of(base: str) -> str:
+    return posixpath.splitext(base)[1].lower()
+
+
+def _candidates(path: str) -> tuple[str, ...]:
+    """Return the grammars that may read a file, by its name alone."""
+    if names := grammars_by_name(path):
+        return names
+    return () if _suffix_of(posixpath.basename(path)) else tuple(sorted(set(_INTERPRETERS.values())))
 
 
 def grammar_of(path: str, data: bytes) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import TYPE_CHECKING
 
 from rlm_lock.extraction.imports import imports_of
-from rlm_lock.extraction.languages import GRAMMARS, grammar_of
+from rlm_lock.extraction.languages import grammar_of, grammars_by_name
 from rlm_lock.extraction.limits import LARGEST, is_binary, reason_against
 from rlm_lock.extraction.words import words_of
 from rlm_lock.model import Definition, Extract
@@ -22,10 +23,18 @@ _SOUND = re.compile(r"[^\s\x00-\x1f\x7f]{1,80}")
 
 
 def load_grammars() -> None:
-    """Load every parser, for a process that soon may open no more files."""
+    """Load every grammar, for a process that soon may open no more files."""
+    importlib.import_module("rlm_lock.extraction.grammars")
+
+
+def make_ready(path: str) -> None:
+    """Compile the queries that the name of a file calls for: the first file of a language is not to pay for them.
+
+    A query takes from 1 to 100 ms to compile, and a project has files of few languages.
+    """
     from rlm_lock.extraction.grammars import tools_of
 
-    for grammar in GRAMMARS:
+    for grammar in grammars_by_name(path):
         tools_of(grammar)
 
 

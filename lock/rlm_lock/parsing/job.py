@@ -19,7 +19,7 @@ from dataclasses import replace
 from rlm_contexts.helpers.protocol import JobSpec, ParseFiles
 from rlm_contexts.parses import FileParsed
 from rlm_lock.extraction.packing import to_bytes
-from rlm_lock.extraction.parse import extract, load_grammars
+from rlm_lock.extraction.parse import extract, load_grammars, make_ready
 from rlm_lock.listing.content import MOST_HASHED, blob_of
 from rlm_lock.model import Extract, FileNote
 from rlm_lock.parsing.secrets import has_secret
@@ -31,7 +31,7 @@ _NOT_PARSED = frozenset({"large", "long lines", "deep"})
 
 
 def prepare(_request: ParseFiles) -> None:
-    """Load every parser, while there are no walls yet."""
+    """Load every grammar, while there are no walls yet."""
     load_grammars()
 
 
@@ -42,16 +42,17 @@ def run(_spec: JobSpec, request: ParseFiles, say: Callable[[FileParsed], None]) 
     for name in request.files:
         if left <= 0:
             break
+        make_ready(name)
         signal.setitimer(signal.ITIMER_PROF, request.seconds_a_file)
         before = time.process_time()
         path = name.encode("utf-8", "surrogateescape")
         data = _content(os.path.join(root, path))
         said = FileParsed("") if data is None else _parsed(path, data)
         seconds = time.process_time() - before
+        signal.setitimer(signal.ITIMER_PROF, 0)
         left -= wasted(seconds, len(data or b""))
         say(replace(said, seconds=seconds))
         sys.stdout.flush()
-    signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def wasted(seconds: float, size: int) -> float:

@@ -53,6 +53,15 @@ def test_slow_sources_waste_no_more_than_they_may_in_all(tmp_path: Path) -> None
     assert all(found[name].is_late and found[name].parsed is None for name in GOOD)
 
 
+def test_the_first_file_of_a_language_does_not_pay_for_the_query_of_its_grammar(tmp_path: Path) -> None:
+    """To compile the one of C++ takes a tenth of a second, and the file would count as one that holds its parser."""
+    files = {"good.py": "def good(): ...\n", "good.cpp": "int good() { return 1; }\n"}
+    found = parsed(tmp_path, files, seconds_a_file=0.05)
+    for outcome in found.values():
+        assert outcome.parsed is not None
+        assert [one.name for one in from_bytes(outcome.parsed.extract).definitions] == ["good"]
+
+
 def test_a_content_other_than_the_one_that_is_asked_for_is_not_kept(tmp_path: Path) -> None:
     """L-6: what a helper says of another content could be kept for every file that has it."""
     (tmp_path / "good0.py").write_text("def other(): ...\n")
