@@ -209,7 +209,7 @@ def module_isolation() -> Iterator[Directories]:
 @pytest.fixture(autouse=True)
 def isolation(request: pytest.FixtureRequest) -> Iterator[Directories]:
     """Give the test folders of its own, and fail it when it leaves a process behind."""
-    before = _descendants()
+    before = descendants()
     if "module_isolation" in request.fixturenames:
         yield request.getfixturevalue("module_isolation")
     else:
@@ -261,7 +261,7 @@ def ended() -> Iterator[None]:
 
 @contextmanager
 def _ended() -> Iterator[None]:
-    before = _descendants()
+    before = descendants()
     try:
         yield
     finally:
@@ -275,7 +275,7 @@ def _terminate_children_except(before: set[psutil.Process]) -> list[psutil.Proce
     What the supervisor of the module has forked meanwhile is its own. It may be a sleeping copy, which hears no signal.
     """
     told, until = set[psutil.Process](), time.monotonic() + _SECONDS_TO_ANSWER
-    while started := [child for child in _descendants() - before if not _belongs_to(child, before)]:
+    while started := _started_since(before):
         for child in set(started) - told:
             with suppress(psutil.NoSuchProcess):
                 child.terminate()
@@ -343,7 +343,7 @@ def _runs(pid: int) -> bool:
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_left() -> Iterator[None]:
     """Fail when the fixtures of a module leave a process behind, and leave no zombie to the next module."""
-    before = _descendants()
+    before = descendants()
     yield
     _refuse_leftovers(before)
 
@@ -360,8 +360,10 @@ def _isolated(patch: pytest.MonkeyPatch) -> Iterator[Directories]:
         shutil.rmtree(directories.root, ignore_errors=True)
 
 
-def _descendants() -> set[psutil.Process]:
-    return {child for child in descendants() if not is_helper(child)}
+def _started_since(before: set[psutil.Process]) -> list[psutil.Process]:
+    """What tests have started since, but for what a process from before has started and what belongs to all tests."""
+    new = descendants() - before
+    return [child for child in new if not is_helper(child) and not _belongs_to(child, before)]
 
 
 def _belongs_to(process: psutil.Process, owners: set[psutil.Process]) -> bool:
@@ -376,7 +378,7 @@ def _refuse_leftovers(before: set[psutil.Process]) -> None:
 
     Waiting also collects the exit status of orphans, so that none stays a zombie.
     """
-    started = [child for child in _descendants() - before if not _belongs_to(child, before)]
+    started = _started_since(before)
     _, alive = psutil.wait_procs(started, timeout=_SECONDS_TO_LEAVE)
     left = [_describe(process) for process in alive]
     _kill(alive)
