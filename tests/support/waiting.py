@@ -16,7 +16,9 @@ SECONDS = 60.0
 PROGRAM_SECONDS = 240.0
 """How long a whole program may take, which starts several processes or waits until a processor is idle."""
 
-_PAUSE = 0.01
+_SHORTEST, _LONGEST = 0.01, 0.1
+_SHARE = 0.05
+"""Of the time waited so far: each look takes processor time from the processes that are waited for."""
 
 Seen = TypeVar("Seen")
 
@@ -27,10 +29,10 @@ def wait_until(look: Callable[[], Seen], wanted: Callable[[Seen], object] = bool
     Raises:
         AssertionError: It is still not true after `seconds`.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not wanted(seen := look()):
-        assert time.monotonic() < deadline, _report(seen)
-        time.sleep(_PAUSE)
+        assert time.monotonic() < began + seconds, _report(seen)
+        time.sleep(_pause(began))
     return seen
 
 
@@ -53,6 +55,7 @@ async def until(look: Callable[[], Any], wanted: Callable[[Any], object] = bool,
         AssertionError: It is still not true after `seconds`.
     """
     seen: Any = None
+    began = time.monotonic()
     clock = asyncio.timeout(seconds)
     try:
         async with clock:
@@ -61,10 +64,14 @@ async def until(look: Callable[[], Any], wanted: Callable[[Any], object] = bool,
                 seen = await seen if isawaitable(seen) else seen
                 if wanted(seen):
                     return seen
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_pause(began))
     except TimeoutError:
         assert not clock.expired(), _report(seen)
         raise
+
+
+def _pause(began: float) -> float:
+    return min(max(_SHORTEST, (time.monotonic() - began) * _SHARE), _LONGEST)
 
 
 def _report(seen: object) -> str:
