@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from typing import TYPE_CHECKING
 
 from rlm_kernel.worker import file_advice
+from rlm_kernel.worker.magics.refusals import HERE, sentence
 
 if TYPE_CHECKING:
     from rlm_sandbox.policy.model import Policy
+
+_INSTALLS = re.compile(r"\s*(pip|conda|mamba|uv)\s+\w")
+"""What IPython takes for a magic if it stands alone, and what a session takes for Python."""
 
 
 def advice(error: BaseException, policy: Policy) -> str:
@@ -22,6 +27,10 @@ def advice(error: BaseException, policy: Policy) -> str:
         )
     if type(error) is AttributeError and (module := _without(error)) is not None:
         return f"Sessions have {module} without it, for safety: dir({module}) lists what there is"
+    if type(error) is NameError and error.name == "get_ipython":
+        return f"Sessions have no get_ipython, which could change IPython itself. Of its magics {HERE}"
+    if isinstance(error, SyntaxError) and (installs := _INSTALLS.match(str(error.text))):
+        return f"In IPython this is a magic, and {sentence(installs[1])}"
     return file_advice.advice(error, policy.files.read, policy.files.write)
 
 

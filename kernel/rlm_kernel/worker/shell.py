@@ -39,6 +39,7 @@ from rlm_kernel.worker.magics.actions import Actions
 from rlm_kernel.worker.magics.rewriting import OFFERED
 from rlm_kernel.worker.magics.syntax import translated
 from rlm_kernel.worker.traceback import UNSAID, name_of, render, text_of
+from rlm_sandbox.language_wall.wall import has_left
 from rlm_sandbox.namespaces import Namespace
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ class GuardedShell(ZMQInteractiveShell):
 
     def leaves(self, error: BaseException | None) -> bool:
         """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""
-        return self.by_person and type(error) is SystemExit and error.code is None
+        return self.by_person and has_left(error)
 
 
 def showable(error: BaseException) -> BaseException:

@@ -36,9 +36,13 @@ def _machinery() -> tuple[str, ...]:
 _HIDDEN = _machinery()
 # The descriptor of `type` itself: ``cls.__name__`` would ask the metaclass, which may be the user's.
 _name: Callable[[type], str] = type.__dict__["__name__"].__get__
+# Of a group's own class, too, a property of the user's could answer.
+_errors: Callable[[BaseException], tuple[BaseException, ...]] = BaseExceptionGroup.__dict__["exceptions"].__get__
 UNSAID = "(its message cannot be shown)"
 MOST_LINKS = 100
 """How far back a chain of errors is shown."""
+MOST_IN_GROUP, MOST_GROUPS = 15, 4
+"""How many errors of a group are shown, and how many groups within one another."""
 
 
 def name_of(cls: type) -> str:
@@ -145,6 +149,10 @@ class _Look:
         if call.lineno and (line := linecache.getline(call.filename, call.lineno).strip()):
             yield f"    {line}"
 
+    def column(self, error: SyntaxError, text: str) -> Iterator[str]:
+        """Show where in its line a text is not Python."""
+        yield from ()
+
     def error(self, text: str) -> str:
         """Show the name of an error and its message."""
         return text
@@ -166,6 +174,12 @@ class _ForPeople(_Look):
                 yield f"{_BOLD}----> {number:>3} {text}{_PLAIN}"
             else:
                 yield f"      {_DIM}{number:>3}{_PLAIN} {text}".rstrip()
+
+    def column(self, error: SyntaxError, text: str) -> Iterator[str]:
+        """Show an arrow below the place."""
+        at = (error.offset or 0) - 1 - (len(text) - len(text.lstrip()))
+        if 0 <= at <= len(text.strip()):
+            yield f"    {' ' * at}^"
 
     def error(self, text: str) -> str:
         """Show the name of an error in colour, and its message."""
@@ -198,7 +212,7 @@ def _chain(error: BaseException) -> Iterator[tuple[str, BaseException]]:
     return reversed(found)
 
 
-def _message(error: BaseException) -> list[str]:
+def _message(error: BaseException, look: _Look) -> list[str]:
     if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(CELL_PREFIX):
         where = f"Cell {error.filename[len(CELL_PREFIX) : -1]}"
         head = f"  {where}, line {error.lineno}" if error.lineno else f"  {where}"
@@ -206,6 +220,7 @@ def _message(error: BaseException) -> list[str]:
         return [
             head,
             *([f"    {text.strip()}"] if text.strip() else []),
+            *look.column(error, text),
             f"{type(error).__name__}: {error.msg}",
         ]
     lines = [line.rstrip("\n") for line in traceback.format_exception_only(error)]
@@ -227,7 +242,19 @@ def render(error: BaseException, *, for_people: bool = False, advice: str = "") 
         return [f"{name_of(type(error))}: {UNSAID}"]
 
 
-def _rendered(error: BaseException, look: _Look) -> list[str]:
+def _grouped(error: BaseException, look: _Look, depth: int) -> Iterator[str]:
+    """The lines of the errors in a group, which alone say what has happened."""
+    if not isinstance(error, BaseExceptionGroup) or depth == MOST_GROUPS:
+        return
+    errors: tuple[BaseException, ...] = _errors(error)
+    for number, part in enumerate(errors[:MOST_IN_GROUP], 1):
+        yield f"  [{number} of {len(errors)}]"
+        yield from (f"    {line}" for line in _rendered(part, look, depth + 1))
+    if len(errors) > MOST_IN_GROUP:
+        yield f"  [{len(errors) - MOST_IN_GROUP} more errors]"
+
+
+def _rendered(error: BaseException, look: _Look, depth: int = 0) -> list[str]:
     lines: list[str] = []
     for sentence, part in _chain(error):
         if sentence and lines:
@@ -235,10 +262,10 @@ def _rendered(error: BaseException, look: _Look) -> list[str]:
         if calls := _calls(part.__traceback__):
             lines += ["Traceback (most recent call last):", *_told(calls, look)]
         try:
-            message = _message(part)
+            message = _message(part, look)
         except BaseException:
             message = [f"{name_of(type(part))}: {UNSAID}"]
         at = next((at for at, line in enumerate(message) if not line.startswith(" ")), 0)
         message[at] = look.error(message[at])
-        lines += message
+        lines += [*message, *_grouped(part, look, depth)]
     return lines

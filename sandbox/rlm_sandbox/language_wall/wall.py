@@ -285,6 +285,16 @@ def _exit(code: Any = None) -> None:
     raise SystemExit(code)
 
 
+def has_left(error: BaseException | None) -> bool:
+    """Whether a cell has called ``exit`` or ``quit`` to leave; ``sys.exit`` and ``raise`` stop it by an error."""
+    if type(error) is not SystemExit or error.code is not None:
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is _exit.__code__
+
+
 def _breakpoint(*_: Any, **__: Any) -> None:
     """``breakpoint()``: no debugger listens; the call is ignored."""
 

@@ -32,3 +32,23 @@ async def test_other_errors_get_no_advice(run, code: str) -> None:
     """A name that no such module has, one that the session has, and what code makes up."""
     said = await last_line(run, f"import os\n{code}")
     assert "Sessions have" not in said
+
+
+async def test_a_name_that_a_module_lacks_in_sessions_is_not_called_unknown(run) -> None:
+    """`from os import system` says what `os.system` says; a name that no such module has is only unknown."""
+    said = await last_line(run, "from os import system")
+    assert said.endswith("in this session: sessions have os without it, for safety; dir(os) lists what there is")
+    assert (await last_line(run, "from os import no_such_name")).endswith("'no_such_name' from 'os' in this session")
+
+
+@pytest.mark.parametrize(
+    ("code", "advised"),
+    [
+        ("get_ipython().ast_node_interactivity = 'all'", "Sessions have no get_ipython"),
+        ("pip install polars", "`%pip` is off in this session: packages are installed where rlm-kernel is"),
+        ("  conda install -y polars", "`%conda` is off in this session"),
+    ],
+)
+async def test_what_works_in_every_notebook_is_not_called_a_mistake(run, code: str, advised: str) -> None:
+    """The reader would look for a typing error."""
+    assert advised in await last_line(run, code)

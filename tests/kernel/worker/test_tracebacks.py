@@ -95,6 +95,52 @@ async def test_calls_of_a_cell_between_those_of_libraries_are_all_there(run) -> 
     assert "re/__init__.py" in text
 
 
+async def test_the_errors_of_a_group_are_shown(front_end, run) -> None:
+    """A `TaskGroup` raises one: its own message says only how many there are."""
+    group = "ExceptionGroup('both', [ValueError('left'), ExceptionGroup('inner', [KeyError('right')])])"
+    said = "\n".join((await run(f"raise {group}")).error.traceback)
+    assert said.endswith(
+        "ExceptionGroup: both (2 sub-exceptions)\n"
+        "  [1 of 2]\n    ValueError: left\n"
+        "  [2 of 2]\n    ExceptionGroup: inner (1 sub-exception)\n      [1 of 1]\n        KeyError: 'right'"
+    )
+    group = "import asyncio\nasync with asyncio.TaskGroup() as group:\n    group.create_task(fails())"
+    assert "ZeroDivisionError\x1b[0m: division by zero" in await seen_by(
+        front_end, f"async def fails(): 1 / 0\n{group}"
+    )
+
+
+async def test_a_group_of_very_many_errors_is_cut_and_says_so(run) -> None:
+    """Groups in groups, too: nobody reads a million lines."""
+    lines = (await run("raise ExceptionGroup('many', [ValueError(n) for n in range(100)])")).error.traceback
+    assert lines[-1] == "  [85 more errors]"
+    nested = (
+        "error = ValueError('deep')\nfor _ in range(50):\n    error = ExceptionGroup('nested', [error])\nraise error"
+    )
+    assert len((await run(nested)).error.traceback) < 20
+
+
+async def test_a_group_cannot_answer_for_its_errors(run) -> None:
+    """A property of the session's would run when the error is shown."""
+    own = "class Own(ExceptionGroup):\n    @property\n    def exceptions(self): return 5"
+    said = (await run(f"{own}\nraise Own('g', [ValueError('real')])")).error.traceback
+    assert "    ValueError: real" in said
+
+
+async def test_an_arrow_shows_a_person_where_a_line_is_not_python(front_end) -> None:
+    """A long line may be wrong at any place."""
+    seen = ANSI.sub("", await seen_by(front_end, "def f():\n    x = 3 3"))
+    assert "    x = 3 3\n          ^\nSyntaxError: invalid syntax" in seen
+
+
+async def test_code_that_stops_the_program_stops_what_runs_all_cells(front_end) -> None:
+    """`sys.exit()` in a notebook keeps the cells below from running, and closes no console."""
+    for code in ("import sys; sys.exit()", "raise SystemExit"):
+        reply = await front_end.execute_interactive(code, timeout=SECONDS, output_hook=lambda _: None)
+        assert (reply["content"]["status"], reply["content"]["ename"]) == ("error", "SystemExit")
+        assert not reply["content"].get("payload")
+
+
 async def test_leaving_a_cell_is_no_error_for_a_person(front_end, run) -> None:
     """`exit` and `quit`, called or not, end the cell, tell a console to close, and leave the session as it is."""
     await run("kept = 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -87,13 +88,20 @@ class GuardedImport:
         try:
             return getattr(module, key)  # the streams of sys
         except AttributeError as error:
-            why = f": {error}" if isinstance(error, CellError) else ""
+            why = f": {error}" if isinstance(error, CellError) else _left_out(name, key)
             raise ImportError(f"cannot import name '{key}' from '{name}' in this session{why}", name=name) from None
 
 
 def _public(module: Any) -> Namespace:
     values = module.__dict__
     return {key: values[key] for key in values["__all__"] if key in values}
+
+
+def _left_out(name: str, key: str) -> str:
+    """Say that the real module has the name; empty if it has not."""
+    if key not in vars(sys.modules.get(name, object)):
+        return ""
+    return f": sessions have {name} without it, for safety; dir({name}) lists what there is"
 
 
 def _import_for_c(name: str) -> None:
