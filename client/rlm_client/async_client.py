@@ -61,6 +61,7 @@ class AsyncClient:
         self.policy: str | None = None if policy is None else os.fspath(policy)
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._idle: list[AsyncDaemonConnection[McpServed]] = []
+        self._busy: set[AsyncDaemonConnection[McpServed]] = set()
 
     def __repr__(self) -> str:
         return representations.shown(type(self).__name__, self.session, self.policy)
@@ -76,6 +77,7 @@ class AsyncClient:
         request = calls.ToolCall(tool, arguments)
         async with self._turns:
             connection = await self._connected()
+            self._busy.add(connection)
             try:
                 answer = None
                 while answer is None:
@@ -86,11 +88,15 @@ class AsyncClient:
             except BaseException:
                 connection.close()  # which also ends what the call was doing
                 raise
+            finally:
+                self._busy.discard(connection)
             self._idle.append(connection)
             return answer
 
     async def aclose(self) -> None:
         """Hang up; the session stays. The next call connects again."""
+        for connection in self._busy:
+            connection.close()
         while self._idle:
             self._idle.pop().close()
 

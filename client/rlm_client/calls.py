@@ -9,7 +9,7 @@ import base64
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -105,6 +105,13 @@ def signature_of(make: Callable[..., Call[Any]]) -> inspect.Signature:
     return own.replace(parameters=[of, *own.parameters.values()])
 
 
+def _listed(given: Iterable[Any]) -> list[Any]:
+    """Return a list of what was given. A text alone would become its letters, each a goal or a cell."""
+    if isinstance(given, str):
+        raise TypeError("give a list, if only of one text: [text] and not text")
+    return list(given)
+
+
 # --- texts and variables -----------------------------------------------------------------------------
 
 
@@ -141,16 +148,8 @@ def scan(
     start_line: int | None = None,
 ) -> Call[Found]:
     """Search the lines for a regular expression, upper and lower case alike unless a flag says otherwise."""
-    return Call.of(
-        Found.read,
-        "scan",
-        name=name,
-        pattern=pattern,
-        context_lines=context_lines,
-        max_matches=max_matches,
-        flags=list(flags),
-        start_line=start_line,
-    )
+    given: JsonObject = {"context_lines": context_lines, "max_matches": max_matches, "flags": _listed(flags)}
+    return Call.of(Found.read, "scan", name=name, pattern=pattern, start_line=start_line, **given)
 
 
 def list_vars() -> Call[Variables]:
@@ -194,7 +193,7 @@ def register_handle(
     name: str, *, content_type: str | None = None, share_with: Sequence[str] | None = None
 ) -> Call[Handle]:
     """Make a handle by which other sessions have the variable."""
-    shared = None if share_with is None else list(share_with)
+    shared = None if share_with is None else _listed(share_with)
     return Call.of(Handle.read, "register_handle", name=name, content_type=content_type, share_with=shared)
 
 
@@ -208,7 +207,7 @@ def resolve_handle(handle: str) -> Call[Handle]:
 
 def eval_code(code: str | None = None, *, cells: Sequence[str] | None = None) -> Call[Cell]:
     """Run a cell. One that waits for answers (``waiting``), or one behind it (``queued``), comes back at once."""
-    return Call.of(Cell.read, "eval_code", code=code, cells=None if cells is None else list(cells))
+    return Call.of(Cell.read, "eval_code", code=code, cells=None if cells is None else _listed(cells))
 
 
 def pipeline(cells: Sequence[str]) -> Call[Cell]:
@@ -222,7 +221,7 @@ def answer_queries(answers: Mapping[str, Any] | Sequence[Any]) -> Call[Answered]
     A list answers the pending queries in the order in which they are listed. The answer of a query that has a
     ``schema`` may also be the JSON value itself.
     """
-    given = dict(answers) if isinstance(answers, Mapping) else list(answers)
+    given = dict(answers) if isinstance(answers, Mapping) else _listed(answers)
     return Call.of(Answered.read, "answer_queries", answers=given)
 
 
@@ -251,7 +250,7 @@ def interrupt() -> Call[list[str]]:
 
 def plan(goal: str, children: Sequence[str | Mapping[str, Any]] = (), *, parent: str | None = None) -> Call[Planned]:
     """Write a goal down, with those below it: texts, or mappings with a ``goal`` and ``children`` of their own."""
-    return Call.of(Planned.read, "plan", goal=goal, children=list(children), parent=parent)
+    return Call.of(Planned.read, "plan", goal=goal, children=_listed(children), parent=parent)
 
 
 def push(goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> Call[Pushed]:
@@ -270,7 +269,7 @@ def pop(
     children: Children = "refuse",
 ) -> Call[Popped]:
     """End a frame, or the current one; ``hand_over`` names variables for the session above."""
-    lists = {"artifacts": list(artifacts), "decisions": list(decisions), "hand_over": list(hand_over)}
+    lists = {"artifacts": _listed(artifacts), "decisions": _listed(decisions), "hand_over": _listed(hand_over)}
     return Call.of(Popped.read, "pop", id=id, status=status, summary=summary, children=children, **lists)
 
 
@@ -320,7 +319,7 @@ def lock(
 ) -> Call[JsonObject]:
     """Show the project: structure, key files, rules, history, what has changed, and with ``map`` which files matter."""
     given: JsonObject = {"lock_id": lock_id, "priority": priority, "fields": fields, "role": role, "agent": agent}
-    given |= {"frame": frame, "map": map, "focus": list(focus) or None, "about": about, "path": path, "rules": rules}
+    given |= {"frame": frame, "map": map, "focus": _listed(focus) or None, "about": about, "path": path, "rules": rules}
     return Call.of(dict, "lock", **given)
 
 

@@ -11,6 +11,7 @@ from typing import Generic, Self, TypeVar
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_dialogue import (
+    CLOSED_UNDER_A_CALL,
     ENDED_AT_HANDSHAKE,
     ENDED_UNDER_A_CALL,
     Dialogue,
@@ -76,6 +77,7 @@ class DaemonConnection(Generic[Reply]):
     reply: Reply
     pid: int
     version: str
+    _closed = False
 
     def __init__(
         self,
@@ -151,10 +153,14 @@ class DaemonConnection(Generic[Reply]):
                     return answer
         except ConnectionError:
             pass
-        raise DaemonUnavailable(ENDED_UNDER_A_CALL)
+        except OSError:
+            if not self._closed:
+                raise
+        raise DaemonUnavailable(CLOSED_UNDER_A_CALL if self._closed else ENDED_UNDER_A_CALL)
 
     def close(self) -> None:
-        """Hang up. A request that is under way is cancelled before."""
+        """Hang up. A request that is under way in another thread is cancelled before."""
+        self._closed = True
         with suppress(OSError):
             if cancel := self._dialogue.cancel():
                 self._socket.settimeout(0)  # a daemon that does not read is not waited for

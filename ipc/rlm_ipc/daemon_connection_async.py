@@ -10,6 +10,7 @@ from typing import Generic, Self, TypeVar
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import REPLY_SECONDS, connect, the_socket
 from rlm_ipc.daemon_dialogue import (
+    CLOSED_UNDER_A_CALL,
     ENDED_UNDER_A_CALL,
     Dialogue,
     OnProgress,
@@ -34,7 +35,7 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
         self._dialogue = Dialogue()
         self._transport: asyncio.WriteTransport | None = None
         self._news = asyncio.Event()
-        self._ended = False
+        self._ended = self._closed = False
 
     @classmethod
     async def open(
@@ -91,10 +92,11 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
         while line := await self._line():
             if (answer := self._dialogue.answer(line, on_progress)) is not None:
                 return answer
-        raise DaemonUnavailable(ENDED_UNDER_A_CALL)
+        raise DaemonUnavailable(CLOSED_UNDER_A_CALL if self._closed else ENDED_UNDER_A_CALL)
 
     def close(self) -> None:
         """Hang up. A request that is under way is cancelled before."""
+        self._closed = True
         if self._transport is not None:
             if not self._ended and (cancel := self._dialogue.cancel()) and not self._transport.get_write_buffer_size():
                 self._transport.write(cancel)  # goes out at once, unless the daemon does not read

@@ -25,6 +25,7 @@ OnProgress = Callable[[float, float | None, str], None]
 """Hears how much of a call is done, how much there is if that is known, and what is happening."""
 ENDED_AT_HANDSHAKE = "the daemon ended before it answered; try again"
 ENDED_UNDER_A_CALL = "the daemon ended before it answered; look at what was done, then try again"
+CLOSED_UNDER_A_CALL = "this client was closed before the answer came; what the call was doing has been interrupted"
 ENVELOPE = {
     MODERN_VERSION_KEY: "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "rlm-kernel", "version": VERSION},

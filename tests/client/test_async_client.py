@@ -9,7 +9,7 @@ from waiting import until
 
 from rlm_client import AsyncClient, Client
 from rlm_client.results import Cell
-from rlm_ipc.errors import ToolFailed
+from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 
 pytestmark = pytest.mark.anyio
 SECONDS = 60
@@ -76,6 +76,23 @@ async def test_a_call_that_is_cancelled_is_interrupted(client: AsyncClient) -> N
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+    async with asyncio.timeout(SECONDS):
+        assert (await client.eval_code("1 + 1")).result == "2"
+
+
+async def test_a_call_whose_client_is_closed_is_interrupted_and_says_so(client: AsyncClient) -> None:
+    """The daemon has not ended: whoever reads that looks for what killed it. In a thread it is the same."""
+    running = asyncio.create_task(client.eval_code("while True: pass"))
+    await until_running(client)
+    await client.aclose()
+    with pytest.raises(DaemonUnavailable, match="this client was closed"):
+        await running
+    await until(client.status, lambda told: not told["runs"])
+    with Client(client.session) as other:
+        waits = asyncio.create_task(asyncio.to_thread(other.eval_code, "while True: pass"))
+        await until_running(client)
+    with pytest.raises(DaemonUnavailable, match="this client was closed"):
+        await waits
     async with asyncio.timeout(SECONDS):
         assert (await client.eval_code("1 + 1")).result == "2"
 

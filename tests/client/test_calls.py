@@ -1,7 +1,12 @@
 """What the Python clients send and how they read it, without a daemon."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+
+from rlm_client import calls
 from rlm_client.calls import ToolCall
 
 
@@ -26,3 +31,20 @@ def test_a_cell_of_the_clients_session_is_waited_for_without_a_name() -> None:
     assert call.take(result(status="running", run="r2", answered=["q_001"], still_pending=[])) is None
     assert call.params == {"name": "wait", "arguments": {"run": "r2"}}
     assert call.take(result(success=True)) == {"success": True, "answered": ["q_001"], "still_pending": []}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        calls.pipeline,
+        lambda text: calls.plan("goal", text),
+        lambda text: calls.pop("f1", hand_over=text),
+        calls.answer_queries,
+        lambda text: calls.scan("log", "error", flags=text),
+    ],
+    ids=["pipeline", "plan", "pop", "answers", "scan"],
+)
+def test_a_text_in_place_of_a_list_is_not_taken_for_its_letters(make: Callable[[str], Any]) -> None:
+    """Each letter would be a cell that runs, or a goal that is written down."""
+    with pytest.raises(TypeError, match=r"\[text\] and not text"):
+        make("case")

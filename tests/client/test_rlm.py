@@ -145,7 +145,7 @@ def test_what_reads_like_an_answer_is_none(model: ModelEndpoint, line: str) -> N
 
 
 def test_data_and_files_become_variables(model: ModelEndpoint, tmp_path: Path) -> None:
-    """A list is a list; several files are one text with a table of them."""
+    """A list is a list; several files are one text with a table of them; a path alone is one path."""
     model.script(code("answer.update(content=context[1]['a'], ready=True)"))
     assert RLM().completion("?", [1, {"a": "second"}]).answer == "second"
     for name in ("a.txt", "b.txt"):
@@ -153,6 +153,8 @@ def test_data_and_files_become_variables(model: ModelEndpoint, tmp_path: Path) -
     model.script(code("answer.update(content=context['content'].count('I am'), ready=True)"))
     assert RLM().completion("?", paths=[tmp_path / "a.txt", tmp_path / "b.txt"]).answer == "2"
     assert "context_files" in model.requests[-1].messages[0]["content"]
+    model.script(code("answer.update(content=context['content'], ready=True)"))
+    assert RLM().completion("?", paths=str(tmp_path / "a.txt")).answer == "I am a.txt\n"
     with pytest.raises(CallerError, match="either"):
         RLM().completion("?", "text", paths=[tmp_path])
     with pytest.raises(CallerError, match="JSON"):

@@ -18,7 +18,7 @@ _NAME = "context"
 _LONGEST_PATH = 4096
 
 
-def load(client: Client, context: object, paths: Sequence[StrPath]) -> list[str]:
+def load(client: Client, context: object, paths: StrPath | Sequence[StrPath]) -> list[str]:
     """Load a text, data or files as ``context``; returns in words what the session then holds.
 
     Raises:
@@ -26,7 +26,8 @@ def load(client: Client, context: object, paths: Sequence[StrPath]) -> list[str]
         ToolFailed: it cannot be loaded.
     """
     if isinstance(context, os.PathLike) and not paths:
-        return load(client, None, [context])
+        return load(client, None, context)
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     if paths:
         if context is not None:
             raise CallerError("give either a context or paths")

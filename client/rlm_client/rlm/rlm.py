@@ -54,7 +54,7 @@ class RLM:
         self._watch = watch
         self._trajectory = None if trajectory is None else Path(trajectory)
 
-    def completion(self, question: str, context: object = None, *, paths: Sequence[StrPath] = ()) -> Solution:
+    def completion(self, question: str, context: object = None, *, paths: StrPath | Sequence[StrPath] = ()) -> Solution:
         """Answer a question about ``context`` (a text, a path, or data that JSON can hold), or the files of ``paths``.
 
         Raises:
@@ -68,14 +68,16 @@ class RLM:
         except KernelError as error:
             raise _alone(error) from None
 
-    async def acompletion(self, question: str, context: object = None, *, paths: Sequence[StrPath] = ()) -> Solution:
+    async def acompletion(
+        self, question: str, context: object = None, *, paths: StrPath | Sequence[StrPath] = ()
+    ) -> Solution:
         """Do as `completion` in an event loop of the caller's."""
         try:
             return await self._run(question, context, paths)
         except KernelError as error:
             raise _alone(error) from None
 
-    async def _run(self, question: str, context: object, paths: Sequence[StrPath]) -> Solution:
+    async def _run(self, question: str, context: object, paths: StrPath | Sequence[StrPath]) -> Solution:
         session = self._session or f"rlm-{secrets.token_hex(4)}"
         if self._trajectory is not None:
             _write(self._trajectory, "", "a")  # what cannot be written is told before anything is spent
