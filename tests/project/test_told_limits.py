@@ -63,6 +63,7 @@ SECURITY = [
     f"of an attachment {attachments.MOST_UNREAD_BYTES // MIB} MiB wait",
     f"The log takes {in_words(output_router.MOST_FAULTS)} faults of a session",
     f"Machine code may open {rlimits.RESERVED_FILES} files more",
+    f"and take {rlimits.RESERVED_BYTES // MIB} MiB more than `limits.memory_bytes`",
     f"forks in the first {in_words(fork_broker.FORGIVING_SECONDS)} seconds",
     f"of the last {history.MOST_COMMITS:,} commits",
     f"{in_words(pool.SECONDS_A_FILE)} seconds of processor time a file",

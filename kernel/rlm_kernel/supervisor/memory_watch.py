@@ -17,8 +17,12 @@ from rlm_kernel.supervisor.output_router import OutputRouter
 from rlm_kernel.supervisor.session_policy import SessionLimits
 from rlm_sandbox.errors import ProcessGone
 from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor, folder_bytes
+from rlm_sandbox.policy.sizes import MIB
 
 SCRATCH_COUNTED = 16
+ROOM_BYTES = 16 * MIB
+"""What a kernel may have beyond its limit before it is killed. RLIMIT_DATA stops it first, with a MemoryError that
+code can catch and act on: pages of the stack, which RLIMIT_DATA does not count, must not get it killed instead."""
 
 
 class MemoryWatch:
@@ -48,7 +52,7 @@ class MemoryWatch:
             return
         # A kernel can also fill the supervisor's memory, with a message that it never completes. Count that too.
         used = private_memory(live.pid) + live.stream.parser.waiting
-        if used > self.base + self._allowed.memory_bytes:
+        if used > self.base + self._allowed.memory_bytes + ROOM_BYTES:
             if self._relay.limits is not None:
                 limit = self._allowed.memory_bytes
                 self._relay.limits.blame(

@@ -49,8 +49,9 @@ from rlm_ipc.worker_requests import (
     read_request,
 )
 from rlm_kernel.worker import snapshot, threads, variables
+from rlm_kernel.worker.advice import advice
 from rlm_kernel.worker.ipykernel_adapter import ignore_interrupts, interruptible
-from rlm_kernel.worker.session_state import user_code
+from rlm_kernel.worker.session_state import WorkerSession, user_code
 from rlm_kernel.worker.traceback import name_of, text_of
 from rlm_sandbox.language_wall.audit_hook import trusted
 
@@ -76,17 +77,19 @@ def answer(worker: AskedWorker, message: Message) -> None:
         tag, part = encode(Answered(plain(reply)))
     except BaseException as error:  # the request may run a ``__repr__`` of the user's, which may raise anything
         ignore_interrupts()
-        (tag, part), blobs = encode(Answered(failure=_failure(error))), ()
+        (tag, part), blobs = encode(Answered(failure=_failure(error, worker.session))), ()
     worker.link.send(tag, (part, *blobs))
 
 
-def _failure(error: BaseException) -> Failure:
+def _failure(error: BaseException, state: WorkerSession | None) -> Failure:
     """Describe a failed request to the supervisor. Of a user's exception only the message is evaluated."""
     kind = type(error)
     if issubclass(kind, KernelError | ContextError):
         told = to_wire(error)
         return Failure(str(told.pop("error")), str(told.pop("message")), told)
     said = "interrupted" if kind is KeyboardInterrupt else text_of(error)
+    if kind is MemoryError and not said and state is not None:
+        said = advice(error, state.policy)
     named = not issubclass(kind, ValueError | TypeError | OSError | KeyboardInterrupt)
     return Failure("KernelError", f"{name_of(kind)}: {said}" if named else said)
 

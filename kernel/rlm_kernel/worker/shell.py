@@ -39,12 +39,16 @@ from rlm_kernel.worker.magics.actions import Actions
 from rlm_kernel.worker.magics.rewriting import OFFERED
 from rlm_kernel.worker.magics.syntax import translated
 from rlm_kernel.worker.traceback import UNSAID, name_of, render, text_of
+from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.wall import has_left
 from rlm_sandbox.namespaces import Namespace
+from rlm_sandbox.os_wall import rlimits
 
 if TYPE_CHECKING:
     from rlm_sandbox.language_wall.wall import LanguageWall
 
+SPARE_BYTES = 16 * 1024
+"""Memory that is there when code has taken all: to raise the limit takes some, too."""
 HIDDEN_NAMES = ("get_ipython", "exit", "quit", "open", "__builtin__", "__loader__", "__spec__", "__session__")
 SIDE_CHANNELS = [
     "ev",
@@ -205,10 +209,11 @@ class GuardedShell(ZMQInteractiveShell):
             self._rebind(names)
             self.kernel.begin_code()
             try:
-                if async_:
-                    await eval(code_obj, names, names)
-                else:
-                    exec(code_obj, names, names)
+                with _MemoryKeptBack():
+                    if async_:
+                        await eval(code_obj, names, names)
+                    else:
+                        exec(code_obj, names, names)
             except BaseException as error:
                 self.showtraceback()
                 if result is not None:
@@ -278,6 +283,20 @@ class GuardedShell(ZMQInteractiveShell):
     def leaves(self, error: BaseException | None) -> bool:
         """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""
         return self.by_person and has_left(error)
+
+
+class _MemoryKeptBack:
+    """A ``with`` block in which code of the session runs: what is kept back for our own work is not there for it."""
+
+    @trusted
+    def __enter__(self) -> None:
+        self.spare: bytes | None = bytes(SPARE_BYTES)
+        rlimits.keep_memory_back()
+
+    @trusted
+    def __exit__(self, *_: object) -> None:
+        self.spare = None
+        rlimits.release_memory()
 
 
 def showable(error: BaseException) -> BaseException:

@@ -37,7 +37,7 @@ class LinkSession(Session):
     """
 
     def __init__(self, link: SupervisorLink, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(packer="json", **options)
         self.link = link
         self.bare = False
 

@@ -33,6 +33,10 @@ RESERVED_FILES = 32
 """Open files beyond the policy's, for a worker's own work between cells: the line of a checkpoint, its event loop, a
 loaded text. Code that opens all that it may gets an OSError, and nothing else fails."""
 
+RESERVED_BYTES = 8 * MIB
+"""Memory beyond the policy's, for a worker's own work before and after code runs: to compile the cell that deletes what
+has filled the memory, and to report. Code that takes all that it may gets a MemoryError, and nothing else fails."""
+
 
 def apply(policy: ConfiningPolicy, *, alone: bool, hands_over: bool = False) -> str:
     """Set the limits of this process, soft and hard. Returns what was set, in words.
@@ -45,7 +49,7 @@ def apply(policy: ConfiningPolicy, *, alone: bool, hands_over: bool = False) -> 
     limits = policy.limits
     data, address_space = _mapped_bytes()
     wanted = {
-        "RLIMIT_DATA": data + limits.memory_bytes,
+        "RLIMIT_DATA": data + limits.memory_bytes + RESERVED_BYTES,
         "RLIMIT_AS": address_space + limits.memory_bytes + limits.content_bytes + ADDRESS_SPACE_ROOM,
         "RLIMIT_STACK": STACK_BYTES,
         "RLIMIT_FSIZE": limits.file_bytes,
@@ -64,6 +68,7 @@ def apply(policy: ConfiningPolicy, *, alone: bool, hands_over: bool = False) -> 
         _lower(name, value, for_good=not (hands_over and name == "RLIMIT_NOFILE"))
     if not hands_over:
         close_reserve()
+    keep_memory_back()
     return (
         f"memory {limits.memory_bytes // MIB} MiB, file {limits.file_bytes // MIB} MiB, "
         f"{limits.open_files} open files, no core dumps"
@@ -95,6 +100,19 @@ def close_reserve() -> None:
     """Keep these files back from what runs next."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(0, hard - RESERVED_FILES), hard))
+
+
+def release_memory() -> None:
+    """In a session's worker, while no code of the session runs: allow the memory that is kept back from that."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def keep_memory_back() -> None:
+    """Keep this memory back from what runs next."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_DATA, (max(0, hard - RESERVED_BYTES), hard))
 
 
 def tighten(inner: ConfiningPolicy, outer: ConfiningPolicy) -> None:

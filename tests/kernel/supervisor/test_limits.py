@@ -136,6 +136,22 @@ async def test_memory_without_end_fails_and_the_session_goes_on(supervisor, spaw
     await supervisor.shutdown(kernel.kernel_id)
 
 
+async def test_a_session_whose_memory_is_full_can_be_emptied(supervisor, spawn, policy) -> None:
+    """K-20: what our own work needs is kept back from code, so no cell dies, least of all one that deletes."""
+    kernel = await spawn(policy(memory_bytes=64 << 20))
+    for code, ends in (
+        ("hog = []\nwhile True: hog.append([])", "MemoryError"),
+        ("'z' * 2_000_000", "MemoryError"),
+        ("display('z' * 2_000_000)", "MemoryError"),
+        ("1/0", "ZeroDivisionError"),
+        ("del hog", None),
+        ("len('z' * 2_000_000)", None),
+    ):
+        result = await supervisor.execute(kernel.kernel_id, code).result()
+        assert (result.error and result.error.ename) == ends, (code, result.error)
+    await supervisor.shutdown(kernel.kernel_id)
+
+
 async def test_an_interrupt_ends_the_cell_only(supervisor, kernel) -> None:
     """A cancelled cell ends with an error of its own; what it had done stays."""
     await supervisor.execute(kernel.kernel_id, "import time; steps = []").result()

@@ -84,6 +84,14 @@ async def test_memory_that_is_not_there_is_told_once_with_the_limit(agent) -> No
     assert error.count("MemoryError") == 1
 
 
+async def test_a_variable_whose_lines_do_not_fit_into_memory_says_so(agent) -> None:
+    """K-18: the limit and what to do about it are told, as in a cell."""
+    await agent.run("rows = [0.5] * 20_000_000")
+    answer = await agent("peek", name="rows", limit=1)
+    assert agent.is_error
+    assert "MemoryError: The session may hold 512 MiB" in answer["message"]
+
+
 async def test_an_unclosed_bracket_is_named(agent) -> None:
     """K-18: a cell is whole, so what is missing in it is said as for a file, on every Python."""
     assert (await agent.run("x = (1"))["error"].endswith("SyntaxError: '(' was never closed")
