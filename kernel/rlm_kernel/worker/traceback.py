@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
-from rlm_sandbox.errors import CellError
-
 CELL_PREFIX = "<cell "
 
 
@@ -188,6 +186,8 @@ class _ForPeople(_Look):
 
 
 _GREEN, _RED, _BOLD, _DIM, _PLAIN = "\x1b[32m", "\x1b[1;31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_OUR_MODULE = re.compile(r"^rlm_\w+(?:\.\w+)*\.")
+"""What stands before the name of an error of ours: where it is defined helps nobody."""
 AROUND = 2
 """How many lines before and after its own a frame shows to people."""
 MOST_CALLS, ENDS = 24, 4
@@ -224,8 +224,7 @@ def _message(error: BaseException, look: _Look) -> list[str]:
             f"{type(error).__name__}: {error.msg}",
         ]
     lines = [line.rstrip("\n") for line in traceback.format_exception_only(error)]
-    if isinstance(error, CellError):  # where the wall defines its refusals helps nobody
-        lines[0] = lines[0].removeprefix(f"{type(error).__module__}.")
+    lines[0] = _OUR_MODULE.sub("", lines[0])
     return lines
 
 

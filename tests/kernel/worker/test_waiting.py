@@ -99,6 +99,7 @@ async def test_a_failed_query_raises_and_a_call_chooses_its_mode(supervisor, ask
     result = await finish(execution)
     assert result.stdout == "[DEFERRED:q_000] LLM query queued\n"
     assert (result.error.ename, "no quota" in result.error.evalue) == ("QueryFailed", True)
+    assert result.error.traceback[-1] == "QueryFailed: [FAILED:q_001] no quota"
     assert (await finish(supervisor.execute(kernel, "print(later)"))).stdout == "P\n"
     wrong = await finish(supervisor.execute(kernel, "llm_query('p', mode='soon')"))
     assert (wrong.error.ename, "'blocking'" in wrong.error.evalue) == ("ValueError", True)

@@ -185,10 +185,11 @@ async def test_what_is_no_readable_file_is_an_error_that_says_what_to_do(connect
 
 
 async def test_invalid_utf8_and_nul_bytes_are_loaded_and_counted(connect, tmp_path: Path) -> None:
-    """K-1: any bytes can be loaded; replaced ones are counted in the metadata."""
+    """K-1: any bytes can be loaded; replaced ones are counted in the answer and in the metadata."""
     (tmp_path / "odd").write_bytes(b"a\xff\xfe\0b\nc")
     async with connect(cwd=str(tmp_path)) as agent:
-        await agent("load_context", name="odd", path="odd")
+        told = await agent("load_context", name="odd", path="odd")
+        assert told["notice"] == "the source is not all UTF-8: 2 sequences of its bytes became U+FFFD"
         assert (await agent("var_info", name="odd"))["metadata"]["replacements"] == 2
         assert (await agent("peek", name="odd"))["content"] == "a\ufffd\ufffd\0b\nc"
 

@@ -197,6 +197,9 @@ async def test_scan_takes_flags_and_a_cursor(agent) -> None:
     assert await lines(pattern="fail", flags=["word"]) == []
     assert await lines(pattern="line", flags=["invert"]) == list(range(0, 1000, 100))
     assert await lines(pattern="error", start_line=301, max_matches=2) == [400, 500]
+    assert "notice" not in await agent("scan", name="log", pattern="no match", start_line=999)
+    past = await agent("scan", name="log", pattern="error", start_line=1000)
+    assert past["notice"] == "nothing was searched: log has 1,000 lines, and start_line counts from 0"
     counted = await agent("scan", name="log", pattern="line", max_matches=1, flags=["count"])
     assert (counted["total"], counted["truncated"]) == (990, True)
     refused = await agent("scan", name="log", pattern="line", flags=["per_file"])

@@ -122,6 +122,8 @@ async def test_code_that_is_queued_behind_a_waiting_cell_is_told_so(agent) -> No
     assert (queued["status"], [row["id"] for row in queued["pending_llm_queries"]]) == ("queued", ["q_000"])
     assert f"run {asked['run']} of this session waits" in queued["hint"]
     assert (await agent("status"))["runs"] == {asked["run"]: "waiting", queued["run"]: "queued"}
+    hint = (await agent("wait", run=queued["run"]))["hint"]
+    assert "until other code of this session has finished, which waits for answer_queries: q_000; push" in hint
     await agent("load_context", name="log", content="!")
     assert (await agent.answered(q_000="A"))["success"] is True
     assert (await agent.finished(queued))["result"] == "'A!'"

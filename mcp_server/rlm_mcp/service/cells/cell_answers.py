@@ -120,9 +120,10 @@ def running_answer(run: str, stdout: str, asked: Collection[str], *, queued: boo
     """Return the answer about a cell that runs or is queued; ``asked`` are what the running one waits for."""
     hint = f"call wait(run={run!r}) for the result"
     if queued:
-        hint += f"; it waits until other code of this session has finished; {_SIDE_BY_SIDE}"
+        hint += "; it waits until other code of this session has finished"
         if asked:
             hint += f", which waits for answer_queries: {', '.join(sorted(asked))}"
+        hint += f"; {_SIDE_BY_SIDE}"
     return ToolAnswer({"status": "running", "run": run, **_tail(stdout), "hint": hint})
 
 

@@ -51,8 +51,13 @@ class Contexts:
         if done.has_table:
             fields["files"] = row.metadata["files"]
         fields["expires_in"] = f"{duration(session.policy.limits.idle_seconds)} if not accessed"
+        notices = []
+        if done.replaced:
+            notices.append(f"the source is not all UTF-8: {done.replaced:,} sequences of its bytes became U+FFFD")
         if done.shadowed:
-            fields["notice"] = "code reads the text under this name; its variable is gone"
+            notices.append("code reads the text under this name; its variable is gone")
+        if notices:
+            fields["notice"] = "; ".join(notices)
         return ToolAnswer(fields)
 
     async def refresh(self, session: Session, name: str, client: ClientInfo, progress: Progress) -> ToolAnswer:

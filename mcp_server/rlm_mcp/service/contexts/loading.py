@@ -34,10 +34,14 @@ from rlm_memory.contexts import ContextRow
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A load that is done. ``shadowed``: until then a variable of code had the name."""
+    """A load that is done.
+
+    ``replaced``: so many sequences of bytes were not UTF-8. ``shadowed``: until then a variable of code had the name.
+    """
 
     row: ContextRow
     has_table: bool
+    replaced: int
     shadowed: bool
 
 
@@ -114,4 +118,4 @@ class Loader:
         shadowed = name in await self.kernel.shadowed()
         row = self.names.record(name, ingested, content_type, metadata)
         self.kernel.changed()
-        return Loaded(row, ingested.table is not None, shadowed)
+        return Loaded(row, ingested.table is not None, ingested.text.replacements, shadowed)

@@ -157,6 +157,10 @@ class Reading:
         fields["truncated"] = found.truncated
         if found.truncated or search.counts:
             fields["total"] = found.total if found.exact else f">={found.total}"
+        if search.start_line and not results:
+            _, lines = await self._first(session, name, 0, 1, _LEAST_ROOM)
+            if search.start_line >= lines:
+                fields["notice"] = f"nothing was searched: {name} has {lines:,} lines, and start_line counts from 0"
         if per_file:
             counts = zip(table, found.part_counts, strict=True)
             files = [{"path": row.path, "matches": count} for row, count in counts if count]
