@@ -174,6 +174,7 @@ AREAS = {
             "tests/kernel/supervisor/test_adoption.py",
             "tests/kernel/supervisor/test_session_file.py",
             "tests/kernel/supervisor/test_named_runs.py",
+            "tests/kernel/supervisor/test_kept_queries.py",
             "tests/kernel/supervisor/test_keeping.py",
             f"{KEEPER}_variables_outlive_a_supervisor_whatever_the_policy",
             f"{KEEPER}_a_cell_goes_on_and_its_output_is_whole",

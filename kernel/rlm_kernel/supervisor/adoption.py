@@ -222,6 +222,4 @@ def _given_out(file: SessionFile) -> GivenOut | None:
         return None
     request = CellRequest.of_kept(file.request(), asyncio.get_running_loop().create_future())
     request.told = answered
-    if request.direct is not None and isinstance(request.run, str):  # it may be all that was noted of the cell
-        file.note_run(request.run)
     return None if answered and request.direct is None else GivenOut(request, serial, answered)

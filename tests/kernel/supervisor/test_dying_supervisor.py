@@ -14,11 +14,13 @@ from jupyter_client import AsyncKernelClient
 from waiting import until, wait_until
 
 from rlm_ipc import supervisor_protocol as protocol
+from rlm_ipc.errors import ProcessError
 from rlm_ipc.json_lines import TERMINAL
 from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.kept_gate import KeptGate
+from rlm_kernel.supervisor.named_runs import ANSWER_LOST
 from rlm_kernel.supervisor.session_file import SessionFile
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.os_wall.fork_notifier import Refused
@@ -113,6 +115,28 @@ async def test_a_cell_that_a_dying_supervisor_had_noted_and_not_sent_has_its_own
     async with asyncio.timeout(60):
         result = await client.call(protocol.EXECUTE, protocol.Execute("k1", "print('this')", run="mine"))
     assert (result.stdout, result.result, result.error) == ("this\n", None, None)
+
+
+async def test_a_cell_that_a_dying_supervisor_had_noted_without_its_name_runs_once(
+    own_supervisor: SupervisorClient, tmp_path: Path
+) -> None:
+    """Its caller may have lost the answer of the next supervisor as well, and asks again when other cells have run."""
+    client = own_supervisor
+    await client.spawn(SpawnRequest("k1", str(tmp_path)), load_policy("default"))
+    assert (await client.execute("k1", "n = 0").result()).error is None
+    supervisor = client.pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGSTOP)
+    noted = CellRequest.of_caller("n += 1", True, asyncio.get_running_loop().create_future(), "mine")
+    with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+        file.begin(file.running[0] + 1, noted.kept(), 0.0, 0.0)
+    os.kill(supervisor, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        for _ in range(2):  # the first may be queued while the answer is still to come, and that is told then
+            assert (await client.execute("k1", "n").result()).result == "1"
+        with pytest.raises(ProcessError, match=ANSWER_LOST):
+            await client.call(protocol.EXECUTE, protocol.Execute("k1", "n += 1", run="mine"))
+        assert (await client.execute("k1", "n").result()).result == "1"
 
 
 async def test_a_message_that_a_dying_supervisor_had_shown_and_not_noted_harms_no_client(

@@ -275,6 +275,37 @@ def test_a_queue_that_was_never_imported_is_exported(store: Store) -> None:
     assert (made["id"], made["title"], made["status"]) == (1, "first", "pending")
 
 
+def test_a_new_task_has_its_texts_there(store: Store) -> None:
+    """And no empty ones: what nobody has said is left out."""
+    root = tree.root(store, TREE, author="x", now=1.0)
+    assert root is not None
+    for name, texts in (("told", {"description": "why", "acceptance": "it posts"}), ("bare", {})):
+        add(store, root, None, {"goal": name, **texts}, "", now=1.0)
+    lines = map(json.loads, export_tasks(store, TREE, "beads", now=0.0).splitlines())
+    said = {line["title"]: (line.get("description"), line.get("acceptance_criteria")) for line in lines}
+    assert said == {"told": ("why", "it posts"), "bare": (None, None)}
+
+
+def test_a_new_task_goes_to_a_tag_that_the_file_has(store: Store) -> None:
+    """To the first one, though it is empty, in a file without a tag named master."""
+    take(store, task_master({"later": {"tasks": []}, "other": TAGS["other"]}), "task-master")
+    root = rows.root_of(store, TREE)
+    assert root is not None
+    add(store, root, None, {"goal": "new"}, "", now=1.0)
+    said = json.loads(export_tasks(store, TREE, "task-master", now=0.0))
+    assert {tag: [one["title"] for one in told["tasks"]] for tag, told in said.items()} == {
+        "later": ["new"],
+        "other": ["Same number"],
+    }
+
+
+def test_an_issue_without_texts_keeps_its_type(store: Store) -> None:
+    """Most bugs have a title only."""
+    take(store, beads(issue("bd-1", issue_type="bug"), issue("bd-2", issue_type="chore")))
+    types = [items.get(store, frame(store, name).key).type for name in ("bd-1", "bd-2")]
+    assert types == ["bug", "chore"]
+
+
 def test_a_changed_file_changes_the_tasks(store: Store) -> None:
     """Title, priority, texts, status both ways, edges; what is new is added, and what is gone is named and stays."""
     take(store, beads(*ISSUES))
@@ -396,4 +427,15 @@ def test_a_file_that_would_fill_the_daemon_is_not_read(tmp_path: Path) -> None:
             read_file(endless)
     file.write_text("[" + "[]," * MOST_VALUES + "1]")
     with pytest.raises(ValueError, match="values"):
+        read_file(file)
+
+
+def test_a_long_file_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Of issues that are cut off somewhere the first ones would be imported, as if there were no others."""
+    file = tmp_path / "issues.jsonl"
+    file.write_bytes(b"\n" * (64 << 20))
+    assert len(read_file(file)) == 64 << 20
+    with file.open("ab") as longer:
+        longer.write(b"\n")
+    with pytest.raises(ValueError, match="more than 67,108,864 bytes"):
         read_file(file)

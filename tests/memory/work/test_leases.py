@@ -122,6 +122,27 @@ def test_to_give_back_and_to_take_away_are_acts_of_their_own(grown: Grown, one: 
     pop(grown, row, None)  # by hand
 
 
+def test_anybody_may_write_to_what_nobody_holds_until_another_one_has_had_it(
+    grown: Grown, one: Holder, two: Holder
+) -> None:
+    """A client that never claimed a frame is nobody's rival; who gave one back is, once another has had it since."""
+    row = grown.plan("task")
+
+    def check(holder: Holder) -> None:
+        leases.check(grown.store, grown.again(row), holder.id, now=grown.now)
+
+    for _ in range(2):
+        check(one)
+        check(two)
+        claim(grown, one)
+        leases.release(grown.store, row.key, one.id, now=grown.now, author="one")
+    claim(grown, two)
+    leases.release(grown.store, row.key, two.id, now=grown.now, author="two")
+    check(two)
+    with pytest.raises(LeaseLost, match="nobody has f2 now, with fence 3; your claim has fence 2"):
+        check(one)
+
+
 def test_no_two_work_on_one_path(grown: Grown, one: Holder, two: Holder) -> None:
     """E-9: a frame that declares a path below one that is taken is not handed out; a hook asks whose a file is."""
     source, module, page = grown.plan("source"), grown.plan("module"), grown.plan("page")
