@@ -1,6 +1,9 @@
 """What stands in a private session's root, and what the process holds that its namespace begins with."""
 
 import ast
+import platform
+import shutil
+import subprocess
 from typing import Any
 
 import confined_coverage
@@ -75,3 +78,24 @@ def test_the_first_process_of_a_namespace_holds_nothing(own_room: Any) -> None:
     said, _, measured = own_room.result(code, confine=False).partition("!")
     confined_coverage.keep(measured)
     assert ast.literal_eval(said) == [[0, 1, 2], True, True, 1]
+
+
+_LINUX_5_12 = [int(part) for part in platform.release().split(".")[:2]] >= [5, 12]
+"""The first one whose mounts can be made read-only with all that is below them."""
+
+
+@pytest.mark.skipif(not (shutil.which("unshare") and _LINUX_5_12), reason="needs unshare(1) and Linux 5.12")
+@pytest.mark.parametrize(
+    ("wall", "spaces"),
+    [("namespaces", ("--net", "--ipc")), ("private_root", ("--mount", "--pid", "--fork", "--mount-proc"))],
+)
+def test_what_a_program_of_the_system_can_have_a_session_has_too(room: Any, wall: str, spaces: tuple[str, ...]) -> None:
+    """The other tests of these walls leave out what is refused here, whoever is to blame."""
+    through = ("--user", "--map-current-user") if room.uid else ()
+    told = subprocess.run(["unshare", *through, *spaces, "true"], user=room.uid, capture_output=True, check=False)
+    code = f"""
+        import os
+        from rlm_sandbox.os_wall import {wall} as wall
+        result = wall.try_out(os.getuid())
+    """
+    assert told.returncode or room.result(code, confine=False) == "", told.stderr
