@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
+import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +39,7 @@ from rlm_mcp.cli import (
 )
 from rlm_mcp.cli.help import NAMES, complete_help
 from rlm_mcp.cli.open import open_session
-from rlm_mcp.cli.output import Commands, interruptible
+from rlm_mcp.cli.output import FAILED, Commands, interruptible
 
 app = Commands(
     name="rlm-kernel",
@@ -167,8 +170,23 @@ def program() -> typer.core.TyperGroup:
     return built
 
 
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+"""Why what a command prints arrives nowhere. Files that commands write have messages of their own."""
+
+
 def main() -> int:
     """Run the command line; typer ends the program with the command's exit code."""
     logging.lastResort = None  # warnings of libraries belong into logs, not at a prompt
-    program()(prog_name="rlm-kernel")
+    try:
+        try:
+            program()(prog_name="rlm-kernel")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter would try once more at its end
+        if error.errno != errno.EPIPE:
+            print(f"rlm-kernel: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return FAILED
     return 0

@@ -185,6 +185,9 @@ def load(
         missing = [path for path in named if not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))]
         if missing:
             fail(f"no such file or directory: {', '.join(map(repr, missing))}", USAGE, as_json=as_json)
+        if strange := [path for path in named if os.fsencode(path).decode(errors="replace") != path]:
+            way = f"rename it, or load it with: rlm-kernel load {name} - < FILE"
+            fail(f"the name of {strange[0]!r} is not UTF-8; {way}", USAGE, as_json=as_json)
         absolute = [path if is_url(path) else os.path.abspath(os.path.expanduser(path)) for path in paths]
         open_under(session, policy, as_json)
         source = absolute[0] if len(absolute) == 1 else absolute

@@ -7,6 +7,7 @@ with the same or another policy, which decides what of them it takes (`rlm_kerne
 from __future__ import annotations
 
 import asyncio
+import errno
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -113,6 +114,8 @@ class Snapshots:
         if not session.kernel.alive:
             await self._wake_kernel(session, path)
         try:
+            if target.exists() and not target.is_file():
+                raise OSError(errno.EEXIST, "it is no regular file")
             if target.is_relative_to(self._folder):
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 target.parent.mkdir(mode=0o700, exist_ok=True)
