@@ -18,9 +18,11 @@ from rlm_ipc.jupyter_wire import DELIMITER, well_formed
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.supervisor_protocol import AttachmentChanged, Event, Recovered
 from rlm_ipc.supervisor_wire import GOODBYE
+from rlm_ipc.worker_protocol import CellReply, CellStatus
 from rlm_kernel.supervisor.broadcaster import ATTACHED, JupyterBroadcaster
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
 from rlm_kernel.supervisor.patience import retrieved
+from rlm_kernel.supervisor.request_queue import RequestQueue
 from rlm_kernel.supervisor.session_policy import SessionPolicy
 
 CHANNELS = {worker_protocol.SHELL: "shell", worker_protocol.CONTROL: "control", worker_protocol.STDIN: "stdin"}
@@ -31,6 +33,9 @@ MOST_UNREAD_BYTES = 64 << 20
 """The most bytes that wait for a front end which has stopped reading; beyond that, its attachment is closed."""
 SECOND_THOUGHT_SECONDS = 0.3
 """How long an interrupt waits. Jupyter sends one before a shutdown, and that one must not end an agent's cell."""
+
+_INTERRUPT = ("KeyboardInterrupt", "the cell was interrupted before it began")
+_NOT_BEGUN = CellReply(CellStatus.ERROR, ename=_INTERRUPT[0], evalue=_INTERRUPT[1], traceback=(": ".join(_INTERRUPT),))
 
 
 class AttachedSession(Protocol):
@@ -54,6 +59,11 @@ class AttachedSession(Protocol):
     @property
     def kernel_info(self) -> JsonObject:
         """The content of a ``kernel_info_reply``."""
+        ...
+
+    @property
+    def queue(self) -> RequestQueue:
+        """What waits to be done."""
         ...
 
     @property
@@ -170,6 +180,9 @@ class Attachment:
         elif self.session.policy.attachments.interrupt == "any" and not self.watches:
             loop = asyncio.get_running_loop()
             self._second_thought = loop.call_later(SECOND_THOUGHT_SECONDS, self.session.interrupt)
+        else:
+            for waiting in self.session.queue.remove_cells(lambda cell: cell.run == self.prefix):
+                self.session.front.fail(waiting, _NOT_BEGUN)
 
     def _shut_down(self, request: CellRequest) -> None:
         restart = bool(_content(request).get("restart"))

@@ -70,5 +70,5 @@ class KernelMessages:
         """Abort the queued cells of a client whose cell failed (`stop_on_error`). Other clients' cells still run."""
         current = self._relay.current
         if current is not None and current.direct is None:
-            for request in self._queue.remove_cells_of(current.identities):
+            for request in self._queue.remove_cells(lambda cell: cell.identities == current.identities):
                 self._front.fail(request, CellReply(CellStatus.ABORTED))

@@ -101,13 +101,10 @@ class RequestQueue:
             request.withdrawn = True
         return bool(found)
 
-    def remove_cells_of(self, identities: list[bytes]) -> list[CellRequest]:
-        """Take out the waiting cells of one Jupyter client."""
-        removed = [
-            item
-            for item in self._waiting
-            if isinstance(item, CellRequest) and (item.kind, item.identities) == (EXECUTE, identities)
-        ]
+    def remove_cells(self, which: Callable[[CellRequest], bool]) -> list[CellRequest]:
+        """Take waiting cells out."""
+        cells = (item for item in self._waiting if isinstance(item, CellRequest) and item.kind == EXECUTE)
+        removed = [cell for cell in cells if which(cell)]
         self._waiting = deque(item for item in self._waiting if not any(item is one for one in removed))
         return removed
 

@@ -216,7 +216,8 @@ def _advice(detail: ErrorDetails, path: FieldPath) -> str:
         "model_type": "write a mapping of fields",
     }
     hint = hints.get(detail["type"])
-    return f"{message[:1].lower()}{message[1:]} (found {shown})" + (f"; {hint}" if hint else "")
+    told = f" (found {shown})" if path else ""  # without a path it is the whole file
+    return f"{message[:1].lower()}{message[1:]}{told}" + (f"; {hint}" if hint else "")
 
 
 def _unknown_field(path: FieldPath) -> str:

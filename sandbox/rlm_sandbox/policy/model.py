@@ -340,9 +340,13 @@ class Policy(_Section):
     )
 
     @model_validator(mode="after")
-    def _saved_for_a_use(self) -> Self:
+    def _without_contradiction(self) -> Self:
         if self.checkpoint == "durable" and not self.reopen:
             raise ValueError("checkpoint: durable needs reopen: true, by which a session has its saved variables again")
+        plain = "language.wall: off" if self.language.wall == "off" else ""
+        never = {"language": plain, "audit": plain, "namespaces": "network: true" if self.network else ""}
+        if wrong := [name for name in self.walls.require if never.get(name)]:
+            raise ValueError(f"under {never[wrong[0]]} the wall {wrong[0]} never stands: take it out of walls.require")
         return self
 
     @field_validator("urls")

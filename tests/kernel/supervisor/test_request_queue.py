@@ -116,7 +116,7 @@ async def test_the_waiting_cells_of_one_client_are_removed() -> None:
     asks, direct = of_client(b"me", "complete_request"), of_caller()
     for request in (mine[0], other, asks, direct, mine[1]):
         queue.enqueue(request)
-    assert queue.remove_cells_of([b"me"]) == mine
+    assert queue.remove_cells(lambda cell: cell.identities == [b"me"]) == mine
     assert [await queue.take() for _ in range(3)] == [other, asks, direct]
 
 

@@ -205,9 +205,21 @@ def test_a_session_that_runs_a_cell_can_be_opened_and_its_cell_is_not_interrupte
     with agent_at_work("busy", "trusted") as go_on, opened(spec_of("busy")) as (_, client):
         interrupt_and_wait(client)
         asked = client.execute("'mine'")
-        interrupt_and_wait(client)
         go_on.touch()
         assert reply_to(client, asked)["status"] == "ok"
+
+
+def test_an_interrupt_ends_a_front_ends_own_cells_that_wait() -> None:
+    """At once: the agent's cell may run for minutes, and nobody could take back what is behind it."""
+    agent("behind", "1", "trusted")
+    with agent_at_work("behind", "trusted"), opened(spec_of("behind")) as (_, client):
+        asked = [client.execute("began = True"), client.execute("began = True")]
+        interrupt_and_wait(client)
+        replies = [reply_to(client, one) for one in asked]
+        assert [(reply["ename"], reply["evalue"]) for reply in replies] == 2 * [
+            ("KeyboardInterrupt", "the cell was interrupted before it began")
+        ]
+    assert agent("behind", "'began' in dir()") == "False"
 
 
 def test_a_front_end_interrupts_its_own_cell() -> None:

@@ -177,6 +177,18 @@ MISTAKES = {
     "an unknown variable": ("files: {read: ['${home}/x']}\n", 1, "files.read", "${workspace}"),
     "a relative path": ("files:\n  write: [data]\n", 2, "files.write", "must start with"),
     "a path that climbs": ("files: {read: ['${workspace}/../x']}\n", 1, "files.read", "no `..`"),
+    "a wall that is off and required": (
+        "language: {wall: off}\nwalls: {require: [language]}\n",
+        1,
+        "",
+        "under language.wall: off the wall language never stands: take it out of walls.require\n`rlm",
+    ),
+    "a wall that is not for the network": (
+        "network: true\nwalls: {require: [namespaces]}\n",
+        1,
+        "",
+        "under network: true the wall namespaces never stands",
+    ),
     "a field given twice": ("network: true\nnetwork: false\n", 2, "network", "given twice"),
     "a name that is not the file's": ("name: other\n", 1, "name", "'mine'"),
     "a parent that does not exist": ("extends: nowhere\n", 1, "extends", "no policy named 'nowhere'"),
