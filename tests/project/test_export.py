@@ -252,6 +252,15 @@ def test_a_failed_cell_stops_nobody_who_runs_the_notebook(command: Command, tmp_
     assert code[-1].outputs[0].data["text/plain"] == "2"
 
 
+def test_a_replay_does_not_leave_where_a_person_has_left(command: Command, tmp_path: Path) -> None:
+    """`exit` in a front end is no error; code that stops by `sys.exit()` is one, then and now."""
+    sources = ["exit", "quit()", "import sys; sys.exit()"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    NotebookClient(notebook, kernel_name="rlm", timeout=60, allow_errors=True).execute()
+    nbformat.write(notebook, tmp_path / "left.ipynb")
+    assert "3 cells, 0 differ" in command("replay", "left.ipynb").stdout
+
+
 def test_a_notebook_that_a_front_end_has_run_is_replayed(command: Command, tmp_path: Path) -> None:
     """Streams, values and errors as Jupyter writes them are compared like our own."""
     sources = ["print('a')\n41 + 1", "import sys\nprint('b', file=sys.stderr)", "", "missing"]

@@ -184,6 +184,10 @@ def _print_differences(data: JsonObject, different: Sequence[Difference]) -> Non
     print(f"{data['frames']} frames, {data['cells']} cells, {len(different)} differences")
 
 
+_LEAVING = ("exit", "exit()", "quit", "quit()")
+"""Cells by which a person has left a console: for code that nobody types they are errors."""
+
+
 class _Replay:
     """A fresh session in which the cells of a notebook run again, one after the other."""
 
@@ -223,6 +227,8 @@ class _Replay:
         """Run a cell, and give the queries that it asks the answers that they got then."""
         from rlm_mcp.formats.notebook import CodeCell, code_cell
 
+        if cell.status == "ok" and cell.source.strip() in _LEAVING:
+            return Compared(number, cell.source, ("ok", "ok"), (cell.text, cell.text))
         try:
             self._call("eval_code", code=cell.source)
             refused = ""

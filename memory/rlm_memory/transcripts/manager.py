@@ -261,7 +261,7 @@ class ContextManager:
             pruner = ContextPruner(PruningConfig(**known))
             pruner.tokens = self.pruner.tokens
             kept = dict(data.get("kept") or {})
-            turns = [Turn.from_dict(turn) for turn in data.get("turns") or ()]
+            turns = [Turn.from_dict(turn) for turn in data["turns"]]
             folded = [Turn.from_dict(turn) for turn in data.get("folded") or ()]
             prompts = [dict(message) for message in data.get("system_prompts") or ()]
             count = int(data.get("turn_count") or 0)

@@ -280,7 +280,7 @@ def test_a_front_end_is_told_who_has_ended_its_session() -> None:
         for _ in range(2):
             reply, _ = shown(client, "found")
             assert reply["ename"] == "KernelGone"
-            assert "ended" in reply["evalue"]
+            assert "this session has ended: an agent ended it with end_session" in reply["evalue"]
             assert manager.is_alive()
             manager.restart_kernel()
             client.wait_for_ready(timeout=SECONDS)

@@ -503,14 +503,17 @@ def test_a_folded_conversation_comes_back_from_json() -> None:
 @pytest.mark.parametrize(
     "data",
     [
+        {},
+        {"model": "gpt", "messages": []},
+        {"turns": None},
         {"turns": ["x"]},
         {"turns": [{"assistant": None}]},
         {"turns": [{"user": 5}]},
         {"turns": [{"user": {"role": "user", "content": "x"}, "timestamp": "yesterday"}]},
         {"turns": [{"user": {"role": "user", "content": "x", "_pointer": "gone"}}]},
-        {"turn_count": "many"},
-        {"pruner_config": {"max_tokens": -1}},
-        {"system_prompts": [7]},
+        {"turns": [], "turn_count": "many"},
+        {"turns": [], "pruner_config": {"max_tokens": -1}},
+        {"turns": [], "system_prompts": [7]},
     ],
 )
 def test_what_is_no_snapshot_is_refused_and_changes_nothing(data: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,6 +48,8 @@ class Attachments:
         self._listed: set[int] = set()
         self._copies: dict[str, AttachmentRow] = {}
         """The copies for developers' own code, by their kernels."""
+        self._ended: deque[tuple[str, str]] = deque(maxlen=1000)
+        """Attachments whose session has ended lately, with why: a front end that restarts asks for one of them."""
 
     def publish(self, session: Session) -> None:
         """List a session without an attachment in the front ends of its user, unless its policy forbids it."""
@@ -91,6 +93,7 @@ class Attachments:
         folders = {kernelspecs.spec_folder(session.id, mode) for mode in AttachmentMode}
         for attachment, folder in kernelspecs.published():
             if folder in folders:
+                self._ended.append((attachment, session.kernel.why_ended))
                 self._remove(attachment, folder)
 
     async def end_copies(self) -> None:
@@ -144,7 +147,8 @@ class Attachments:
     async def _enter(self, attachment_id: str, key: str) -> AttachmentOpened:
         attachment = attachments.find(self._store, attachment_id)
         if attachment is None or attachment.ended_at is not None:
-            raise ToolFault("attachment_not_found", "this attachment was revoked, or its session has ended", _LIST)
+            why = dict(self._ended).get(attachment_id) or "this attachment was revoked, or its session has ended"
+            raise ToolFault("attachment_not_found", why, _LIST)
         digest = _digest(key)
         if not hmac.compare_digest(digest, attachment.key_digest):
             self._note(attachment, "refused")
