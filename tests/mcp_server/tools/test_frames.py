@@ -267,8 +267,8 @@ async def test_the_end_of_a_session_blocks_its_goal_and_keeps_what_it_did(connec
         assert (await agent("push", goal="f2"))["status"] == "in_progress"
 
 
-async def test_a_push_that_cannot_fork_leaves_a_planned_goal(connect_own, own, monkeypatch) -> None:
-    """Its error is told, and the goal can be pushed by its id when there is room."""
+async def test_a_push_that_cannot_fork_leaves_what_was_planned_and_nothing_else(connect_own, own, monkeypatch) -> None:
+    """Its error is told. A frame that only this push has made is gone: others would be offered it as work."""
     async with connect_own("root") as agent:
         await agent.run("n = 1")
         with monkeypatch.context() as patch:
@@ -279,8 +279,12 @@ async def test_a_push_that_cannot_fork_leaves_a_planned_goal(connect_own, own, m
 
             patch.setattr(kernel, "fork", full)
             assert "disk full" in (await agent("push", goal="task"))["message"]
-        assert (await agent("frame", id="f2"))["status"] == "planned"
-        assert (await agent("push", goal="f2"))["status"] == "in_progress"
+            assert (await agent("frame", id="f2"))["error"] == "frame_not_found"
+            assert (await agent("work", do="next"))["next"] == []
+            await agent("plan", goal="task")
+            assert "disk full" in (await agent("push", goal="f3"))["message"]
+        assert (await agent("frame", id="f3"))["status"] == "planned"
+        assert (await agent("push", goal="f3"))["status"] == "in_progress"
 
 
 async def test_a_pushed_session_is_not_looser_than_the_one_that_it_forks(connect_own) -> None:
@@ -288,7 +292,7 @@ async def test_a_pushed_session_is_not_looser_than_the_one_that_it_forks(connect
     async with connect_own("root", RLM_KERNEL_POLICY="strict") as agent:
         refused = await agent("push", goal="task", policy="default")
         assert refused["error"] == "policy_looser"
-        assert (await agent("frame", id="f2"))["status"] == "planned"
+        assert (await agent("frame", id="f2"))["error"] == "frame_not_found"
 
 
 async def test_ids_of_frames_are_no_names_of_sessions(connect) -> None:

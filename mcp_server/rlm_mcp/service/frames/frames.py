@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -152,6 +153,7 @@ class Frames:
         """
         at, author = self.current(session, caller), caller.handshake.author
         twins: list[str] = []
+        planned_here: list[int] = []
 
         def wanted() -> FrameRow:
             if is_frame_id(goal):
@@ -159,10 +161,18 @@ class Frames:
             above = at if parent is None else rows.same_tree(self._store, at, parent)
             planned = (row for row in rows.children(self._store, above.key) if row.status is Status.PLANNED)
             twins[:] = [row.id for row in planned if row.goal == goal.strip()]
-            return tree.plan(self._store, Plan(goal), above.key, author=author, now=self._clock())
+            row = tree.plan(self._store, Plan(goal), above.key, author=author, now=self._clock())
+            planned_here.append(row.key)
+            return row
 
         effects = self.effects(session, policy, name)
-        started = await self.start(wanted, effects, author, fork=fork)
+        try:
+            started = await self.start(wanted, effects, author, fork=fork)
+        except Exception:
+            for key in planned_here:  # the caller pushes the goal again, and others would be offered this one as work
+                with suppress(UnknownFrame):
+                    self.delete(key)
+            raise
         fields: JsonObject = {"session": self._session_of(started)}
         if effects.forked is not None:
             known = ("forked_from", "policy", "source", "notice", "threads_not_running", "tasks_not_running")
