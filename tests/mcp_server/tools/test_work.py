@@ -109,6 +109,18 @@ async def test_a_client_that_hangs_up_frees_what_it_held(worker: Workers, quiet:
     assert (await two("pop", id=task, summary="done"))["status"] == "completed"
 
 
+async def test_what_was_given_back_is_not_renewed(worker: Workers) -> None:
+    """Whoever works on would share the task with the next one who claims it."""
+    one = await worker()
+    task = (await one("work", do="add", data={"goal": "task"}))["added"]
+    await one("work", do="claim")
+    await one("work", do="release", id=task)
+    refused = await one("work", do="renew", id=task, data={"phase": "testing"})
+    assert refused["error"] == "frame_status"
+    assert refused["message"].endswith("nobody has claimed it")
+    assert "progress" not in await one("work", do="claim", id=task)
+
+
 async def test_a_client_that_connects_again_in_time_goes_on(worker: Workers, quiet: Service, clock: Clock) -> None:
     """A client that restarts its server gets its frame back with the same fence, if nobody has claimed it since."""
     one = await worker()

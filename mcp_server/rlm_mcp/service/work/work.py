@@ -32,7 +32,7 @@ from rlm_mcp.service.work.by_hand import WorkByHand
 from rlm_mcp.service.work.shown import Fields, shown
 from rlm_mcp.service.work.trackers import export_tasks, import_tasks, read_file
 from rlm_memory import sessions
-from rlm_memory.errors import UnknownSession
+from rlm_memory.errors import FrameStatusRefused, UnknownSession
 from rlm_memory.frames import rows
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
@@ -248,9 +248,11 @@ class Work:
         fence = data.pop("fence", None)
         with self._store.transaction():
             leases.check(self._store, row, holder, fence, now=self._clock())
+            row = rows.get(self._store, row.key)
+            if row.freed_at is not None:
+                raise FrameStatusRefused(row.id, row.status, "renew", "nobody has claimed it")
             if data:
                 progress.update(self._store, row.key, data, now=self._clock())
-            row = rows.get(self._store, row.key)
         known = holders.find(self._store, row.holder) if row.holder else None
         said: JsonObject = {"renewed": row.id, "fence": row.fence}
         return said if known is None or known.expires_at is None else said | {"until": known.expires_at}
