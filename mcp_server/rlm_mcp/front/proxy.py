@@ -335,7 +335,12 @@ _NOT_STARTED = "tell your user: `rlm-kernel doctor` shows what is wrong; the nex
 
 def _what_next(tool: str) -> str:
     """Say what an agent does about a lost call: what may have been done must not be done twice by mistake."""
-    if tool in ("eval_code", "answer_queries"):
+    if tool == "answer_queries":
+        return (
+            "another daemon serves the next call: give the answers again, by id. None is taken twice. If code waited "
+            "for them, wait returns what comes of it"
+        )
+    if tool == "eval_code":
         return (
             "another daemon serves the next call. Code goes on without a daemon: call wait. If its answer says that an "
             "earlier daemon started the code, it is the result; else list_vars shows whether the code ran"

@@ -96,6 +96,16 @@ def test_a_lost_call_is_reported_and_a_harmless_request_repeated_once(wire: Wire
     assert [message["id"] for message in wire.client] == [5, 6]
 
 
+def test_lost_answers_are_to_be_given_again(wire: Wire) -> None:
+    """No query takes a second answer, so that does no harm; and nothing else says that it is still pending."""
+    wire.relay.need_daemon()
+    wire.relay.daemon_started()
+    wire.say(id=5, method="tools/call", params={"name": "answer_queries", "arguments": {"answers": {"q_000": "a"}}})
+    wire.relay.daemon_lost()
+    told = json.loads(wire.client[0]["result"]["content"][0]["text"])
+    assert "give the answers again, by id. None is taken twice." in told["hint"]
+
+
 def test_a_lost_call_that_only_reads_is_made_again_once(wire: Wire) -> None:
     """Nobody needs to hear of it, unless that daemon dies of it, too."""
     wire.relay.need_daemon()
