@@ -58,9 +58,11 @@ class Tool:
         """Map each argument to its type and default, in words for an error message."""
         shown = {}
         required = set(self.schema.get("required", ()))
+        whole = self.arguments.model_json_schema()["properties"]
         for name, part in self.schema["properties"].items():
-            default = "required" if name in required else f"default {part.get('default', 'none')}"
-            shown[name] = f"{part.get('type', 'any')}, {default}"
+            default = "required" if name in required else f"default {whole[name].get('default') or 'none'}"
+            kind = " | ".join(part["enum"]) if "enum" in part else part.get("type", "any")
+            shown[name] = f"{kind}, {default}"
         return shown
 
     @cached_property

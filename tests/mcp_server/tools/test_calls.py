@@ -115,6 +115,14 @@ async def test_bad_arguments_are_refused_with_the_accepted_ones(connect, tool, a
         assert set(answer["accepted"]) == set(TOOLS.tools("compat")[COMPAT.index(tool)].schema["properties"])
 
 
+async def test_the_accepted_arguments_are_told_with_choices_and_defaults(connect) -> None:
+    """K-10: whoever is refused learns what to write, and what happens without it."""
+    async with connect() as agent:
+        accepted = (await agent("pop", status="done"))["accepted"]
+        assert accepted["status"] == "completed | failed | blocked, default completed"
+        assert accepted["id"] == "string, default none"
+
+
 @pytest.mark.parametrize("as_list", [False, True])
 async def test_a_malformed_answer_fails_alone(connect, as_list) -> None:
     """K-23: the well-formed items of a batch are taken, whatever the others are."""
