@@ -79,6 +79,14 @@ async def test_the_first_call_gets_what_one_needs_to_begin(agent: Agent, project
     assert (await agent("lock", lock_id="mine", priority="P0"))["meta"]["cache"] == "HIT"
 
 
+async def test_a_folder_that_is_not_there_is_said_to_be_missing(agent: Agent) -> None:
+    """Nothing has changed in it and nothing is in it: a wrong path reads like that, too."""
+    missing = "not in the project: scr"
+    assert missing in (await agent("lock", path="scr"))["meta"]["missing"]
+    assert missing in (await agent("lock", path="scr"))["meta"]["missing"]
+    assert "not in the project" not in str(await agent("lock", path="src"))
+
+
 async def test_without_a_priority_the_server_picks_by_what_the_frame_has_seen(agent: Agent, project: Path) -> None:
     """L-8, L-7: P0 first, P2 after that, P3 for a role that gets rules only; another frame begins with P0 again."""
     first = await agent("lock")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import field
@@ -115,6 +116,8 @@ class Lock:
             made = _Answer()
             keys = [key for key in choice.keys if not forbidden([key], allowed)]
             await self._fill(made, project, found, keys, choice, asked, seen, session.policy.lock.severe_rules)
+            if asked.path and not os.path.lexists(os.path.join(project.root, asked.path)):
+                made.missing.append(f"not in the project: {asked.path}")
             sections = [section for section in Section if section.value in allowed]
             attached = await self.sections.attach(session, project, found, sections)
             self._note_seen(frame, project.root, found.version, choice)
