@@ -29,6 +29,8 @@ def advice(error: BaseException, policy: Policy) -> str:
         return f"Sessions have {module} without it, for safety: dir({module}) lists what there is"
     if type(error) is NameError and error.name == "get_ipython":
         return f"Sessions have no get_ipython, which could change IPython itself. Of its magics {HERE}"
+    if type(error) is ImportError and type(error.msg) is str and error.msg.startswith("IProgress not found"):
+        return "Front ends show no widgets of a session: write `from tqdm import tqdm`"
     if isinstance(error, SyntaxError) and (installs := _INSTALLS.match(str(error.text))):
         return f"In IPython this is a magic, and {sentence(installs[1])}"
     return file_advice.advice(error, policy.files.read, policy.files.write)

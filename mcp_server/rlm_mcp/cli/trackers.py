@@ -10,6 +10,7 @@ import typer
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.messages import plain
 from rlm_ipc.work_requests import ExportWork, ImportWork, WorkImported
+from rlm_mcp.cli.notebooks import write
 from rlm_mcp.cli.output import JsonFlag, SessionOption, console, show, tell
 from rlm_mcp.errors import WrongUsage
 
@@ -51,7 +52,7 @@ def export(
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"))
         return
-    output.write_text(text, encoding="utf-8")
+    write(output, text)
     tell(f"written: {output}")
 
 

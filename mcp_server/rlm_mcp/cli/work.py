@@ -217,9 +217,16 @@ def handoff(
     data: JsonObject = {}
     if summary:
         data = {"status": status, "summary": summary, "files": file or [], "decisions": decision or []}
-        data |= {} if details is None else {"details": details.read()}
+        data |= {} if details is None else {"details": _text_of(details)}
     answer = call_tool("handoff", {"id": task, "data": data}, session=session)
     show(answer, as_json)
+
+
+def _text_of(file: typer.FileText) -> str:
+    try:
+        return file.read()
+    except UnicodeDecodeError:
+        raise WrongUsage(f"{file.name} is not UTF-8 text; save it as UTF-8") from None
 
 
 def _table(found: list[JsonObject], fields: Fields | None) -> None:

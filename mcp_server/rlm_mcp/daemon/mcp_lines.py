@@ -70,7 +70,7 @@ def _wrong_member(raw: JsonObject, error: ValidationError | None) -> MessageRefu
         return MessageRefused(
             PARSE_ERROR,
             "a string holds half of a surrogate pair (\\ud800 to \\udfff alone), which is not text; "
-            "replace it, in JavaScript with text.toWellFormed()",
+            "replace it (in JavaScript with text.toWellFormed()), or save as UTF-8 what it was read from",
             request_id,
         )
     else:

@@ -45,6 +45,7 @@ async def test_a_name_that_a_module_lacks_in_sessions_is_not_called_unknown(run)
     ("code", "advised"),
     [
         ("get_ipython().ast_node_interactivity = 'all'", "Sessions have no get_ipython"),
+        ("raise ImportError('IProgress not found. Please update ipywidgets.')", "write `from tqdm import tqdm`"),
         ("pip install polars", "`%pip` is off in this session: packages are installed where rlm-kernel is"),
         ("  conda install -y polars", "`%conda` is off in this session"),
     ],

@@ -59,3 +59,13 @@ def test_a_file_whose_name_is_no_text_is_named_with_another_way(tmp_path: Path) 
     (tmp_path / os.fsdecode(b"b\xe4d.txt")).write_text("x")
     refused = cli("load", "bad", str(tmp_path / os.fsdecode(b"b\xe4d.txt")), code=2)
     assert "is not UTF-8; rename it, or load it with: rlm-kernel load bad - < FILE" in refused.stderr
+
+
+@pytest.mark.usefixtures("daemon")
+def test_text_that_is_not_utf_8_is_said_and_how_to_go_on(tmp_path: Path) -> None:
+    """In a file, and in an answer that comes from standard input."""
+    (tmp_path / "latin").write_bytes(b"b\xe4d")
+    said = cli("work", "handoff", "f1", "--summary", "s", "--details", str(tmp_path / "latin"), code=2).stderr
+    assert said.endswith("latin is not UTF-8 text; save it as UTF-8\n")
+    done = shell(f"<{tmp_path}/latin", "answer", "q_000", "-")
+    assert (done.returncode, "save as UTF-8 what it was read from" in done.stderr) == (1, True)

@@ -32,10 +32,13 @@ def test_a_file_goes_into_the_queue_and_out_again(tmp_path: Path) -> None:
     assert (written["status"], written["close_reason"], written["x"]) == ("closed", "It is done.", {"y": []})
 
 
-def test_what_cannot_be_imported_is_said(tmp_path: Path) -> None:
-    """A file of no known kind, one that is none, and one that names what it does not have."""
+def test_what_cannot_be_imported_or_exported_is_said(tmp_path: Path) -> None:
+    """A file of no known kind, one that is none, one that cannot be written, and one that names what it has not."""
     (tmp_path / "tasks.txt").write_text("")
     assert "pass --from" in cli("work", "import", "tasks.txt", code=2).stderr
+    assert cli("work", "export", "--to", "beads", "-o", "no/such", code=1).stderr == (
+        "rlm-kernel: no/such cannot be written (No such file or directory); name another file\n"
+    )
     assert "is no JSON" in cli("work", "import", "tasks.txt", "--from", "task-master", code=1).stderr
     (tmp_path / "tasks.json").write_text('{"tasks":[{"id":1,"title":"x","dependencies":[2]}]}')
     said = cli("work", "import", "tasks.json", code=1).stderr
