@@ -96,6 +96,7 @@ AREAS = {
             "tests/memory/frames/test_frame_bounds.py",
             "tests/memory/frames/test_frame_crashes.py",
             "tests/mcp_server/service/test_frame_artifacts.py",
+            "tests/memory/work/test_edges.py",
             f"{TOOLS}/test_frames.py::test_files_that_a_frame_has_written_are_its_artifacts",
             f"{TOOLS}/test_frames.py::test_invalidation_warns_of_what_runs_and_reopening_brings_back_the_same",
         ),

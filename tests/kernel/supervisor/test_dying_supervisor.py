@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from jupyter_client import AsyncKernelClient
 from waiting import until, wait_until
 
+from rlm_contexts.store.store import ContextStore
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import ProcessError
 from rlm_ipc.json_lines import TERMINAL
@@ -20,8 +22,9 @@ from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor.cell_request import CellRequest
 from rlm_kernel.supervisor.kept_gate import KeptGate
+from rlm_kernel.supervisor.kept_session import KeptState
 from rlm_kernel.supervisor.named_runs import ANSWER_LOST
-from rlm_kernel.supervisor.session_file import SessionFile
+from rlm_kernel.supervisor.session_file import STATE, SessionFile
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.os_wall.fork_notifier import Refused
 from rlm_sandbox.policy import load_policy, without_language_wall
@@ -137,6 +140,44 @@ async def test_a_cell_that_a_dying_supervisor_had_noted_without_its_name_runs_on
         with pytest.raises(ProcessError, match=ANSWER_LOST):
             await client.call(protocol.EXECUTE, protocol.Execute("k1", "n += 1", run="mine"))
         assert (await client.execute("k1", "n").result()).result == "1"
+
+
+async def _noted(client: SupervisorClient) -> tuple[KeptState, tuple[int, bool, bool, int]]:
+    """What the supervisor has noted of its only session, once it has done something that changes nothing."""
+    await client.variables("k1")
+    with closing(SessionFile(of_process(client.pid or 0, "/memfd:session"))) as file:
+        state, cells = file.read(STATE, KeptState), file.cells
+    alive = (state.live, *(copy.key for copy in state.copies))  # a copy that was replaced may still be ending
+    return replace(state, attached={key: state.attached.get(key, {}) for key in alive}), cells
+
+
+@pytest.mark.parametrize("mode", ["strict", "off"])
+async def test_a_session_is_the_same_to_the_next_supervisor(
+    own_supervisor: SupervisorClient, tmp_path: Path, mode: str
+) -> None:
+    """Its processes and copies, the texts of each, what was refused, when it began, a loss that nobody was told of."""
+    client, store = own_supervisor, ContextStore(tmp_path / "store")
+    policy = without_language_wall(load_policy("default")).model_copy(update={"checkpoint": mode})
+    await client.spawn(SpawnRequest("k1", str(tmp_path)), policy)
+    for name in ("log", "log", "notes", "gone"):
+        with store.shared_text(store.put_text(name)) as text:
+            await client.bind("k1", name, text, "log", {"of": name})
+    await client.unbind("k1", "gone")
+    await client.restart("k1")
+    for code in (
+        "notes = 5",
+        "import os\ntry: os.execv('/bin/true', ['x'])\nexcept PermissionError: pass",
+        "q = llm_query('why?')",
+    ):
+        assert (await client.execute("k1", code).result()).error is None
+    if mode == "off":
+        info = await client.kernel_info("k1")
+        os.kill(info.pid or 0, signal.SIGKILL)
+        await until(lambda: client.kernel_info("k1"), lambda now: now.pid not in (None, info.pid))
+    before = await _noted(client)
+    assert (before[0].untold_loss is None) is (mode == "strict")
+    os.kill(client.pid or 0, signal.SIGKILL)
+    assert await _noted(client) == before
 
 
 async def test_a_message_that_a_dying_supervisor_had_shown_and_not_noted_harms_no_client(

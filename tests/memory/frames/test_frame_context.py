@@ -155,6 +155,17 @@ def test_where_room_is_short_lines_go_in_steps_and_the_latest_stays(grown: Grown
     assert len(starts) <= 12
 
 
+def test_where_a_single_line_fits_it_is_the_latest(grown: Grown) -> None:
+    """Whoever goes on needs what has just ended most."""
+    story = grown.push("story")
+    task = grown.push("current", story)
+    for number in range(4):
+        latest = grown.push(f"s{number}", story)
+        grown.pop(latest, "word " * 400)
+        shown = re.findall(r'<child id="(f\d+)" status="completed">', assemble(grown.store, task.key, tokens=1000))
+        assert shown == [latest.id]
+
+
 def test_a_thousand_levels_are_one_line(grown: Grown) -> None:
     """Root and the nearest twelve stay; it takes as long as for twenty."""
     at = chain_of(grown, 1000)

@@ -110,7 +110,7 @@ def test_sessions_below_a_frame_move_up_whatever_it_does(grown: Grown) -> None:
 
 
 def test_invalidation_takes_what_is_planned_warns_what_runs_and_keeps_what_is_done(grown: Grown) -> None:
-    """F-10: and reopening brings back exactly those that it took."""
+    """F-10: and reopening brings back exactly those that it took. Of what ran, the kernel ends and the log is kept."""
     story = grown.push("story")
     done, runs = grown.push("done", story), grown.push("runs", story)
     grown.pop(done)
@@ -121,6 +121,8 @@ def test_invalidation_takes_what_is_planned_warns_what_runs_and_keeps_what_is_do
     told = ending.invalidate(grown.store, story.key, author="t", now=3.0, why="not needed")
     assert (told.invalidated, told.running) == ([story.id, planned.id, below.id], [runs.id])
     assert grown.status(story, done, runs, planned, below, before) == [X, C, R, X, X, X]
+    assert [what for frame, what in owed(grown) if frame == story.id] == ["log", "notebook", "end"]
+    assert rows.compaction_of(grown.store, story.key) is not None
     assert rows.events_of(grown.store, below.key)[-1].data["why"] == "not needed"
     assert grown.pop(runs).parent == grown.root.id  # not to what was invalidated
     back = ending.reopen(grown.store, story.key, author="t", now=4.0)
