@@ -78,7 +78,7 @@ LIMITATIONS = [
     f"{displays.MOST_KEPT_CHARS >> 10} Ki characters, {sanitizer.MOST_TAGS:,} tags, or {sanitizer.MOST_FORMATTED} tags",
     f"At most {results.MOST_ITEMS} of them count, of the first {artifacts.MOST_LOOKED_AT:,} files",
     f"more than {artifacts.DEEPEST} folders down",
-    f"Of a frame {transcript.MOST_ROWS:,} notes and calls are kept, and {transcript.MOST_BYTES // MIB} MiB of them",
+    f"A frame keeps {transcript.MOST_ROWS:,} notes and calls, and {transcript.MOST_BYTES // MIB} MiB of them",
     f"at most {summaries.RECORD:,} tokens (estimated) of the frame's turns",
     f"follow {changes.MOST_FOLLOWED} resources of frames, and all clients of a daemon {PRIVATE['_MOST_AT_ONCE']}",
     f"shows at most {PRIVATE['_MOST_LISTED']} frames",

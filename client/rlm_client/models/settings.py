@@ -47,9 +47,10 @@ class Endpoint(_Section):
     provider: Literal["openai", "anthropic", "replay"] = Field(
         description="openai (chat completions, which many servers speak), anthropic (messages) or replay (a recording)."
     )
-    model: str = Field(min_length=1, description="The model, as the endpoint names it; of replay the file.")
+    model: str = Field(min_length=1, description="The model, as the endpoint names it; for replay, the file.")
     base_url: str | None = Field(
-        None, description="Where it is; without it OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider itself."
+        None,
+        description="The URL of the endpoint; default: OPENAI_BASE_URL or ANTHROPIC_BASE_URL, else the provider's own.",
     )
     api_key_env: str | None = Field(None, description="The variable that holds the key, if not the provider's own.")
     api_key_file: str | None = Field(None, description="The file that holds the key; it goes before a variable.")

@@ -116,7 +116,7 @@ def _overview(shown: LockShown) -> None:
         tell(f"folders: {folders.get('count', 0):,}: " + " ".join(_texts(folders.get("paths"))[:12]))
     found = _object(project, "dependencies")
     if found.get("total"):
-        tell(f"dependencies: {found['total']}, of them {found.get('internal', 0)} in the project itself")
+        tell(f"dependencies: {found['total']} ({found.get('internal', 0)} in the project itself)")
     files = _list(_object(shown.sections, "keyfiles"), "files")
     if files:
         tell("key files:")
@@ -131,7 +131,7 @@ def _overview(shown: LockShown) -> None:
 
 def _changes(found: Mapping[str, Any]) -> None:
     if found["before"] is None:
-        tell("that version is forgotten: the newest ones of a project are kept")
+        tell("that version is not kept any more: only the newest ones of a project are")
         return
     tell(f"version {found['before']} to {found['after']}: {found['count']} files changed")
     for change in found["changes"]:

@@ -11,7 +11,7 @@ _MET = {True: "met", False: "missed", None: ""}
 
 
 def metrics(session: SessionOption = None, as_json: JsonFlag = False) -> None:
-    """Show how the work in the queue goes: each number with its target, and on how many events it rests."""
+    """Show how the work in the queue goes: each number with its target and the number of events behind it."""
     shown = ask(ShowMeasures(session), start=True)
     rows = [(line.name, _value(line), line.target, _MET[line.met], f"{line.events} {line.of}") for line in shown.lines]
     heads = ("measure", "value", "target", "", "rests on")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 GOES_ON = "goes on"
 COMES_BACK = "is saved, and comes back when it is used"
-WAITS = "is saved when its cell has ended, or is stopped after {:g} s; what cannot be saved is told then"
+WAITS = "is saved when its cell has ended, or is stopped after {:g} s; its next answer names what could not be saved"
 LOST = "is lost: {}"
 FRONT_END = "a front end has started it, and it cannot be given to another kernel"
 

@@ -191,7 +191,7 @@ class Holders:
                     if not self._lives(holder, self._clock()):
                         self._free(holder.id, "its time is over" if holder.anchor == "time" else "it has ended")
             except StoreFault:
-                log.warning("it could not be looked whether holders live", exc_info=True)
+                log.warning("cannot check whether holders live", exc_info=True)
                 left = []
             if not left:
                 return

@@ -39,7 +39,7 @@ def test_what_cannot_be_imported_or_exported_is_said(tmp_path: Path) -> None:
     assert cli("work", "export", "--to", "beads", "-o", "no/such", code=1).stderr == (
         "rlm-kernel: no/such cannot be written (No such file or directory); name another file\n"
     )
-    assert "is no JSON" in cli("work", "import", "tasks.txt", "--from", "task-master", code=1).stderr
+    assert "is not JSON" in cli("work", "import", "tasks.txt", "--from", "task-master", code=1).stderr
     (tmp_path / "tasks.json").write_text('{"tasks":[{"id":1,"title":"x","dependencies":[2]}]}')
     said = cli("work", "import", "tasks.json", code=1).stderr
     assert "1 names 2" in said

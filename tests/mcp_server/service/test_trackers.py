@@ -368,7 +368,7 @@ REFUSED = {
         "bd-1 names bd-9",
     ),
     "a task twice": ("beads", beads(issue("bd-1"), issue("bd-1")), "bd-1 twice"),
-    "no JSON": ("beads", beads(issue("bd-1")) + "{", "line 2 is no JSON"),
+    "no JSON": ("beads", beads(issue("bd-1")) + "{", "line 2 is not JSON"),
     "no id": ("beads", '{"title":"x"}', "line 1 is no issue"),
     "no title": ("beads", '{"id":"bd-1"}', "bd-1 .line 1. has no title"),
     "a list": ("task-master", "[]", "no object"),
@@ -383,7 +383,7 @@ REFUSED = {
         '{"master":{"tasks":[{"id":1,"title":"x","subtasks":[1]}]}}',
         "master:1 has a",
     ),
-    "a tracker that is none": ("jira", "", "'jira' is no tracker"),
+    "a tracker that is none": ("jira", "", "'jira' is not a tracker"),
 }
 
 

@@ -45,7 +45,7 @@ _WHY: Final[dict[str, str]] = {
     **dict.fromkeys("debug pdb prun lprun memit mprun tb subshell".split(), _DEBUGGER),
     **dict.fromkeys("javascript js svg latex SVG".split(), _ACTIVE),
     "capture": _CAPTURE,
-    "config": "only InlineBackend.figure_format can be set; what else figures look like, plt.rcParams says",
+    "config": "only InlineBackend.figure_format can be set; plt.rcParams sets everything else about figures",
     "env": "use os.environ",
     "set_env": "use os.environ",
     "matplotlib": "figures are shown in the notebook and in the answer: write `%matplotlib inline`, or nothing",

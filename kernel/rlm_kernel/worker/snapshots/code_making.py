@@ -53,7 +53,7 @@ class CodeMaker:
     def make(self, tables: Tables) -> None:
         """Make everything that the tables name, without its values."""
         if not 0 <= tables.cells <= MOST_CELLS:
-            raise Unkept("it has a number of cells that cannot be")
+            raise Unkept("it has an impossible number of cells")
         for text in tables.texts:
             self._texts.append((text.text, self._environment.add_text(text.text), text.flags, {}))
         self._cells = [types.CellType() for _ in range(tables.cells)]
@@ -170,7 +170,7 @@ class CodeMaker:
     def _base(self, maker: str, arguments: tuple[Any, ...]) -> type:
         base = self._given(maker, arguments)
         if not issubclass(type(base), type):
-            raise Unkept("a class has a base that is no class")
+            raise Unkept("a class has a base that is not a class")
         return base  # type: ignore[no-any-return]
 
     def _member(self, member: Member) -> Any:
@@ -340,7 +340,7 @@ def _check_fields(names: Iterable[str]) -> None:
     """Refuse what is no name: `dataclasses` writes the names of fields into code."""
     for name in names:
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise Unkept("a field has a name that is none")
+            raise Unkept("a field has an invalid name")
     check_namespace(names)
 
 

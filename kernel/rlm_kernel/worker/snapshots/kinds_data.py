@@ -39,7 +39,7 @@ def _dtype_of(description: Any) -> Any:
     try:
         found = _numpy().lib.format.descr_to_dtype(description)
     except (TypeError, ValueError, KeyError, IndexError, RecursionError) as error:
-        raise Unkept(f"an array has a type that is none: {error}") from None
+        raise Unkept(f"an array has an unknown type: {error}") from None
     if found.hasobject:
         raise Unkept("an array of references may not be made from bytes")
     return found
@@ -92,7 +92,7 @@ def _view_of(base: Any, description: Any, shape: Any, strides: Any, at: Any, wri
     dtype, sizes = _dtype_of(description), sizes_of(shape)
     steps = tuple(expect(step, int) for step in expect(strides, tuple))
     if base.dtype.hasobject or not base.flags.c_contiguous or len(steps) != len(sizes):
-        raise Unkept("an array of which there is no such view")
+        raise Unkept("an array has no such view")
     spans = [step * (size - 1) for step, size in zip(steps, sizes, strict=True) if size]
     low = expect(at, int) + sum(min(0, span) for span in spans)
     high = at + sum(max(0, span) for span in spans) + dtype.itemsize

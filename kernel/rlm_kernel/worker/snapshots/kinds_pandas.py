@@ -110,7 +110,7 @@ def _load_arrays() -> None:
 
     def make_times(_: Making, numbers: Any, kind: Any, unit: Any, zone: Any) -> Any:
         if kind not in ("M", "m") or unit not in _UNITS:
-            raise Unkept("an array of times has a unit that is none")
+            raise Unkept("an array of times has an unknown unit")
         plain = expect(numbers, np.ndarray).view(f"{kind}8[{unit}]")
         if kind == "m":
             return pd.TimedeltaIndex(plain).array

@@ -198,7 +198,7 @@ class Restorer:
             "kind": self.make_kind,
         }
         if maker not in makers:
-            raise Unkept("a class has a base that is no class")
+            raise Unkept("a class has a base that is not a class")
         return makers[maker](*arguments)
 
     def make_context(self, name: Any) -> Any:

@@ -51,7 +51,7 @@ class Beads:
             try:
                 issue = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise FileFault(f"line {number} is no JSON ({error})") from error
+                raise FileFault(f"line {number} is not JSON ({error})") from error
             if not isinstance(issue, dict) or not isinstance(issue.get("id"), str) or not issue["id"]:
                 raise FileFault(f"line {number} is no issue: it has no id")
             if not isinstance(issue.get("title"), str) or not issue["title"].strip():

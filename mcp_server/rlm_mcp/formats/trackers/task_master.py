@@ -42,7 +42,7 @@ class TaskMaster:
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise FileFault(f"it is no JSON ({error})") from error
+            raise FileFault(f"it is not JSON ({error})") from error
         if not isinstance(document, dict):
             raise FileFault("it is no object with tags")
         tags = {_NO_TAG: document} if isinstance(document.get("tasks"), list) else document

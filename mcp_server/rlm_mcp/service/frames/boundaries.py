@@ -13,5 +13,6 @@ def told_of(done: Boundaries) -> JsonObject:
         said = {"story_completed": done.story_completed, "epic_completed": done.epic_completed}
         said["next"] = f"all below {done.story or done.epic} has completed: pop it"
     elif done.failed:
-        said = {"story_completed": False, "next": "all has ended, not all well: reopen what failed, or pop the story"}
+        following = "everything has ended, but not all of it completed: reopen what failed, or pop the story"
+        said = {"story_completed": False, "next": following}
     return said

@@ -103,7 +103,7 @@ class FrameChanges:
                 state = state_of_all(self._store)
                 news = [] if state == self._tables else self._news()
         except StoreFault:
-            log.warning("the frames could not be looked at for those who follow them", exc_info=True)
+            log.warning("cannot look for changes of frames that clients follow", exc_info=True)
             return
         self._tables = state
         for follower, part in news:

@@ -219,11 +219,11 @@ class Lock:
 
     async def _difference(self, made: _Answer, project: Project, found: Refreshed, seen: int) -> JsonObject:
         if not seen:
-            made.meta["note"] = "this frame was told of no version yet, so there is nothing to compare: call with P0"
+            made.meta["note"] = "this frame has seen no version yet, so there is nothing to compare: call with P0"
             return shape.difference(Difference(0, found.version, 0, ()))
         told = await project.ask(CompareVersions(seen, found.version, CHECK_SECONDS))
         if not told.before:
-            made.meta["note"] = f"version {seen}, which this frame was told of, is forgotten: call with P0"
+            made.meta["note"] = f"version {seen}, the latest that this frame saw, is not kept any more: call with P0"
         return shape.difference(told)
 
     def _told(self, session: Session, project: Project, alias: str, made: _Answer) -> ToolAnswer:

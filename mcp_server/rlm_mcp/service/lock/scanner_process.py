@@ -185,7 +185,7 @@ def _json(line: bytes) -> Json:
         if not has_too_many_values(line):
             return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ScannerDied("it sent what is no JSON") from error
+        raise ScannerDied("it sent a line that is not JSON") from error
     raise ScannerDied("it sent too many values in a line")
 
 

@@ -376,7 +376,7 @@ def _as_kept(task: Tracked) -> Tracked:
 
 def _tracker(source: str) -> Tracker:
     if source not in TRACKERS:
-        raise _refused(f"{source[:80]!r} is no tracker; there are {' and '.join(TRACKERS)}")
+        raise _refused(f"{source[:80]!r} is not a tracker; use {' or '.join(TRACKERS)}")
     return TRACKERS[source]
 
 
