@@ -95,16 +95,16 @@ def _going_on(line: TaskLine, runs: Sequence[AgentRun], kind: RunKind) -> str:
     number = len(runs) + 1
     crashed = kind is RunKind.RECOVERED or not runs
     how = (
-        "The one before was cut short: look at what is there before you go on, for it may be half done."
+        "The agent before you was cut short: look at what is there before you go on. It may be half done."
         if crashed
-        else "The one before has ended by itself and left the rest to you."
+        else "The agent before you ended by itself and left the rest to you."
     )
     said = [f"You are agent {number} for this task, attempt {line.fence}. {how}"]
     if line.progress:
         kept = json.dumps(line.progress, ensure_ascii=False)
         said.append(f"What it has left: {kept[:_PROGRESS]}")
     if runs and runs[-1].log:
-        said.append(f"The output of the one before: {Path(runs[-1].log)}")
+        said.append(f"The output of the agent before you: {Path(runs[-1].log)}")
     return "\n".join(said)
 
 

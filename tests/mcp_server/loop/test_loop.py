@@ -130,9 +130,9 @@ def test_who_is_killed_is_recovered_and_who_hands_over_is_continued(queue: Queue
     assert chain.outcome == "completed"
     assert queue.kinds(task) == ["first", "crashed", "recovered", "partial", "continued", "passed", "completed"]
     second, third = queue.prompt(task, 2), queue.prompt(task, 3)
-    assert "You are agent 2 for this task, attempt 2. The one before was cut short" in second
+    assert "You are agent 2 for this task, attempt 2. The agent before you was cut short" in second
     assert '"next_step": "half"' in second
-    assert "You are agent 3 for this task, attempt 2. The one before has ended by itself" in third
+    assert "You are agent 3 for this task, attempt 2. The agent before you ended by itself" in third
     assert '"next_step": "the rest"' in third
     assert f"{task} decided half" in third
     assert queue.show(task)["fence"] == 2

@@ -114,4 +114,4 @@ def test_ctrl_c_ends_the_agents_and_what_they_left_is_recovered(shell: Shell, tm
         wait_until(lambda: client.work("next", data={"scope": shell.story})["next"], [shell.task].__eq__)
     said = shell.run("--story", shell.story, "--headless", "--continue")
     assert f"{shell.task} recovered" in said
-    assert "attempt 2. The one before was cut short" in (tmp_path / f"{shell.task}.2.prompt").read_text()
+    assert "attempt 2. The agent before you was cut short" in (tmp_path / f"{shell.task}.2.prompt").read_text()
