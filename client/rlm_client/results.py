@@ -75,15 +75,16 @@ class Cell(Result):
     """What came of a cell.
 
     ``status`` is ``finished``, ``waiting`` when it waits for the answers of ``pending_llm_queries``, or ``queued`` when
-    it runs after another cell that waits for them: its ``success`` is then None. ``error`` is the traceback of one that
-    raised. ``full_output`` names the context that holds the whole of what was too long. A batch has ``cells``, and
-    ``skipped`` is how many of them did not run.
+    it runs after another cell that waits for them: its ``success`` is then None. ``displayed`` are the texts of what it
+    gave to ``display``. ``error`` is the traceback of one that raised. ``full_output`` names the context that holds the
+    whole of what was too long. A batch has ``cells``, and ``skipped`` is how many of them did not run.
     """
 
     status: str = "finished"
     success: bool | None = None
     stdout: str = ""
     stderr: str = ""
+    displayed: tuple[str, ...] = ()
     error: str | None = None
     result: str | None = None
     execution_time_seconds: float = 0.0
@@ -101,7 +102,8 @@ class Cell(Result):
         queries = tuple(Query.read(query) for query in answer.get("pending_llm_queries") or ())
         names = tuple(answer.get("defined_variables") or ())
         cells = tuple(Cell.read(cell) for cell in answer.get("cells") or ())
-        lists = {"pending_llm_queries": queries, "defined_variables": names, "cells": cells}
+        shown = tuple(answer.get("displayed") or ())
+        lists = {"pending_llm_queries": queries, "defined_variables": names, "displayed": shown, "cells": cells}
         return super().read({**answer, **lists})
 
 

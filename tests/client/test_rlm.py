@@ -18,10 +18,11 @@ from rlm_client import RLM, Client, RunLimits
 from rlm_client.client import call_tool
 from rlm_client.models.errors import ModelMisconfigured, ModelUnavailable
 from rlm_client.models.interface import ChatMessage, Completion, Usage
+from rlm_client.results import Cell
 from rlm_client.rlm.budget import RunBudgetExceeded
 from rlm_client.rlm.loop import Event
 from rlm_client.rlm.trajectory import as_json_lines
-from rlm_client.rlm.workspace import ClientWorkspace
+from rlm_client.rlm.workspace import ClientWorkspace, CodeOutcome
 from rlm_ipc.daemon_connection import DaemonConnection, ask
 from rlm_ipc.errors import CallerError, DaemonRefused
 from rlm_ipc.session_record import SessionRecord
@@ -587,3 +588,9 @@ def test_a_run_without_a_bound_is_shown_whole(model: ModelEndpoint) -> None:
     model.reply = lambda _: code("print('long ' * 1000)")
     RLM(limits=RunLimits(turns=8, history=None)).completion("?", "text")
     assert [len(asked.messages) for asked in model.requests] == list(range(2, 20, 2))
+
+
+def test_a_model_reads_what_its_code_displays() -> None:
+    """After what it prints: a table that was displayed in a loop would be missing without a word."""
+    cell = Cell.read({"success": True, "stdout": "a\n", "displayed": ["1", "2"]})
+    assert CodeOutcome("code").came(cell).stdout == "a\n1\n2\n"

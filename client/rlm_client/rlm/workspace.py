@@ -103,7 +103,8 @@ class CodeOutcome:
 
     def came(self, cell: Cell) -> CodeOutcome:
         """Note what came of the cell, and return this."""
-        self.stdout, self.stderr, self.seconds = cell.stdout, cell.stderr, cell.execution_time_seconds
+        self.stdout = "".join([cell.stdout, *(f"{text}\n" for text in cell.displayed)])
+        self.stderr, self.seconds = cell.stderr, cell.execution_time_seconds
         self.result, self.error = cell.result, cell.error
         return self
 

@@ -328,8 +328,8 @@ def _prompts(asked: Sequence[Query], session: str | None) -> dict[str, str]:
 def _print_run(cell: Cell, session: str | None) -> None:
     say(cell.stdout, sys.stdout)
     say(cell.stderr, sys.stderr)
-    if cell.result is not None:
-        say(f"{cell.result}\n", sys.stdout)
+    for text in (*cell.displayed, *([] if cell.result is None else [cell.result])):
+        say(f"{text}\n", sys.stdout)
     for said in filter(None, (cell.notice, cell.error)):
         say(f"{said}\n", sys.stderr)
     for query, prompt in _prompts(cell.pending_llm_queries, session).items():

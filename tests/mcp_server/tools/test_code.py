@@ -77,6 +77,15 @@ async def test_an_error_is_a_traceback_that_ends_with_it(agent) -> None:
     assert "\x1b" not in answer["error"]
 
 
+async def test_what_code_displays_is_in_the_answer(agent) -> None:
+    """K-15: in order, beside what it prints; the last value stays the result, though the same was displayed before."""
+    answer = await agent.run("display('a', {'b': 1})\nprint('c')\ndisplay(5)\n5")
+    assert (answer["displayed"], answer["stdout"], answer["result"]) == (["'a'", "{'b': 1}", "5"], "c\n", "5")
+    assert "displayed" not in await agent.run("5")
+    batch = await agent("eval_code", cells=["display(1)", "2"])
+    assert [cell.get("displayed") for cell in batch["cells"]] == [["1"], None]
+
+
 async def test_memory_that_is_not_there_is_told_once_with_the_limit(agent) -> None:
     """The error has no message of its own; what to do takes its place."""
     error = (await agent.run("bytearray(1 << 45)"))["error"]

@@ -13,7 +13,7 @@ from rlm_mcp.service.queries.answering import shown, waiting
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory.queries import QueryRow
 
-CUTTABLE = ("stdout", "stderr", "result", "error", "pending_llm_queries", "defined_variables")
+CUTTABLE = ("stdout", "stderr", "displayed", "result", "error", "pending_llm_queries", "defined_variables")
 LEAST_OF_A_CELL = 1000
 """Characters of room for each cell of a batch from which on each is cut for itself; else all are cut together."""
 _LONGEST_TAIL = 2000
@@ -38,6 +38,8 @@ def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> T
         "pending_llm_queries": [shown(waiting(row)) for row in asked],
         "defined_variables": list(result.defined),
     }
+    if displayed := _displayed(result):
+        fields["displayed"] = displayed
     if result.result is not None:
         fields["result"] = result.result
     if result.uncopied is not None:
@@ -45,6 +47,15 @@ def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> T
     if notice:
         fields["notice"] = notice
     return ToolAnswer(fields, CUTTABLE, spool=Path(result.spool) if result.spool else None)
+
+
+def _displayed(result: CellResult) -> list[str]:
+    """Return the texts of what code has given to ``display``, without pictures and without the last value."""
+    displays = list(result.data)
+    value = next((at for at in reversed(range(len(displays))) if displays[at].get("text/plain") == result.result), None)
+    if value is not None:
+        del displays[value]
+    return [str(forms["text/plain"]) for forms in displays if forms.get("text/plain") and "image/png" not in forms]
 
 
 def ended_answer(cell: CellNote) -> ToolAnswer:
