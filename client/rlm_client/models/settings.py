@@ -22,6 +22,7 @@ from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from rlm_client.models.errors import ModelMisconfigured
 from rlm_sandbox.errors import PolicyFileError
@@ -200,5 +201,13 @@ def _read(file: Path) -> ModelSettings:
     except PolicyFileError as error:
         raise ModelMisconfigured(str(error)) from None
     except ValidationError as error:
-        said = [f"{dotted(tuple(detail['loc']))}: {detail['msg']}" for detail in error.errors(include_url=False)]
-        raise ModelMisconfigured(f"{file}: {'; '.join(said)}") from None
+        said = "; ".join(map(_told, error.errors(include_url=False)))
+        raise ModelMisconfigured(f"{file}: {said} (docs/queries.md lists the fields)") from None
+
+
+def _told(detail: ErrorDetails) -> str:
+    where = dotted(tuple(detail["loc"]))
+    unknown = detail["type"] == "extra_forbidden"
+    # Of a validator of ours the error itself: pydantic puts words of its own before the message.
+    said = "there is no such field" if unknown else detail["msg"].removeprefix("Value error, ")
+    return f"{where}: {said}" if where else said

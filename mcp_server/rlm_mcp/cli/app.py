@@ -39,7 +39,7 @@ from rlm_mcp.cli import (
 )
 from rlm_mcp.cli.help import NAMES, complete_help
 from rlm_mcp.cli.open import open_session
-from rlm_mcp.cli.output import FAILED, Commands, interruptible
+from rlm_mcp.cli.output import FAILED, SETUP, Commands, interruptible
 
 app = Commands(
     name="rlm-kernel",
@@ -174,6 +174,14 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 """Why what a command prints arrives nowhere. Files that commands write have messages of their own."""
 
 
+def _is_somewhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def main() -> int:
     """Run the command line; typer ends the program with the command's exit code."""
     logging.lastResort = None  # warnings of libraries belong into logs, not at a prompt
@@ -183,6 +191,9 @@ def main() -> int:
         finally:
             sys.stdout.flush()
     except OSError as error:
+        if not _is_somewhere():
+            print("rlm-kernel: the working directory is gone; change to one that is there", file=sys.stderr)
+            return SETUP
         if error.errno not in _UNWRITABLE:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter would try once more at its end

@@ -38,7 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     faulthandler.enable()
     processes.begin_startup()
     try:
-        with discovery.claim_to_serve(options.socket, options.ready_fd) as claim, _supervisor_beside(options.server):
+        with (
+            discovery.claim_to_serve(options.socket, options.ready_fd) as claim,
+            _claimed_state(options.server),
+            _supervisor_beside(options.server),
+        ):
             from rlm_mcp.daemon.daemon import run
 
             return run(options.server, options.socket, options.idle, claim, options.ready_fd)
@@ -47,6 +51,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except discovery.DiscoveryError as error:
         print(f"rlm-kernel daemon: {error}", file=sys.stderr)
         return 1
+
+
+def _claimed_state(server: str) -> contextlib.AbstractContextManager[object]:
+    """Become the one daemon of the rows and texts: two would end each other's sessions.
+
+    The claim for the socket does not see to that: the folder of sockets may be another one.
+    """
+    if server != DEFAULT_SERVER:
+        return contextlib.nullcontext()
+    state = discovery.state_folder()
+    try:
+        return discovery.claim(os.path.join(state, "daemon"))
+    except discovery.DiscoveryError:
+        raise discovery.DiscoveryError(
+            f"another daemon works on {state}, with its sockets in another folder than {discovery.runtime_folder()}",
+            "set RLM_KERNEL_RUNTIME_DIR (or XDG_RUNTIME_DIR, or TMPDIR) as it is set there, "
+            "or RLM_KERNEL_STATE_DIR to another folder",
+        ) from None
+    except OSError:  # such as a full disk, on which a daemon has to start
+        return contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -46,8 +46,14 @@ def test_the_variable_chooses_among_the_models_of_the_file(write, monkeypatch) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("default: a\nmodels: {a: {provider: openai, model: m, api_key: sk-123}}", "models.a.api_key"),
-        ("default: b\nmodels: {a: {provider: openai, model: m}}", "there is no model 'b'; configured are a"),
+        (
+            "default: a\nmodels: {a: {provider: openai, model: m, api_key: sk-123}}",
+            "models.a.api_key: there is no such field (",
+        ),
+        (
+            "default: b\nmodels: {a: {provider: openai, model: m}}",
+            "models.yaml: default: there is no model 'b'; configured are a (",
+        ),
         ("default: a\nmodels: {a: {provider: other, model: m}}", "models.a.provider"),
         ("default: a\nmodels: {a: {provider: openai, model: m, base_url: 'ftp://x'}}", "models.a.base_url"),
         ("default: a\nmodels: {a: {provider: openai, model: m, base_url: 'http://u:p@x'}}", "holds a password"),

@@ -1,4 +1,4 @@
-"""Standard streams that are closed or full, and names that are no text: what scripts and services hand to a command."""
+"""Streams that are closed or full, a folder that is gone, what is no text: what scripts hand to commands."""
 
 import os
 import subprocess
@@ -69,3 +69,12 @@ def test_text_that_is_not_utf_8_is_said_and_how_to_go_on(tmp_path: Path) -> None
     assert said.endswith("latin is not UTF-8 text; save it as UTF-8\n")
     done = shell(f"<{tmp_path}/latin", "answer", "q_000", "-")
     assert (done.returncode, "save as UTF-8 what it was read from" in done.stderr) == (1, True)
+
+
+def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
+    """As after somebody has removed a worktree in which a shell still is."""
+    (tmp_path / "gone").mkdir()
+    line = ["sh", "-c", 'cd "$1"; rmdir "$1"; shift; exec "$@"', "sh", str(tmp_path / "gone"), *RUN, "lock"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.stderr == "rlm-kernel: the working directory is gone; change to one that is there\n"
+    assert done.returncode == 4

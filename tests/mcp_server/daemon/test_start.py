@@ -1,9 +1,11 @@
-"""The supervisor starts while the daemon still imports its modules."""
+"""What a daemon does before it imports the rest of its modules: it claims its places, and starts the supervisor."""
+
+from functools import partial
 
 import pytest
 
 from rlm_ipc import discovery
-from rlm_mcp.daemon.__main__ import DEFAULT_SERVER, _supervisor_beside
+from rlm_mcp.daemon.__main__ import DEFAULT_SERVER, _claimed_state, _supervisor_beside
 
 pytestmark = pytest.mark.usefixtures("ended")
 
@@ -25,3 +27,15 @@ def test_a_supervisor_that_cannot_start_does_not_keep_the_daemon_from_serving(mo
     with _supervisor_beside(DEFAULT_SERVER):
         pass
     assert discovery.connect(discovery.runtime_dir() / "supervisor.sock") is None
+
+
+def test_two_daemons_do_not_work_on_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two folders of sockets they would not meet, and each would end sessions of the other."""
+    monkeypatch.setattr(discovery, "claim", partial(discovery.claim, seconds=0.0))
+    with _claimed_state(DEFAULT_SERVER):
+        with pytest.raises(discovery.DiscoveryError, match=r"another daemon works on .*; set RLM_KERNEL_RUNTIME_DIR"):
+            _claimed_state(DEFAULT_SERVER)
+        with _claimed_state("other:create"):
+            pass
+    with _claimed_state(DEFAULT_SERVER):
+        pass
