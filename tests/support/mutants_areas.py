@@ -122,6 +122,7 @@ AREAS = {
         (
             "tests/memory/test_queries.py",
             "tests/kernel/supervisor/test_query_book.py",
+            "tests/kernel/supervisor/test_answer_wait.py",
             f"{TOOLS}/test_given_answers.py",
             f"{TOOLS}/test_waiting.py",
             "tests/kernel/worker/test_waiting.py",

@@ -341,6 +341,7 @@ def grow(path: Path, seed: int, fuse: Fuse) -> int:
                 fuse.left = tries
                 try:
                     machine.restart()
+                    assert not machine.runtime.owed(), "the next daemon left what the dead one had promised"
                     break
                 except Crash:
                     crashes += 1
