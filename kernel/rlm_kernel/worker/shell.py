@@ -268,12 +268,16 @@ class GuardedShell(ZMQInteractiveShell):
     # -- errors
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
-        """Publish the current error with the frames of the user's code only."""
+        """Publish the current error, or a given one, with the frames of the user's code only."""
+        _, error, _ = exc_tuple or sys.exc_info()
+        assert error is not None
+        if exc_tuple is not None and self.kernel.session.bare:
+            # A value could not be shown, and the cell goes on. An agent gets no message of an error but its cell's own.
+            sys.stderr.write("\n".join([*render(error), ""]))
+            return
         if self.wall is None:
             super().showtraceback(exc_tuple, *args, **options)
             return
-        _, error, _ = exc_tuple or sys.exc_info()
-        assert error is not None
         if self.leaves(error):
             return
         shown = showable(error)

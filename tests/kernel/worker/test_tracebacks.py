@@ -152,6 +152,15 @@ async def test_leaving_a_cell_is_no_error_for_a_person(front_end, run) -> None:
     assert "SystemExit" in await seen_by(front_end, "exit(3)")
 
 
+@pytest.mark.parametrize("code", ["thing", "display(thing)"])
+async def test_an_agent_is_told_why_a_value_could_not_be_shown(run, code) -> None:
+    """Else a cell that ended well seems to have no value."""
+    await run("class Thing:\n    def __repr__(self): raise ValueError('not ready')\nthing = Thing()")
+    result = await run(code)
+    assert (result.error, result.result) == (None, None)
+    assert result.stderr.endswith("ValueError: not ready\n")
+
+
 async def test_a_refusal_is_called_by_its_name_alone(run) -> None:
     """Where the wall defines it helps nobody; a library's error keeps the name of its module."""
     for code, last in (
