@@ -113,7 +113,7 @@ def test_a_notebook_reads_who_has_ended_its_session(page: Page, lab, daemon: Pat
     notebook.press("restart-kernel")
     page.locator(".jp-Dialog .jp-mod-accept").click()
     notebook.is_idle()
-    expect(notebook.start("found + 2")).to_contain_text("its session has ended")
+    expect(notebook.start("found + 2")).to_contain_text("this session has ended: an agent ended it")
     expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 

@@ -22,7 +22,7 @@ from rlm_ipc.errors import ToolFailed
 from rlm_ipc.session_requests import ListSessions
 
 NO_WALLS = 'language: {wall: "off", imports: ["*"], blocked_names: []}\nfiles: {read: ["/"]}\nnetwork: true\n'
-NO_WALLS += "limits: {processes: 9}\n"
+NO_WALLS += "limits: {processes: 9}\nwalls: {require: []}\n"
 ESCAPE = "import os\n[os.popen('id').read(), open('/etc/passwd').read(4)]"
 
 

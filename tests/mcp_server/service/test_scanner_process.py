@@ -41,9 +41,9 @@ async def ask(scanner: ScannerProcess, told: list[Progress] | None = None) -> Di
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("nonsense", "no JSON"),
+        ("nonsense", "is not JSON"),
         ("{}", "nothing"),
-        ("[" * 100_000, "no JSON"),
+        ("[" * 100_000, "is not JSON"),
         ('{"answer": {"before": "1", "after": 2, "count": 0, "changes": []}}', "malformed"),
         ('{"answer": {"before": 1, "after": 2, "count": 0, "changes": [], "more": 1}}', "malformed"),
         ('{"answer": [1]}', "malformed"),
