@@ -87,6 +87,14 @@ async def test_a_folder_that_is_not_there_is_said_to_be_missing(agent: Agent) ->
     assert "not in the project" not in str(await agent("lock", path="src"))
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "../outside.txt", "way/passwd", "src/../../outside.txt"])
+async def test_no_path_tells_what_there_is_outside_of_the_project(agent: Agent, project: Path, path: str) -> None:
+    """What exists on the machine is no business of an agent: whole paths, paths that climb, paths through a link."""
+    (project.parent / "outside.txt").touch()
+    (project / "way").symlink_to("/etc")
+    assert f"not in the project: {path}" in (await agent("lock", path=path))["meta"]["missing"]
+
+
 async def test_without_a_priority_the_server_picks_by_what_the_frame_has_seen(agent: Agent, project: Path) -> None:
     """L-8, L-7: P0 first, P2 after that, P3 for a role that gets rules only; another frame begins with P0 again."""
     first = await agent("lock")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 
@@ -116,7 +116,7 @@ class Lock:
             made = _Answer()
             keys = [key for key in choice.keys if not forbidden([key], allowed)]
             await self._fill(made, project, found, keys, choice, asked, seen, session.policy.lock.severe_rules)
-            if asked.path and not os.path.lexists(os.path.join(project.root, asked.path)):
+            if asked.path and not _has(project.root, asked.path):
                 made.missing.append(f"not in the project: {asked.path}")
             sections = [section for section in Section if section.value in allowed]
             attached = await self.sections.attach(session, project, found, sections)
@@ -295,6 +295,16 @@ def _meta(checked: Checked, choice: Choice, made: _Answer) -> JsonObject:
     if found.phase.value != "ready":
         meta["phase"] = found.phase.value
     return meta
+
+
+def _has(root: str, path: str) -> bool:
+    """Whether a project has that path. Nothing else is looked for: the answer would tell what there is outside."""
+    top = os.path.realpath(root)
+    whole = os.path.join(top, path.rstrip("/"))
+    with suppress(ValueError):  # a path with a zero byte is the path of nothing
+        folder = os.path.realpath(os.path.dirname(whole))
+        return (folder == top or folder.startswith(f"{top}/")) and os.path.lexists(whole)
+    return False
 
 
 @asynccontextmanager
