@@ -163,7 +163,7 @@ async def test_a_stream_that_falls_silent_has_broken_off(configured, streamed) -
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        async with configured(retries=0, base_url=url, timeout_seconds=0.2) as models:
+        async with configured(retries=0, base_url=url, timeout_seconds=1.0) as models:
             with pytest.raises(ModelUnavailable, match=r"broke off|did not answer within"):
                 await models.complete(ASKED, on_text=[].append if streamed else None)
 
