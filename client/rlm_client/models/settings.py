@@ -26,7 +26,7 @@ from pydantic_core import ErrorDetails
 
 from rlm_client.models.errors import ModelMisconfigured
 from rlm_sandbox.errors import PolicyFileError
-from rlm_sandbox.policy.yaml_document import dotted, read_document
+from rlm_sandbox.policy.yaml_document import dotted, message_of, read_document
 
 __all__ = ["Endpoint", "ModelSettings", "load_settings", "settings_file"]
 
@@ -207,7 +207,5 @@ def _read(file: Path) -> ModelSettings:
 
 def _told(detail: ErrorDetails) -> str:
     where = dotted(tuple(detail["loc"]))
-    unknown = detail["type"] == "extra_forbidden"
-    # Of a validator of ours the error itself: pydantic puts words of its own before the message.
-    said = "there is no such field" if unknown else detail["msg"].removeprefix("Value error, ")
+    said = "there is no such field" if detail["type"] == "extra_forbidden" else message_of(detail)
     return f"{where}: {said}" if where else said

@@ -104,7 +104,7 @@ class RequestQueue:
     def remove_cells(self, which: Callable[[CellRequest], bool]) -> list[CellRequest]:
         """Take waiting cells out."""
         cells = (item for item in self._waiting if isinstance(item, CellRequest) and item.kind == EXECUTE)
-        removed = [cell for cell in cells if which(cell)]
+        removed = list(filter(which, cells))
         self._waiting = deque(item for item in self._waiting if not any(item is one for one in removed))
         return removed
 

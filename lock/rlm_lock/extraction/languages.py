@@ -48,23 +48,21 @@ GRAMMARS = tuple(QUERIES)
 
 def grammars_by_name(path: str) -> tuple[str, ...]:
     """Return the grammars that the name of a file calls for; none if only its first line can tell."""
-    base = posixpath.basename(path)
-    suffix = _suffix_of(base)
+    suffix = _suffix_of(path)
     if suffix == _HEADER:
         return ("c", "cpp")
-    name = _BY_SUFFIX.get(suffix) or _BY_NAME.get(base)
+    name = _BY_SUFFIX.get(suffix) or _BY_NAME.get(posixpath.basename(path))
     return (name,) if name else ()
 
 
-def _suffix_of(base: str) -> str:
-    return posixpath.splitext(base)[1].lower()
+def _suffix_of(path: str) -> str:
+    return posixpath.splitext(path)[1].lower()
 
 
 def _candidates(path: str) -> tuple[str, ...]:
     """Return the grammars that may read a file, by its name alone."""
-    if names := grammars_by_name(path):
-        return names
-    return () if _suffix_of(posixpath.basename(path)) else tuple(sorted(set(_INTERPRETERS.values())))
+    by_first_line = () if _suffix_of(path) else tuple(sorted(set(_INTERPRETERS.values())))
+    return grammars_by_name(path) or by_first_line
 
 
 def grammar_of(path: str, data: bytes) -> str:

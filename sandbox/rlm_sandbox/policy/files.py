@@ -18,7 +18,15 @@ from pydantic_core import ErrorDetails
 
 from rlm_sandbox.errors import PolicyFileError, PolicyProblem, UnknownPolicyError
 from rlm_sandbox.policy.model import POLICY_NAME, Policy
-from rlm_sandbox.policy.yaml_document import Document, FieldPath, YamlMapping, YamlValue, dotted, read_document
+from rlm_sandbox.policy.yaml_document import (
+    Document,
+    FieldPath,
+    YamlMapping,
+    YamlValue,
+    dotted,
+    message_of,
+    read_document,
+)
 
 MAX_PARENTS = 16
 """A chain of ``extends`` longer than this is a mistake."""
@@ -203,8 +211,7 @@ def _advice(detail: ErrorDetails, path: FieldPath) -> str:
     """What is wrong with one value and what to write instead."""
     if detail["type"] == "extra_forbidden":
         return _unknown_field(path)
-    # Of a validator of ours the error itself: pydantic puts words of its own before the message.
-    message = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
+    message = message_of(detail)
     got = repr(detail["input"])
     shown = got if len(got) <= 60 else f"{got[:57]}..."
     hints = {

@@ -15,11 +15,14 @@ import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import yaml
 
 from rlm_sandbox.errors import PolicyFileError, PolicyProblem, PolicyUnreadableError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 MAX_FILE_BYTES = 256 * 1024
 """A policy file larger than this is refused before it is parsed."""
@@ -123,6 +126,11 @@ def dotted(path: FieldPath) -> str:
     """``("limits", "memory_bytes")`` as ``limits.memory_bytes``; indexes as ``[3]``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
+
+
+def message_of(detail: ErrorDetails) -> str:
+    """What is wrong with a value. Of a validator of ours the error itself: pydantic puts words of its own before it."""
+    return str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
 
 
 def _problem(file: Path, line: int, path: FieldPath, message: str) -> PolicyFileError:

@@ -5,7 +5,8 @@ import ctypes
 import os
 import platform
 import signal
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,17 @@ def of_process(pid: int, name: str) -> int:
         return int(copy)
     finally:
         os.close(pidfd)
+
+
+@contextmanager
+def noted_last(client: SupervisorClient) -> Iterator[SessionFile]:
+    """Give what the supervisor has noted of its only session, to be changed; then the supervisor is dead."""
+    supervisor = client.pid
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGSTOP)
+    with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+        yield file
+    os.kill(supervisor, signal.SIGKILL)
 
 
 class Dies(Exception):
@@ -108,13 +120,9 @@ async def test_a_cell_that_a_dying_supervisor_had_noted_and_not_sent_has_its_own
     assert (
         await client.execute("k1", "for line in range(2000): print('before', line, flush=True)\n'before'").result()
     ).error is None
-    supervisor = client.pid
-    assert supervisor is not None
-    os.kill(supervisor, signal.SIGSTOP)
     noted = CellRequest.of_caller("print('this')", True, asyncio.get_running_loop().create_future(), "mine")
-    with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+    with noted_last(client) as file:
         file.begin(file.running[0] + 1, noted.kept(), 0.0, 0.0)
-    os.kill(supervisor, signal.SIGKILL)
     async with asyncio.timeout(60):
         result = await client.call(protocol.EXECUTE, protocol.Execute("k1", "print('this')", run="mine"))
     assert (result.stdout, result.result, result.error) == ("this\n", None, None)
@@ -127,13 +135,9 @@ async def test_a_cell_that_a_dying_supervisor_had_noted_without_its_name_runs_on
     client = own_supervisor
     await client.spawn(SpawnRequest("k1", str(tmp_path)), load_policy("default"))
     assert (await client.execute("k1", "n = 0").result()).error is None
-    supervisor = client.pid
-    assert supervisor is not None
-    os.kill(supervisor, signal.SIGSTOP)
     noted = CellRequest.of_caller("n += 1", True, asyncio.get_running_loop().create_future(), "mine")
-    with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+    with noted_last(client) as file:
         file.begin(file.running[0] + 1, noted.kept(), 0.0, 0.0)
-    os.kill(supervisor, signal.SIGKILL)
     async with asyncio.timeout(60):
         for _ in range(2):  # the first may be queued while the answer is still to come, and that is told then
             assert (await client.execute("k1", "n").result()).result == "1"
@@ -192,13 +196,9 @@ async def test_a_message_that_a_dying_supervisor_had_shown_and_not_noted_harms_n
         await front_end.wait_for_ready(timeout=60)
         front_end.execute(told.wait + "print('goes on')")
         await _shown(front_end, "execute_input")
-        supervisor = own_supervisor.pid
-        assert supervisor is not None
-        os.kill(supervisor, signal.SIGSTOP)
-        with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+        with noted_last(own_supervisor) as file:
             assert file.published == 2  # busy, and this
             file.note_published(1)
-        os.kill(supervisor, signal.SIGKILL)
         told.give()
         await _shown(front_end, "execute_input")
         assert (await _shown(front_end, "stream"))["text"] == "goes on\n"
@@ -225,15 +225,12 @@ async def test_a_cell_that_was_counted_and_not_copied_when_all_died_is_the_loss_
     await until(lambda: client.kernel_info("k1"), lambda info: info.checkpoint or mode == "off")
     cell = client.execute("k1", f"n = 2\nprint('runs')\n{told.wait}")
     await until(cell.output_so_far, lambda told: "runs" in told[0])
-    supervisor, live = client.pid, (await client.kernel_info("k1")).pid
-    assert supervisor is not None
+    live = (await client.kernel_info("k1")).pid
     assert live is not None
-    os.kill(supervisor, signal.SIGSTOP)
-    with closing(SessionFile(of_process(supervisor, "/memfd:session"))) as file:
+    with noted_last(client) as file:
         cells, only_cells, pristine, _ = file.cells
         file.note_cells(cells + 1, file.running[0], only_cells=only_cells, pristine=pristine)
-    os.kill(live, signal.SIGKILL)
-    os.kill(supervisor, signal.SIGKILL)
+        os.kill(live, signal.SIGKILL)
     async with asyncio.timeout(60):
         result = await cell.result()
     lost = Loss(Lost.EVERYTHING, cells=1, in_cell=True) if mode == "off" else Loss(in_cell=True)
