@@ -60,9 +60,10 @@ class Tool:
         required = set(self.schema.get("required", ()))
         whole = self.arguments.model_json_schema()["properties"]
         for name, part in self.schema["properties"].items():
-            default = "required" if name in required else f"default {whole[name].get('default') or 'none'}"
+            default = whole[name].get("default")
+            otherwise = "none" if default in (None, "", [], {}) else default
             kind = " | ".join(part["enum"]) if "enum" in part else part.get("type", "any")
-            shown[name] = f"{kind}, {default}"
+            shown[name] = f"{kind}, {'required' if name in required else f'default {otherwise}'}"
         return shown
 
     @cached_property

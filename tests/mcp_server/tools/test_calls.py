@@ -121,6 +121,7 @@ async def test_the_accepted_arguments_are_told_with_choices_and_defaults(connect
         accepted = (await agent("pop", status="done"))["accepted"]
         assert accepted["status"] == "completed | failed | blocked, default completed"
         assert accepted["id"] == "string, default none"
+        assert (await agent("peek", line=3))["accepted"]["offset"] == "integer, default 0"
 
 
 @pytest.mark.parametrize("as_list", [False, True])
