@@ -23,7 +23,7 @@ def advice(error: BaseException, policy: Policy) -> str:
         most = policy.limits.memory_bytes >> 20
         return (
             f"The session may hold {most:,} MiB (limits.memory_bytes of its policy): `del` what you no longer need, "
-            "or work on one part after the other"
+            "or work on one part after the other. What cells ended in (`_`, `Out`) is no longer kept"
         )
     if type(error) is AttributeError and (module := _without(error)) is not None:
         return f"Sessions have {module} without it, for safety: dir({module}) lists what there is"

@@ -54,7 +54,8 @@ class CellRunner:
         with user_code(state), suppress(BaseException):  # a key may raise when it is compared
             if state is not None:
                 state.rebind(process.namespace)
-            prune(process.namespace, process.kernel.shell.history_manager, process.kernel.execution_count)
+            shell = process.kernel.shell
+            prune(process.namespace, process.hidden, shell.history_manager, shell.execution_count)
 
     def _report(self, reply: JsonObject | None, before: bytes, rehearsed: bool) -> CellDone:
         process, state = self._process, self._process.session

@@ -76,6 +76,17 @@ class QuickDisplayHook(ZMQShellDisplayHook):
         if type(results) is dict:
             results[number] = result
 
+    def forget(self) -> None:
+        """Let go of the values that are kept, which may be what fills the memory."""
+        names, hidden = self.shell.user_ns, self.shell.user_ns_hidden
+        for name in [name for name in hidden if name in _LAST or (name[0] == "_" and name[1:].isdecimal())]:
+            kept = hidden.pop(name)
+            if names.get(name) is kept:
+                del names[name]
+        self._ = self.__ = self.___ = ""
+        if type(results := names.get("_oh")) is dict:
+            results.clear()
+
     def quiet(self) -> bool:
         """Whether the cell ends in a semicolon. It is split into tokens only if it has one."""
         cells = self.shell.history_manager.input_hist_parsed

@@ -216,6 +216,8 @@ class GuardedShell(ZMQInteractiveShell):
                         exec(code_obj, names, names)
             except BaseException as error:
                 self.showtraceback()
+                if issubclass(type(error), MemoryError):
+                    self.displayhook.forget()  # else `del`, which the error asks for, may free nothing
                 if result is not None:
                     result.error_in_exec = showable(error)
                 return True

@@ -212,7 +212,7 @@ def changed(before: bytes, namespace: dict[Any, Any], hidden: Mapping[str, Any])
     return [name for name, _ in visible(bound(before, namespace), hidden)]
 
 
-def prune(namespace: Namespace, history: Any, count: int) -> None:
+def prune(namespace: Namespace, hidden: Namespace, history: Any, count: int) -> None:
     """Forget input and result of a cell long past: ``_i3``, ``_3``, ``Out[3]`` and IPython's log of what was shown."""
     old = count - KEPT_RESULTS
     if old > 0:
@@ -220,6 +220,7 @@ def prune(namespace: Namespace, history: Any, count: int) -> None:
             log.pop(old, None)
         for name in (f"_i{old}", f"_{old}"):
             namespace.pop(name, None)
+            hidden.pop(name, None)
         results = namespace.get("_oh")
         if type(results) is dict:
             results.pop(old, None)

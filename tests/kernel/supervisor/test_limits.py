@@ -152,6 +152,21 @@ async def test_a_session_whose_memory_is_full_can_be_emptied(supervisor, spawn, 
     await supervisor.shutdown(kernel.kernel_id)
 
 
+async def test_deleting_a_value_that_was_shown_makes_room(supervisor, spawn, policy) -> None:
+    """`_` and `Out` hold what a cell ended in: with them, the `del` that the error asks for would free nothing."""
+    kernel = await spawn(policy(memory_bytes=100 << 20))
+    for code, ends in (
+        ("class Big: pass\nbig = Big()\nbig.data = bytearray(60 << 20)\nbig", None),
+        ("more = bytearray(60 << 20)", "MemoryError"),
+        ("'_' in dir(), '_1' in dir(), Out", None),
+        ("del big", None),
+        ("more = bytearray(60 << 20)", None),
+    ):
+        result = await supervisor.execute(kernel.kernel_id, code).result()
+        assert (result.error and result.error.ename) == ends, (code, result.error)
+    await supervisor.shutdown(kernel.kernel_id)
+
+
 async def test_an_interrupt_ends_the_cell_only(supervisor, kernel) -> None:
     """A cancelled cell ends with an error of its own; what it had done stays."""
     await supervisor.execute(kernel.kernel_id, "import time; steps = []").result()

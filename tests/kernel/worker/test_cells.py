@@ -2,6 +2,8 @@
 
 import pytest
 
+from rlm_kernel.worker.variables import KEPT_RESULTS
+
 pytestmark = pytest.mark.anyio
 
 
@@ -126,6 +128,15 @@ async def test_values_and_cells_are_kept_as_in_any_notebook(run) -> None:
     assert (await run("In[1], _i, _ii, _i2")).result == (
         "('6 * 7', '_, __, ___, _1, _2, Out[4], 3 in Out', '3.5', \"'x'\")"
     )
+
+
+async def test_values_of_cells_long_past_are_let_go(run) -> None:
+    """Else a long session would fill with what its cells have ended in."""
+    await run("import weakref\nclass Own: pass\nown = Own()\nseen = weakref.ref(own)\nown")
+    await run("del own")
+    for _ in range(KEPT_RESULTS):
+        await run("1")
+    assert (await run("seen() is None")).result == "True"
 
 
 async def test_a_name_that_code_has_taken_is_not_the_last_value_any_more(run) -> None:
