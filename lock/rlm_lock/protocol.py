@@ -169,12 +169,14 @@ class MapShown:
 class CompareVersions(Question["Difference"]):
     """Tell what changed from one version to another (0 is the newest).
 
-    ``seconds`` is how long to wait for the definitions of files that are still to be parsed.
+    ``seconds`` is how long to wait for the definitions of files that are still to be parsed; ``path`` is a folder to
+    which the answer is narrowed.
     """
 
     before: int
     after: int = 0
     seconds: float = 0.0
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

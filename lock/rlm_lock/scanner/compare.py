@@ -8,6 +8,7 @@ from rlm_lock.listing.table import FileTable, plain_mode
 from rlm_lock.model import Change, FileChange
 from rlm_lock.names import shown
 from rlm_lock.protocol import Difference
+from rlm_lock.sections.view import is_below
 
 MOST_CHANGES = 1_000
 _MOST_NAMES = 50
@@ -17,18 +18,26 @@ Names = Callable[[FileTable, int], frozenset[str] | None]
 """The names of the definitions in a row of a version; None if nobody has parsed that content."""
 
 
-def compare(before: tuple[int, FileTable], after: tuple[int, FileTable], names: Names) -> Difference:
-    """Compare two versions, each a number and its files; at most a thousand changes are described."""
+def compare(
+    before: tuple[int, FileTable], after: tuple[int, FileTable], names: Names, below: bytes = b""
+) -> Difference:
+    """Compare what two versions have below a folder, each a number and its files.
+
+    At most a thousand changes are described.
+    """
     changes: list[FileChange] = []
     count = 0
     for old, new in _differing(before[1], after[1]):
+        at = before[1].paths[old] if old is not None else after[1].paths[new or 0]
+        if not is_below(at, below):
+            continue
         count += 1
         if len(changes) == MOST_CHANGES:
             continue
         had = names(before[1], old) if old is not None else frozenset[str]()
         has = names(after[1], new) if new is not None else frozenset[str]()
         change = Change.ADDED if old is None else Change.REMOVED if new is None else Change.MODIFIED
-        path = shown(before[1].paths[old] if old is not None else after[1].paths[new or 0])
+        path = shown(at)
         if had is None or has is None:
             changes.append(FileChange(path, change, is_parsed=False))
         else:

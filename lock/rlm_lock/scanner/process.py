@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -283,10 +284,11 @@ class Scanner:
         old = self._store.table(question.before) if question.before else None
         if old is None or new is None:
             return Difference(0, after.number, 0, ())
-        found = compare((question.before, old), (after.number, new), self._extracts.names)
+        versions, below = ((question.before, old), (after.number, new)), os.fsencode(question.path.strip("/"))
+        found = compare(*versions, self._extracts.names, below)
         if question.seconds and self._is_parsing and not all(change.is_parsed for change in found.changes):
             self._drive(time.monotonic() + question.seconds, lambda: self._is_parsing)
-            found = compare((question.before, old), (after.number, new), self._extracts.names)
+            found = compare(*versions, self._extracts.names, below)
         return found
 
 

@@ -122,6 +122,19 @@ async def test_a_file_that_changed_between_two_calls_is_in_the_difference(agent:
     assert (await agent("lock"))["content"]["diff"]["count"] == 0
 
 
+async def test_changes_are_narrowed_to_a_path(agent: Agent, project: Path) -> None:
+    """L-7: the others are not told, so they are told next time; a folder is no beginning of a name."""
+    await agent("lock")
+    (project / "src" / "new.py").write_text("x = 1\n")
+    (project / "src2.py").write_text("x = 1\n")
+    (project / "AGENTS.md").unlink()
+    await until(lambda: agent("lock", priority="P3"), lambda told: told["meta"]["version"] > 1)
+    for path in ("src", "src/"):
+        diff = (await agent("lock", path=path))["content"]["diff"]
+        assert (diff["count"], [change["path"] for change in diff["changes"]]) == (1, ["src/new.py"])
+    assert (await agent("lock"))["content"]["diff"]["count"] == 3
+
+
 async def test_the_errors_of_the_protocol_have_a_status_and_an_action(
     agent: Agent, connect: Connect, clock: Clock, tmp_path: Path
 ) -> None:

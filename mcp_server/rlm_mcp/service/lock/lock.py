@@ -120,7 +120,7 @@ class Lock:
                 made.missing.append(f"not in the project: {asked.path}")
             sections = [section for section in Section if section.value in allowed]
             attached = await self.sections.attach(session, project, found, sections)
-            self._note_seen(frame, project.root, found.version, choice)
+            self._note_seen(frame, project.root, found.version, choice, asked.path)
         made.meta = _meta(checked, choice, made) | made.meta
         made.meta["contexts"] = list(attached.names)
         if attached.taken:
@@ -173,9 +173,13 @@ class Lock:
         locks.bind(self._store, root, alias, now=now)
         return alias
 
-    def _note_seen(self, frame: int, root: str, version: int, choice: Choice) -> None:
-        """Note that a frame was told of a version; counts and maps alone tell nothing that P2 could go on from."""
-        note = locks.saw if choice.keys and choice.priority is not Priority.P3 else locks.began
+    def _note_seen(self, frame: int, root: str, version: int, choice: Choice, path: str) -> None:
+        """Note that a frame was told of a version; counts and maps alone tell nothing that P2 could go on from.
+
+        Nor do the changes below a path: P2 would never tell the others.
+        """
+        told = choice.keys and choice.priority is not Priority.P3 and not (path and DIFF in choice.keys)
+        note = locks.saw if told else locks.began
         note(self._store, frame, root, version)
 
     # --- what there is ----------------------------------------------------------------------------
@@ -193,7 +197,7 @@ class Lock:
     ) -> None:
         for key in keys:
             if key == DIFF:
-                made.content[DIFF] = await self._difference(made, project, found, seen)
+                made.content[DIFF] = await self._difference(made, project, found, seen, asked.path)
                 continue
             question = question_of(Section(key), severe, asked.path, asked.rules)
             section = await self.sections.read(project, question)
@@ -217,11 +221,11 @@ class Lock:
                 raise
             return MapShown(0, "", 0, 0, missing=(fault.message,))
 
-    async def _difference(self, made: _Answer, project: Project, found: Refreshed, seen: int) -> JsonObject:
+    async def _difference(self, made: _Answer, project: Project, found: Refreshed, seen: int, path: str) -> JsonObject:
         if not seen:
             made.meta["note"] = "this frame has seen no version yet, so there is nothing to compare: call with P0"
             return shape.difference(Difference(0, found.version, 0, ()))
-        told = await project.ask(CompareVersions(seen, found.version, CHECK_SECONDS))
+        told = await project.ask(CompareVersions(seen, found.version, CHECK_SECONDS, path))
         if not told.before:
             made.meta["note"] = f"version {seen}, the latest that this frame saw, is not kept any more: call with P0"
         return shape.difference(told)
