@@ -116,7 +116,8 @@ async def test_errors_say_what_to_do_next(connect) -> None:
         wrong = await agent("query", name="sales", sql="SELECT amonut FROM sales")
         assert wrong["error"] == "invalid_query"
         assert "amount" in wrong["message"]
-        assert (await agent("query", name="none", sql="SELECT 1"))["error"] == "variable_not_found"
+        missing = await agent("query", name="none", sql="SELECT 1")
+        assert (missing["error"], missing["name"], missing["available"]) == ("variable_not_found", "none", ["sales"])
         assert (await agent("query", name="sales", sql="SELECT * FROM other"))["error"] == "invalid_query"
         assert (await agent("query", name="sales", sql=""))["error"] == "invalid_arguments"
 

@@ -207,6 +207,27 @@ async def test_scan_takes_flags_and_a_cursor(agent) -> None:
     assert "load a directory" in str(refused)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "flags", "told"),
+    [
+        ("line 1\nline 2", [], True),
+        (r"line 1\n+line 2", [], True),
+        ("line 1\nline 2", ["fixed"], True),
+        (r"line 1\nline 2", ["fixed"], False),
+        (r"C:\\new", [], False),
+        (r"none[^\n]*", [], False),
+        (r"line 1$|\n", [], False),
+    ],
+)
+async def test_a_search_for_a_newline_says_that_lines_have_none(
+    agent, pattern: str, flags: list[str], told: bool
+) -> None:
+    """K-10: without a word, the reader would take it that the text does not have these lines."""
+    found = await agent("scan", name="log", pattern=pattern, flags=flags)
+    assert (found["results"] == []) is (pattern != r"line 1$|\n")
+    assert ("lines are searched one by one" in found.get("notice", "")) is told
+
+
 async def test_citations_are_checked_against_the_text_they_name(agent) -> None:
     """Ours: a quotation stands, stands elsewhere, or was of another text."""
     cited = await agent("cite", name="log", lines="99-100")
@@ -221,4 +242,5 @@ async def test_citations_are_checked_against_the_text_they_name(agent) -> None:
     assert (stale["stands"], stale["found_at"]) == (False, "0")
     assert "another text" in stale["note"]
     assert (await agent("cite", name="log", lines="5"))["error"] == "invalid_arguments"
-    assert (await agent("cite", name="none", lines="5"))["error"] == "variable_not_found"
+    missing = await agent("cite", name="none", lines="5")
+    assert (missing["error"], missing["name"], missing["available"]) == ("variable_not_found", "none", ["log"])

@@ -8,7 +8,6 @@ from rlm_contexts.text.citations import check, cite
 from rlm_contexts.text.text import Text
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.contexts import Contexts
-from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer
@@ -49,8 +48,5 @@ class Citing:
         return ToolAnswer(fields)
 
     async def _text(self, session: Session, name: str) -> Text:
-        content = self._named.find(session, name)
-        if content is None:
-            said = f"{name!r} is not a loaded text, and only those are cited"
-            raise ToolFault("variable_not_found", said, "load it as one: load_context with variable=")
+        content = self._named.get(session, name, "only those are cited")
         return await self._texts.open(content.digest)

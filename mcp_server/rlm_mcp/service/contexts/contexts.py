@@ -114,6 +114,15 @@ class Contexts:
         """Return the text that a name or handle stands for; see `SessionNames.find`."""
         return self._names(session).find(name)
 
+    def get(self, session: Session, name: str, because: str) -> StoredContent:
+        """Return the text that a name or handle stands for, as `find`; ``because`` says why it must be a text."""
+        if (content := self.find(session, name)) is not None:
+            return content
+        said = f"{name!r} is not a loaded text, and {because}"
+        hint = "use one of `available`, or make a text of a variable: load_context with variable="
+        known = contexts.names(self._store, session.key)
+        raise ToolFault("variable_not_found", said, hint, name=name, available=known)
+
     def known_as(self, session: Session, name: str) -> str | None:
         """Return the session's own name for what a name or handle stands for; see `SessionNames.known_as`."""
         return self._names(session).known_as(name)

@@ -5,6 +5,7 @@ Loaded texts are read in the daemon, from the context store, so that they answer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypedDict
@@ -46,6 +47,14 @@ _PAGE_OVERHEAD = 180
 """Characters of a page's answer beside its content and what the caller chose."""
 _LEAST_ROOM = 64
 _LISTS = ("files", "results")
+_LINE_BY_LINE = (
+    "a newline in the pattern matches nothing, because lines are searched one by one: search for one of them, "
+    "with context_lines for those around it"
+)
+_NEWLINE = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
+"""A newline in a regular expression, as such or as an escape."""
+_EXCLUDED = re.compile(r"\[\^[^]]*\]")
+"""What excludes characters in a regular expression: a newline in it asks for none."""
 _REST = "ask for fewer lines or more max_chars, or slice the line with eval_code"
 
 
@@ -90,6 +99,11 @@ class Search:
     def counts(self) -> bool:
         """Whether all matches are to be counted."""
         return not self.flags.isdisjoint({"count", "per_file"})
+
+    @property
+    def asks_for_newline(self) -> bool:
+        """Whether the pattern has a newline, which no line has."""
+        return "\n" in self.pattern if "fixed" in self.flags else bool(_NEWLINE.search(_EXCLUDED.sub("", self.pattern)))
 
 
 class Reading:
@@ -157,6 +171,8 @@ class Reading:
         fields["truncated"] = found.truncated
         if found.truncated or search.counts:
             fields["total"] = found.total if found.exact else f">={found.total}"
+        if search.asks_for_newline and not results:
+            fields["notice"] = _LINE_BY_LINE
         if search.start_line and not results:
             _, lines = await self._first(session, name, 0, 1, _LEAST_ROOM)
             if search.start_line >= lines:

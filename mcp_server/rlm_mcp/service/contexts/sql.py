@@ -16,7 +16,6 @@ from rlm_contexts.helpers.protocol import RunSql, SqlPart, SqlTable
 from rlm_ipc.extras import extra_command
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.contexts.contexts import Contexts
-from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.progress import patiently
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
@@ -52,10 +51,7 @@ class Tables:
         return rows.answer()
 
     async def _table(self, session: Session, name: str, pins: ExitStack) -> SqlTable:
-        content = self._named.find(session, name)
-        if content is None:
-            said = f"{name!r} is not a loaded text, and SQL runs over those only"
-            raise ToolFault("variable_not_found", said, "load it as one: load_context with variable=", name=name)
+        content = self._named.get(session, name, "SQL runs over those only")
         shape = await self._texts.shape(content)
         path = pins.enter_context(self._texts.files.leased(self._texts.stored(content.digest)))
         if shape is None:
