@@ -83,11 +83,11 @@ class CheckpointTimer:
         self.later()
 
     def due(self) -> bool:
-        """Whether the next cell must wait for a copy: without a pause before it there was no time to take that.
+        """Whether the next cell must wait for a copy: there was no pause to take it in, or the one before has died.
 
         So ``lazy`` never loses more than the last completed cell, unless the session cannot be copied.
         """
-        if self.mode != "lazy" or self._checkpoints.covered:
+        if self.mode == "off" or self._checkpoints.covered:
             return False
         return self._checkpoints.uncopied is None or time.monotonic() - self._tried >= TRY_AGAIN_SECONDS
 

@@ -46,8 +46,9 @@ class Recovery:
     def lost(self, link: WorkerLink) -> None:
         """Take note that a process of the session has died."""
         self._processes.lost_copy(link)
-        idle = self._relay.current is None and not self._queue.closed
-        if link is self._processes.live and idle and self._checkpoints.cells:
+        if link is not self._processes.live:
+            self._copying.later()
+        elif self._relay.current is None and self._checkpoints.cells:
             # A process that has run a cell is replaced at once. One that died before its first cell is replaced only
             # when somebody asks for something: a kernel that cannot live must not be started again for ever.
             self._queue.operation(partial(asyncio.sleep, 0)).add_done_callback(retrieved)

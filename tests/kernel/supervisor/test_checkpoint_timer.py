@@ -176,11 +176,12 @@ async def test_a_session_whose_thread_ran_is_looked_at_again(refused: ForkRefuse
     assert (session.copies, session.checkpoints.uncopied) == (1, None)
 
 
-async def test_an_overdue_copy_is_taken_before_the_next_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And an attempt that failed is made again once a second."""
+@pytest.mark.parametrize("mode", ["lazy", "strict"])
+async def test_an_overdue_copy_is_taken_before_the_next_cell(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Under ``strict`` the one before it has died. An attempt that failed is made again once a second."""
     monkeypatch.setattr(checkpoint_timer, "time", SimpleNamespace(monotonic=lambda: now))
     now = 5000.0
-    session = Session("lazy", copied_cells=1)
+    session = Session(mode, copied_cells=1)
     session.refuses = NO_ROOM
     assert session.timer.due()
     await session.timer.now()
@@ -198,10 +199,9 @@ async def test_an_overdue_copy_is_taken_before_the_next_cell(monkeypatch: pytest
     assert not session.timer.due()
 
 
-@pytest.mark.parametrize("mode", ["off", "strict"])
-async def test_only_lazy_sessions_have_a_cell_wait_for_a_copy(mode: str) -> None:
-    """Under ``strict`` the reply has waited for it already."""
-    assert not Session(mode).timer.due()
+async def test_no_cell_waits_for_a_copy_where_there_are_none() -> None:
+    """``off`` promises none."""
+    assert not Session("off").timer.due()
 
 
 def _time_out(session: Session) -> None:

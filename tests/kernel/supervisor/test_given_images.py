@@ -123,6 +123,17 @@ async def test_the_next_supervisor_gives_it_again(own_supervisor, policy, tmp_pa
     await until(lambda: not holds_image(keeper))
 
 
+@pytest.mark.parametrize("mode", ["lazy", "strict"])
+async def test_an_image_is_let_go_of_once_a_copy_has_its_variables(supervisor, spawn, policy, mode) -> None:
+    """Otherwise a session that comes back would take the memory of its variables twice for all its life."""
+    kernel = await spawn(policy(checkpoint=mode))
+    await give(supervisor, kernel.kernel_id, kept=[1, 2])
+    assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1, 2]"
+    for holder in (supervisor.pid, keeper_of(supervisor.pid).pid):
+        await until(lambda holder=holder: not holds_image(holder))
+    await supervisor.shutdown(kernel.kernel_id)
+
+
 async def test_what_comes_back_is_copied_out_of_its_image_once(supervisor, spawn, policy) -> None:
     """A text is read and decoded: two times its size have to fit, and not a third time for the image."""
     kernel = await spawn(policy(memory_bytes=250 << 20))

@@ -3,11 +3,12 @@
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
-from session_processes import kill_with_keeper, zygote_of
+from session_processes import copies_of, kill_with_keeper, zygote_of
 from waiting import SECONDS, until
 
 from rlm_contexts.store.store import ContextStore
@@ -88,6 +89,27 @@ async def test_a_kill_while_idle_without_a_copy_is_told_to_the_next_cell(supervi
     await supervisor.shutdown(kernel.kernel_id)
 
 
+@pytest.mark.parametrize("mode", ["lazy", "strict"])
+async def test_copies_that_were_killed_are_made_up_for(supervisor, spawn, policy, gone, mode) -> None:
+    """The system ends copies first when memory runs out. The session's own process may be next, and loses nothing."""
+    kernel = await spawn(policy(checkpoint=mode, rollback_cells=2))
+    told = partial(supervisor.kernel_info, kernel.kernel_id)
+    for number in range(3):
+        assert (await supervisor.execute(kernel.kernel_id, f"n = {number}").result()).error is None
+    await until(told, lambda info: info.undoable == (1, 2) and not info.uncopied and info.checkpoint)
+    killed = copies_of(kernel.pid)
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+        await gone(pid)
+    await until(told, lambda info: info.undoable == ())
+    await until(lambda: copies_of(kernel.pid) - killed)
+    await until(told, lambda info: info.checkpoint)
+    os.kill(kernel.pid, signal.SIGKILL)
+    await replaced(supervisor, kernel.kernel_id, kernel.pid)
+    assert (await supervisor.execute(kernel.kernel_id, "n").result()).result == "2"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
 async def test_whoever_watches_a_session_hears_that_another_process_serves_it(supervisor, spawn, policy) -> None:
     """What the daemon has told the old one, such as what is left of a budget, it tells again."""
     kernel = await spawn(policy("trusted", checkpoint="strict"))
@@ -132,6 +154,32 @@ async def test_a_restart_keeps_contexts_and_clears_variables(supervisor, spawn, 
     await supervisor.restart(kernel.kernel_id)
     assert (await supervisor.execute(kernel.kernel_id, "log['content']").result()).result == "'alpha\\n'"
     assert (await supervisor.execute(kernel.kernel_id, "mine").result()).error.ename == "NameError"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_restart_ends_what_a_crash_before_it_had_left_to_tell(supervisor, spawn, policy) -> None:
+    """Whoever restarts a session misses nothing of it: no cell is refused for what was lost before."""
+    kernel = await spawn(policy(checkpoint="off"))
+    assert (await supervisor.execute(kernel.kernel_id, "x = 1").result()).error is None
+    os.kill(kernel.pid, signal.SIGKILL)
+    await replaced(supervisor, kernel.kernel_id, kernel.pid)
+    await supervisor.restart(kernel.kernel_id)
+    assert (await supervisor.execute(kernel.kernel_id, "'x' in dir()").result()).result == "False"
+    await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_kernel_that_dies_of_being_copied_fails_the_cell_that_waited_for_the_copy(
+    supervisor, spawn, policy
+) -> None:
+    """That cell has not begun: it is told what was lost before it."""
+    kernel = await spawn(policy("trusted", checkpoint="lazy"))
+    deadly = "import os; os.register_at_fork(before=lambda: os._exit(3))"
+    cells = [supervisor.execute(kernel.kernel_id, code) for code in ("kept = 1", deadly, "kept = 2")]
+    *ran, waited = [await cell.result() for cell in cells]
+    assert [result.error for result in ran] == [None, None]
+    assert waited.loss == Loss(Lost.CELLS, 1)
+    assert "exited with 3" in waited.error.evalue
+    assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
     await supervisor.shutdown(kernel.kernel_id)
 
 
