@@ -109,7 +109,7 @@ class Runtime:
 
         Raises:
             UnknownFrame, FrameStatusRefused: as `rlm_memory.frames.tree.start`.
-            Exception: what ``wanted`` raised, or `Effects.open_session`: then the frame is planned.
+            BaseException: what ``wanted`` raised, or `Effects.open_session`: then the frame is planned.
         """
         with self._store.transaction():
             key = wanted().key
@@ -127,7 +127,7 @@ class Runtime:
 
         try:
             await self._effects.open_session(row, source, opened)
-        except Exception as error:
+        except BaseException as error:  # a caller that gives up its call was told nothing of the frame
             tree.undo_push(self._store, key, author=author, now=now, why=type(error).__name__)
             raise
         self._step("push: done")

@@ -1,5 +1,6 @@
 """Frames through the tools, with real kernels: what an agent is told, what its parent gets, what is kept."""
 
+import asyncio
 import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -13,7 +14,9 @@ from rlm_mcp.daemon.tool_lists import as_listed
 from rlm_mcp.service.service import Service
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_memory.errors import StoreUnavailable
+from rlm_memory.frames.runtime import Runtime
 from rlm_memory.transcripts.tokens import ESTIMATED, Tokens
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +78,22 @@ async def test_a_log_shows_a_reader_no_markup_of_goals_and_cells(connect_own) ->
             shown = MarkdownIt("commonmark").render(body)
             assert "<img" not in shown
             assert "<a " not in shown
+
+
+async def test_a_push_that_is_cancelled_is_taken_back(connect_own, own: Service) -> None:
+    """F-5: nobody was told of the goal, so nobody would end it, and the goal above it could not end."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 1")
+        planned = (await agent("plan", goal="later"))["frame"]
+        session, promised = own.sessions.get("root"), Runtime(own._store, own.frames.effects(None)).owed
+        assert session is not None
+        for goal in ("at once", planned):
+            async with session.kernel.turn.lock:  # so that the kernel cannot be forked
+                call = asyncio.create_task(agent("push", goal=goal))
+                await until(promised)
+                call.cancel()
+                await until(lambda: not promised())
+        assert (await agent("frame"))["tree"] == ["f1 in_progress root", f"  {planned} planned later"]
 
 
 async def test_the_kernel_of_a_frame_ends_with_it_and_the_same_pop_gets_the_same_answer(connect_own, own) -> None:

@@ -168,7 +168,7 @@ class Frames:
         effects = self.effects(session, policy, name)
         try:
             started = await self.start(wanted, effects, author, fork=fork)
-        except Exception:
+        except BaseException:
             for key in planned_here:  # the caller pushes the goal again, and others would be offered this one as work
                 with suppress(UnknownFrame):
                     self.delete(key)
