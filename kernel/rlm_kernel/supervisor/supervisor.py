@@ -230,6 +230,7 @@ class Supervisor:
     async def hand_over(self, call: HandOver) -> None:
         """Let another program go on with everything; this process ends a moment later."""
         await hand_over(list(self.sessions.values()), self.unattended, self.keeping, call)
+        self._zygotes.close()  # the next sessions are to run the code of that program, be its version this one
 
     def close(self) -> None:
         """End everything."""

@@ -21,6 +21,7 @@ from rlm_ipc import discovery
 from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
+from rlm_ipc.version import VERSION
 from rlm_kernel.blocking_client import BlockingClient
 
 pytestmark = pytest.mark.usefixtures("real_starts", "ended")
@@ -93,6 +94,17 @@ def test_sessions_go_on_in_a_version_that_speaks_with_their_kernels(tmp_path: Pa
     status, answer = _here("upgrade")
     assert (status, answer["supervisor"], answer["done"]) == (0, "0.2.0", True)
     assert call_tool("eval_code", {"code": "x, y is x, os.getpid()"}, session="s")["result"] == f"([1, 2], True, {pid})"
+
+
+def test_new_sessions_run_the_code_of_another_build_of_the_same_version(tmp_path: Path) -> None:
+    """Who tries a change would else see the code from before it; sessions that live keep theirs."""
+    other = Other(other_version(tmp_path / "other", VERSION))
+    asked = "import rlm_kernel; rlm_kernel.__file__"
+    before = call_tool("eval_code", {"code": asked}, session="old")["result"]
+    status, answer = other.run("upgrade")
+    assert (status, answer["version"], answer["done"]) == (0, VERSION, True)
+    assert str(tmp_path / "other") in other.cell("new", asked)["result"]
+    assert other.cell("old", asked)["result"] == before
 
 
 def _run_until_the_daemon_ends(code: str) -> None:
