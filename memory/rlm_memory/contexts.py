@@ -115,7 +115,7 @@ def put(
     """Let ``name`` stand for ``content`` in the session, in place of whatever it stood for.
 
     ``quota`` is how many bytes the session's own texts may hold together; None checks nothing. ``handle`` is what the
-    name came by. ``revision`` is given for what is no new load but one that another session has.
+    name came by. ``revision`` is given for the load of another session; without it, this is a new one.
 
     Raises:
         QuotaExceeded: the session would hold more than ``quota``; the old row is still there.

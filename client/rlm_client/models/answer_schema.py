@@ -139,7 +139,7 @@ def _pattern_properties(
 
 
 def _compiled(pattern: str) -> Any:
-    """Raises `SchemaRefused` for what is no pattern of RE2, which all run in linear time."""
+    """Raises `SchemaRefused` if it is not a pattern of RE2, whose patterns all run in linear time."""
     import re2
 
     options = re2.Options()

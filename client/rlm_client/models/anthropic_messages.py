@@ -130,7 +130,7 @@ class AnthropicMessages(Speaker):
             if getattr(error, "status_code", None) == HTTPStatus.OK:  # a fault that is told in the stream
                 raise BrokenOff(_said(error)) from error
             raise self._fault(error, _said(error)) from error
-        except (JSONDecodeError, UnicodeDecodeError) as error:  # nor does it mind what is no JSON
+        except (JSONDecodeError, UnicodeDecodeError) as error:  # nor does it mind a body that is not JSON
             raise self._useless("it is not JSON", begun=model is not None) from error
         if reason is None:
             raise self._useless("it has no end", begun=model is not None)

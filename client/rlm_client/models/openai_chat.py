@@ -123,7 +123,7 @@ class OpenAIChat(Speaker):
             if begun:
                 raise BrokenOff(_said(error)) from error
             raise self._fault(error, _said(error)) from error
-        except (JSONDecodeError, UnicodeDecodeError) as error:  # this library passes on what is no JSON as it is
+        except (JSONDecodeError, UnicodeDecodeError) as error:  # this library passes on a body that is not JSON
             raise self._useless("it is not JSON", begun=begun) from error
         if reason is None:
             raise self._useless("it has no end", begun=begun)

@@ -39,7 +39,7 @@ def kernels_folder() -> Path:
 def key_file(attachment: str) -> Path:
     """Return where the key of an attachment lies, readable for its owner only.
 
-    Raises ValueError for what is no attachment.
+    Raises ValueError if that is not the id of an attachment.
     """
     if not _ID.fullmatch(attachment):
         raise ValueError(f"{attachment[:80]!r} is not an attachment; `rlm-kernel attachments list` shows them")

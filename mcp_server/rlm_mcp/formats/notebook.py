@@ -48,7 +48,7 @@ MOST_PICTURES = 8 << 20
 _ERROR_LINE = re.compile(r"^([A-Za-z_][\w.]*): ?", re.MULTILINE)
 _ERROR_NAME = re.compile(r"(Error|Exception|Refused|Interrupt|Exit|Iteration|Warning)$")
 _SOUND_STYLE = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
-"""What is no colour among the characters that a terminal obeys; front ends show the colours of a traceback."""
+"""The characters that a terminal obeys, but for those of colours; front ends show the colours of a traceback."""
 _OF_EXPORT = re.compile(r"about$|(?:turn|answer)-[0-9]+$")
 """The ids of the cells of text that an export writes."""
 _SHOWN = frozenset({"code", "output", "displays", "value", "traceback"})

@@ -149,10 +149,12 @@ class Limits(_Section):
         0,
         ge=0,
         description="Attempts refused by the system-call filter and the audit hook together that end the session, with "
-        "all it holds. 0: none do; they are counted all the same. Cells that do not compile do not count.",
+        "all it holds. 0: they are only counted. Cells that do not compile do not count.",
     )
     idle_seconds: Seconds = Field(
-        7200.0, description="Seconds without a call after which the kernel ends and the session is set aside, or ends."
+        7200.0,
+        description="Seconds without a call after which the kernel ends and the session is set aside, or ends. "
+        "The daemon looks every 30 seconds.",
     )
     rest_seconds: float = Field(
         604_800.0,

@@ -9,6 +9,7 @@ import nbformat
 import pytest
 import yaml
 from markdown_it import MarkdownIt
+from waiting import until
 
 from rlm_mcp.daemon.tool_lists import as_listed
 from rlm_mcp.service.service import Service
@@ -16,7 +17,6 @@ from rlm_mcp.tools.catalogue import TOOLS
 from rlm_memory.errors import StoreUnavailable
 from rlm_memory.frames.runtime import Runtime
 from rlm_memory.transcripts.tokens import ESTIMATED, Tokens
-from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -337,7 +337,7 @@ def _fields(state: Any) -> list[tuple[str, Names, Names, Names]]:
 
 
 def _check_fields(names: Iterable[str]) -> None:
-    """Refuse what is no name: `dataclasses` writes the names of fields into code."""
+    """Refuse a text that is not a name: `dataclasses` writes the names of fields into code."""
     for name in names:
         if not name.isidentifier() or keyword.iskeyword(name):
             raise Unkept("a field has an invalid name")

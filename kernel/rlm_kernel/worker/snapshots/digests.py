@@ -1,8 +1,8 @@
 """Hashes of variables that are equal for equal values in any kernel, to compare a session with its snapshot.
 
-Two images of one session may differ in what is no part of a value: which equal texts are one object. So a hash of each
-variable is made of its opcodes, without that. It takes much longer than the image itself, and is only made when the
-images differ.
+Two images of one session may differ in something that belongs to no value: which equal texts are one object. So a hash
+of each variable is made of its opcodes, without that. It takes much longer than the image itself, and is only made when
+the images differ.
 """
 
 from __future__ import annotations

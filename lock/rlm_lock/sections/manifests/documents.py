@@ -40,7 +40,7 @@ def _reason(error: Exception) -> str:
 
 
 def _whole(value: object) -> Mapping[str, object]:
-    """Refuse what is nested deeper than can be walked safely, and what is no table."""
+    """Refuse a document that is not a table, or is nested deeper than can be walked safely."""
     level: list[object] = [value]
     for _ in range(DEEPEST):
         level = [part for whole in level for part in _parts(whole)]
