@@ -37,7 +37,7 @@ AGENTS_DIR ?= $(abspath $(VENV))/agents
 AGENT_PACKAGES ?= node@22 $(addsuffix @latest,@anthropic-ai/claude-code opencode-ai @openai/codex @google/gemini-cli \
 	@qwen-code/qwen-code @github/copilot)
 
-.PHONY: help demo tour compiled test verify-types public-names test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-supervisor chaos-memory chaos-cells chaos-policies chaos-queue chaos-loop lock-hostile named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes escapes-all crawl syscalls everything
+.PHONY: help demo tour compiled test verify-types public-names default-policy test-adapters test-agents test-stores store-servers test-browser screenshots chaos chaos-supervisor chaos-memory chaos-cells chaos-policies chaos-queue chaos-loop lock-hostile named-texts load test-pythons lint format type cover fuzz fuzz-guided fuzz-scan mutants large bench economy bench-contexts bench-compat bench-guards bench-peers lock clean install bench-fork bench-queries bench-lock lock-quality escapes escapes-all crawl syscalls everything
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -165,6 +165,9 @@ screenshots: $(VENV)/.browser  ## Make the pictures in docs/images anew, by the 
 
 first-answers: $(STAMP)  ## Write what a client is told at a user's first start, after a change of the core tools
 	@RLM_FIRST_ANSWERS=1 $(PYTEST) -q -n 0 tests/mcp_server/front/test_first_answers.py
+
+default-policy: $(STAMP)  ## Write what the policy `default` comes to for zygotes, after a change of it
+	@RLM_DEFAULT_POLICY=1 $(PYTEST) -q -n 0 tests/kernel/test_session_policy.py -k zygotes
 
 public-names: $(STAMP)  ## Write down what users may rely on, after a change of it that is meant
 	@RLM_PUBLIC_NAMES=1 $(PYTEST) -q -n 0 tests/project/test_public_names.py

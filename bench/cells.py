@@ -23,15 +23,17 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
+from rlm_sandbox.policy.model import CheckpointMode
 
 ROOT = Path(__file__).parent.parent
-MODES = ("off", "lazy", "strict")
+MODES: tuple[CheckpointMode, ...] = ("off", "lazy", "strict")
 MOST = {"lazy": 1.15, "strict": 2.0}
 PAUSE = 0.3
 LOG = "".join(
@@ -86,14 +88,14 @@ async def measure(rounds: int) -> dict[tuple[str, str], list[dict[str, float]]]:
     store = ContextStore(Path(os.environ["RLM_KERNEL_STATE_DIR"]) / "store")
     sessions = {}
     for mode in MODES:
-        policy = load_policy("default").model_copy(update={"checkpoint": mode})
+        policy = replace(load_policy("default"), checkpoint=mode)
         sessions[mode] = uuid.uuid4().hex[:12]
         await supervisor.spawn(SpawnRequest(sessions[mode]), policy)
         with store.shared_text(store.put_text(LOG)) as shared:
             await supervisor.bind(sessions[mode], "log", shared, "log", {})
     taken: dict[tuple[str, str], list[dict[str, float]]] = {}
     for number, cell in itertools.product(range(rounds + 1), cells()):
-        seconds = {}
+        seconds: dict[str, float] = {}
         for mode in MODES[number % 3 :] + MODES[: number % 3]:
             began = time.perf_counter()
             await supervisor.execute(sessions[mode], cell[1]).result()

@@ -18,6 +18,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from ratio import Case, compare
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import GIB, Policy, load_policy
+from rlm_sandbox.policy.model import CheckpointMode
 
 QUICK = "--quick" in sys.argv
 ROUNDS = 5 if QUICK else 12
@@ -44,14 +46,14 @@ DATA = {
 }
 
 
-def policy(checkpoint: str) -> Policy:
+def policy(checkpoint: CheckpointMode) -> Policy:
     """The policy `data` with room for large sessions."""
     made = load_policy("data")
-    limits = made.limits.model_copy(update={"memory_bytes": 4 * GIB, "cell_seconds": 300.0})
-    return made.model_copy(update={"checkpoint": checkpoint, "limits": limits})
+    limits = replace(made.limits, memory_bytes=4 * GIB, cell_seconds=300.0)
+    return replace(made, checkpoint=checkpoint, limits=limits)
 
 
-async def spawn(supervisor: SupervisorClient, checkpoint: str, code: str = "pass") -> str:
+async def spawn(supervisor: SupervisorClient, checkpoint: CheckpointMode, code: str = "pass") -> str:
     """Start a session and run a cell in it; returns its id."""
     kernel_id = uuid.uuid4().hex[:12]
     await supervisor.spawn(SpawnRequest(kernel_id), policy(checkpoint))
@@ -60,7 +62,7 @@ async def spawn(supervisor: SupervisorClient, checkpoint: str, code: str = "pass
     return kernel_id
 
 
-async def fork(supervisor: SupervisorClient, parent: str, checkpoint: str = "off") -> tuple[str, float]:
+async def fork(supervisor: SupervisorClient, parent: str, checkpoint: CheckpointMode = "off") -> tuple[str, float]:
     """Fork a session and run a cell in the child; returns its id and the seconds."""
     kernel_id = uuid.uuid4().hex[:12]
     began = time.perf_counter()

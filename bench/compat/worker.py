@@ -201,7 +201,7 @@ def main(mode: str, policy_name: str, modules: str, unblock: str) -> None:
     """Answer every case on standard input."""
     policy = load_policy(policy_name)
     if unblock == "1":
-        policy = policy.model_copy(update={"language": policy.language.model_copy(update={"blocked_names": ()})})
+        policy = dataclasses.replace(policy, language=dataclasses.replace(policy.language, blocked_names=()))
     for name in filter(None, modules.split(",")):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -7,8 +7,8 @@ name every user of it.
 A sender may be hostile. `read` therefore believes nothing: it refuses unknown fields, missing fields, and values of
 another type than the one declared, and says where in the message it found them.
 
-Field types: ``str``, ``int``, ``float``, ``bool``, ``None``, string enums, other messages, ``tuple[T, ...]``,
-``dict[str, T]``, ``T | None``, and `Json` for data of the user's that passes through unread.
+Field types: ``str``, ``int``, ``float``, ``bool``, ``None``, string enums, literal texts, other messages,
+``tuple[T, ...]``, ``dict[str, T]``, ``T | None``, and `Json` for data of the user's that passes through unread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import operator
 import types
 import typing
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar, Union
+from typing import Any, Literal, TypeVar, Union
 
 from rlm_ipc.errors import ProtocolError
 
@@ -127,6 +127,8 @@ def _reader(kind: Hashable) -> _Reader:
     if origin is dict:
         entry = _reader(arguments[1])
         return lambda value: {_a_text(key): entry(part) for key, part in _an_object(value).items()}
+    if origin is Literal:
+        return _one_of(arguments)
     if kind is float:
         return _number
     return _exactly(typing.cast("type[Any]", kind))
@@ -194,6 +196,17 @@ def _exactly(kind: type[T]) -> Callable[[Any], T]:
         return value
 
     return exactly
+
+
+def _one_of(choices: tuple[str, ...]) -> _Reader:
+    """A function that returns one of the texts, or raises ValueError."""
+
+    def one_of(value: Any) -> str:
+        if _a_text(value) not in choices:
+            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+        return typing.cast("str", value)
+
+    return one_of
 
 
 _an_object, _a_list, _a_text, _a_float = _exactly(dict), _exactly(list), _exactly(str), _exactly(float)

@@ -6,7 +6,10 @@ tightens its walls can only add to those that stand.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlm_ipc.errors import PolicyLooser
+from rlm_kernel.session_policy import read_policy
 from rlm_sandbox.policy.compare import loosened
 from rlm_sandbox.policy.model import Policy, without_language_wall
 
@@ -23,7 +26,7 @@ def refuse_looser_fork(wanted: Policy, parent: str, *, but_language: bool = Fals
     Both have real paths. With ``but_language`` the walls within the process do not count: those of the system have to
     be as they are.
     """
-    given = Policy.model_validate_json(parent)
+    given = read_policy(parent)
     if but_language:
-        given = without_language_wall(given).model_copy(update={"language": wanted.language})
+        given = replace(without_language_wall(given), language=wanted.language)
     refuse_looser(wanted, given)

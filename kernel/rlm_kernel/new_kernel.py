@@ -23,7 +23,7 @@ def resolved(request: SpawnRequest, policy: Policy, scratch: Path, writable: fro
 def spawn_call(request: SpawnRequest, policy: Policy, scratch: Path) -> Spawn:
     """Return the call that starts a kernel under the policy, which has real paths."""
     protect = (str(discovery.config_dir()),)  # policies and accounts: no session reads or writes them
-    return Spawn(request, policy.model_dump_json(), str(scratch), protect)
+    return Spawn(request, policy.to_json(), str(scratch), protect)
 
 
 def write_connection(path: Path, connection: Mapping[str, Json]) -> None:

@@ -12,7 +12,9 @@ import random
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -29,6 +31,7 @@ from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
+from rlm_sandbox.policy.model import CheckpointMode
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(0)]
 OPS = int(os.environ.get("RLM_SUPERVISOR_OPS", "50"))
@@ -230,8 +233,8 @@ class Model:
     async def begin(self, workspace: Path) -> None:
         """Start the sessions that have no daemon."""
         for mode in DIRECT:
-            policy = load_policy("default").model_copy(update={"checkpoint": mode})
-            policy = policy.model_copy(update={"language": policy.language.model_copy(update={"imports": ("time",)})})
+            policy = replace(load_policy("default"), checkpoint=cast("CheckpointMode", mode))
+            policy = replace(policy, language=replace(policy.language, imports=("time",)))
             await self.client.spawn(SpawnRequest(mode, str(workspace)), policy)
             await self.client.execute(mode, "n = 0").result()
             self.values[mode] = [0]

@@ -150,7 +150,7 @@ class Arena:
         )
         request = {
             "code": f"scratch, other = {places['scratch']!r}, {places['outside']!r}\n{code}",
-            "policy": policy.model_dump_json(),
+            "policy": policy.to_json(),
             "scratch": places["scratch"],
             "uid": NOBODY if user == "nobody" else os.getuid(),
             "confine": confine,

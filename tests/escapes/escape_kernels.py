@@ -18,6 +18,7 @@ import tempfile
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -85,9 +86,9 @@ def _by_family(outcomes: Iterable[Outcome]) -> Column:
 
 def _language_off() -> Policy:
     policy = load_policy("default")
-    language = policy.language.model_copy(update={"wall": "off"})
-    walls = policy.walls.model_copy(update={"require": ("landlock", "seccomp")})
-    return policy.model_copy(update={"language": language, "walls": walls})
+    language = replace(policy.language, wall="off")
+    walls = replace(policy.walls, require=("landlock", "seccomp"))
+    return replace(policy, language=language, walls=walls)
 
 
 async def _end(supervisor: SupervisorClient) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,5 +56,5 @@ async def bystander(supervisor: SupervisorClient, tmp_path_factory: pytest.TempP
 async def hostile(supervisor: SupervisorClient, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A kernel without a language wall."""
     folder: Path = tmp_path_factory.mktemp("hostile")
-    policy = load_policy("default").model_copy(update={"language": LanguagePolicy(wall="off"), "walls": WallPolicy()})
+    policy = replace(load_policy("default"), language=LanguagePolicy(wall="off"), walls=WallPolicy())
     return (await supervisor.spawn(SpawnRequest("hostile", str(folder)), policy)).kernel_id

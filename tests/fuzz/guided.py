@@ -25,8 +25,7 @@ with atheris.instrument_imports(include=["rlm_sandbox", "rlm_kernel", "rlm_mcp",
     from rlm_mcp.errors import HandshakeRefused, MessageRefused
     from rlm_sandbox.errors import PolicyFileError, PolicyProblem, PolicyViolation
     from rlm_sandbox.language_wall.wall import LanguageWall
-    from rlm_sandbox.policy import load_policy, resolve
-    from rlm_sandbox.policy.model import Policy
+    from rlm_sandbox.policy import checked_json, load_policy, resolve
 
 POLICIES = Path(__file__).parents[2] / "policies"
 MOST = 4096
@@ -38,7 +37,7 @@ def policy(data: bytes) -> None:
     problems: Sequence[PolicyProblem] = ()
     try:
         read = resolve(load_policy(FILE), FILE.parent, FILE.parent)
-        Policy.model_validate_json(read.model_dump_json())
+        checked_json(read.to_json())
     except PolicyFileError as error:
         problems = error.problems
     assert all(problem.message and problem.line >= 1 for problem in problems)

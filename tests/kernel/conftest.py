@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,8 @@ def policy() -> Callable[..., Policy]:
     def make(name: str = "default", *, checkpoint: str | None = None, **limits: object) -> Policy:
         made = load_policy(name)
         if limits:
-            made = made.model_copy(update={"limits": made.limits.model_copy(update=limits)})
-        return made if checkpoint is None else made.model_copy(update={"checkpoint": checkpoint})
+            made = replace(made, limits=replace(made.limits, **limits))
+        return made if checkpoint is None else replace(made, checkpoint=checkpoint)
 
     return make
 

@@ -77,7 +77,7 @@ class Room:
         """Run code in a child; gives result, error, status, walls and sibling_alive."""
         request = {
             "code": f"scratch, other = {str(self.scratch)!r}, {str(self.other)!r}\n{textwrap.dedent(code)}",
-            "policy": (policy or self.policy).model_dump_json(),
+            "policy": (policy or self.policy).to_json(),
             "scratch": str(self.scratch),
             "uid": self.uid,
             "confine": confine,

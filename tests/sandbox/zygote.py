@@ -22,6 +22,7 @@ from pathlib import Path
 
 import confined_coverage
 
+from rlm_kernel.session_policy import read_policy
 from rlm_sandbox.os_wall.confine import confine, prepare
 from rlm_sandbox.policy import Policy
 
@@ -78,7 +79,7 @@ def child(request, result_fd, names):
         os.dup2(null, fd)
     walls = None
     if request["confine"]:
-        policy = Policy.model_validate_json(request["policy"])
+        policy = read_policy(request["policy"])
         done = confine(
             policy,
             scratch=Path(request["scratch"]),

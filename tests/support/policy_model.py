@@ -64,4 +64,4 @@ class Model:
 def without_scratch(policy: Policy) -> Policy:
     """What a policy lets out: not what is written into the session's own folder, which ends with it."""
     write = tuple(path for path in policy.files.write if "scratch" not in path)
-    return policy.model_copy(update={"files": policy.files.model_copy(update={"write": write})})
+    return replace(policy, files=replace(policy.files, write=write))

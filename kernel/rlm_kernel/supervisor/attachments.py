@@ -23,7 +23,7 @@ from rlm_kernel.supervisor.broadcaster import ATTACHED, JupyterBroadcaster
 from rlm_kernel.supervisor.cell_request import EXECUTE, CellRequest
 from rlm_kernel.supervisor.patience import retrieved
 from rlm_kernel.supervisor.request_queue import RequestQueue
-from rlm_kernel.supervisor.session_policy import SessionPolicy
+from rlm_sandbox.policy.model import Policy
 
 CHANNELS = {worker_protocol.SHELL: "shell", worker_protocol.CONTROL: "control", worker_protocol.STDIN: "stdin"}
 TAGS = {"iopub": worker_protocol.IOPUB, **{channel: tag for tag, channel in CHANNELS.items()}}
@@ -47,7 +47,7 @@ class AttachedSession(Protocol):
         ...
 
     @property
-    def policy(self) -> SessionPolicy:
+    def policy(self) -> Policy:
         """What front ends may do."""
         ...
 

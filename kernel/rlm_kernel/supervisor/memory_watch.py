@@ -14,9 +14,9 @@ from rlm_kernel.supervisor.checkpoints import Checkpoints
 from rlm_kernel.supervisor.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.limits import CellLimits, private_memory, proportional_memory
 from rlm_kernel.supervisor.output_router import OutputRouter
-from rlm_kernel.supervisor.session_policy import SessionLimits
 from rlm_sandbox.errors import ProcessGone
 from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor, folder_bytes
+from rlm_sandbox.policy.model import Limits
 from rlm_sandbox.policy.sizes import MIB
 
 SCRATCH_COUNTED = 16
@@ -33,7 +33,7 @@ class MemoryWatch:
 
     def __init__(
         self,
-        allowed: SessionLimits,
+        allowed: Limits,
         scratch: Path,
         processes: KernelProcesses,
         checkpoints: Checkpoints,

@@ -22,8 +22,8 @@ from rlm_kernel.supervisor.kernel_json import LARGEST_JSON
 from rlm_kernel.supervisor.leaving import told_to_end
 from rlm_kernel.supervisor.limits import CellLimits
 from rlm_kernel.supervisor.session_file import SessionFile
-from rlm_kernel.supervisor.session_policy import SessionLimits
 from rlm_kernel.supervisor.worker_link import WorkerLink, heard
+from rlm_sandbox.policy.model import Limits
 
 CHANNELS = {
     worker_protocol.IOPUB: "iopub",
@@ -66,9 +66,7 @@ class OutputRouter:
     cells whose results nobody takes.
     """
 
-    def __init__(
-        self, kernel_id: str, front: JupyterBroadcaster, limits: SessionLimits, spool: Path, cells: CellLog
-    ) -> None:
+    def __init__(self, kernel_id: str, front: JupyterBroadcaster, limits: Limits, spool: Path, cells: CellLog) -> None:
         self.kernel_id, self.front, self.policy_limits, self.spool = kernel_id, front, limits, spool
         self.cells = cells
         self.current: CellRequest | None = None

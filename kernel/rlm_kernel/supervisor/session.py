@@ -19,6 +19,7 @@ from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended, session_ended
 from rlm_ipc.supervisor_protocol import CellEnded, Event, Execute, KernelEnded, Spawn
+from rlm_kernel.session_policy import read_policy
 from rlm_kernel.supervisor.answer_wait import AnswerWait
 from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.cell_history import CellHistory
@@ -47,7 +48,6 @@ from rlm_kernel.supervisor.request_queue import Operation, RequestQueue
 from rlm_kernel.supervisor.request_runner import RequestRunner
 from rlm_kernel.supervisor.rollback import Rollback
 from rlm_kernel.supervisor.session_file import SessionFile
-from rlm_kernel.supervisor.session_policy import read_policy
 from rlm_kernel.supervisor.session_walls import SessionWalls
 from rlm_kernel.supervisor.worker_link import WorkerLink
 

@@ -24,6 +24,7 @@ from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_core import HandOver
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, LowMemory, Spawn
+from rlm_kernel.session_policy import read_policy
 from rlm_kernel.supervisor import unattended
 from rlm_kernel.supervisor.adoption import Adoption
 from rlm_kernel.supervisor.capacity import SOCKETS_PER_SESSION, Capacity, demand_memory
@@ -35,11 +36,11 @@ from rlm_kernel.supervisor.memory_pressure import MemoryPressure
 from rlm_kernel.supervisor.owners import Owners
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.session_file import SessionFile
-from rlm_kernel.supervisor.session_policy import SessionPolicy, read_policy
 from rlm_kernel.supervisor.unattended import Unattended
 from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED
 from rlm_kernel.supervisor.zygotes import FORK_SECONDS, HEIR_ENTRY, ZYGOTE_ENTRY, Zygotes, importable
 from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor
+from rlm_sandbox.policy.model import Policy
 
 MEMORY_SECONDS = 0.1
 SLOW_TICKS = 20
@@ -191,7 +192,7 @@ class Supervisor:
         session = self.sessions[kernel_id] = self._session_of(kept, policy)
         return session
 
-    def _session_of(self, spec: KeptSpec, policy: SessionPolicy, file: SessionFile | None = None) -> SupervisedSession:
+    def _session_of(self, spec: KeptSpec, policy: Policy, file: SessionFile | None = None) -> SupervisedSession:
         usual = policy.language.wall == "restricted" and not policy.network
         fresh_worker = partial(
             self._zygotes.fresh_worker, importable(policy), usual=usual, private=policy.walls.private

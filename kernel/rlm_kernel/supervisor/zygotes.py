@@ -23,8 +23,8 @@ from rlm_ipc.worker_protocol import ForkState, Handshake, Report
 from rlm_kernel.supervisor import oom_victims
 from rlm_kernel.supervisor.keeping import Keeping
 from rlm_kernel.supervisor.process_fork import fork
-from rlm_kernel.supervisor.session_policy import SessionPolicy
 from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied, WorkerLink, heard
+from rlm_sandbox.policy.model import Policy
 
 ZYGOTE_SECONDS = 60.0
 FORK_SECONDS = 30.0
@@ -258,7 +258,7 @@ def kept_as(entry: str, preload: tuple[str, ...]) -> str:
     return f"{entry}{VERSION}/{','.join(preload)}"
 
 
-def importable(policy: SessionPolicy) -> tuple[str, ...]:
+def importable(policy: Policy) -> tuple[str, ...]:
     """The heavy packages that the policy admits and that are installed: a zygote imports them once for all."""
     from importlib.util import find_spec
 

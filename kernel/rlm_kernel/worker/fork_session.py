@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from rlm_ipc import framing
 from rlm_ipc.kernel_reports import WallState
 from rlm_ipc.worker_protocol import Started, StartFork, encode
+from rlm_kernel.session_policy import read_policy
 from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
 from rlm_kernel.worker.session_state import WorkerSession
 from rlm_kernel.worker.stdio import TextStream
@@ -77,7 +78,7 @@ def _become(worker: ForkedWorker, start: StartFork) -> tuple[WallReport, tuple[i
     # A session of its own in the sense of setsid(2): a signal to the parent's process group must not reach this one.
     os.setsid()
     worker.activate()
-    policy = Policy.model_validate_json(start.policy)
+    policy = read_policy(start.policy)
     streams = worker.stdout, worker.stderr
     standing = WallReport({name: Wall(wall.standing, wall.detail) for name, wall in start.walls.items()})
     report, descriptors = state.branch(worker.kernel.shell, streams, policy, standing)

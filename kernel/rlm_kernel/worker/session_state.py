@@ -22,6 +22,7 @@ from rlm_contexts.view.variable import ContextVariable
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers
 from rlm_ipc.worker_protocol import Resolved, Start
 from rlm_ipc.worker_requests import HandedOut, Resolve
+from rlm_kernel.session_policy import read_policy
 from rlm_kernel.worker import displays
 from rlm_kernel.worker.queries import ANSWERS_NAME, REFUSED_NAME, CellQueries, Suspend, said_of
 from rlm_kernel.worker.self_answers import GivenWatch
@@ -268,10 +269,8 @@ def _tighten(policy: Policy, outer: Policy, scratch: Path, standing: WallReport)
     return tighten(policy, outer, scratch=scratch, standing=standing)
 
 
-@lru_cache(maxsize=1)
-def _parsed(policy: str) -> Policy:
-    """Parse a policy. The zygote has parsed the most common one, and every fork inherits the cache."""
-    return Policy.model_validate_json(policy)
+_parsed = lru_cache(maxsize=1)(read_policy)
+"""Parses a policy. The zygote has parsed the most common one, and every fork inherits the cache."""
 
 
 def resolve_in() -> None:

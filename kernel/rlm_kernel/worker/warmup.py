@@ -23,7 +23,8 @@ _MESSAGES = (
     *(RunCell, worker_protocol.Shown, worker_protocol.CellDone),
 )
 """Those of a session's start and first cell."""
-_FIRST_CELLS = ("1+1", "missing", "import asyncio\nawait asyncio.sleep(0)", "print(1)")
+_FIRST_CELLS = ("1+1", "import asyncio\nawait asyncio.sleep(0)", "print(1)")
+"""None fails: IPython would import what it renders tracebacks with, which only sessions without language wall use."""
 
 
 class Warmup:
@@ -38,7 +39,9 @@ class Warmup:
 
         Then forget their traces. ``expected`` is the policy for which forks prepare themselves.
         """
-        self._expected = expected.model_dump_json()
+        self._expected = expected.to_json()
+        # Imports leave hardly any garbage. Collections, of which IPython makes one, have less to visit from here on.
+        gc.freeze()
         for kind in _MESSAGES:
             messages.prepare(kind)
         process = self._process
@@ -56,6 +59,7 @@ class Warmup:
         # To use an object writes to its page, and so does the collector that visits it: the first write in each fork
         # copies the page. References to immortal objects are not counted, and frozen objects are never visited.
         gc.collect()
+        gc.unfreeze()
         make_immortal(gc.get_objects())
         gc.freeze()
         gc.enable()

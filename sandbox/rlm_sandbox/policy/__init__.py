@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rlm_sandbox.policy.compare import loosened as loosened
     from rlm_sandbox.policy.documentation import FieldDoc as FieldDoc
     from rlm_sandbox.policy.documentation import policy_fields as policy_fields
-    from rlm_sandbox.policy.documentation import policy_schema as policy_schema
     from rlm_sandbox.policy.documentation import schema_table as schema_table
     from rlm_sandbox.policy.files import is_path as is_path
     from rlm_sandbox.policy.files import load_policy as load_policy
@@ -39,10 +38,13 @@ if TYPE_CHECKING:
     from rlm_sandbox.policy.sizes import GIB as GIB
     from rlm_sandbox.policy.sizes import KIB as KIB
     from rlm_sandbox.policy.sizes import MIB as MIB
+    from rlm_sandbox.policy.validation import checked as checked
+    from rlm_sandbox.policy.validation import checked_json as checked_json
+    from rlm_sandbox.policy.validation import policy_schema as policy_schema
 
 _NAMES = {
     "compare": ("WAYS_OUT", "admits", "is_stricter_or_equal", "loosened"),
-    "documentation": ("FieldDoc", "policy_fields", "policy_schema", "schema_table"),
+    "documentation": ("FieldDoc", "policy_fields", "schema_table"),
     "files": ("is_path", "load_policy", "policy_directories", "policy_names"),
     "layer_names": ("WALL_NAMES", "WallName"),
     "model": (
@@ -58,6 +60,7 @@ _NAMES = {
     ),
     "pin": ("PinnedPolicy", "digest_of", "pin_policy", "pinned", "unpin", "write_roots"),
     "sizes": ("GIB", "KIB", "MIB"),
+    "validation": ("checked", "checked_json", "policy_schema"),
 }
 """What each module gives."""
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}

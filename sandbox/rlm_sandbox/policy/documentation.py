@@ -1,13 +1,10 @@
-"""Describes the policy schema: as JSON schema for editors, as rows, and as a Markdown table for people."""
+"""Describes the policy schema: as rows, and as a Markdown table for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args, get_origin
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rlm_sandbox.policy.model import Policy
 from rlm_sandbox.policy.sizes import GIB, KIB, MIB
@@ -25,11 +22,6 @@ class FieldDoc:
     description: str
 
 
-def policy_schema() -> dict[str, Any]:
-    """The JSON schema of a policy file, for editors that check YAML while one types."""
-    return Policy.model_json_schema()
-
-
 def policy_fields() -> list[FieldDoc]:
     """Every field a policy file can set, in the order of the schema."""
     return list(_fields(Policy, ""))
@@ -42,24 +34,24 @@ def schema_table() -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
 
 
-def _fields(model: type[BaseModel], prefix: str) -> Iterator[FieldDoc]:
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from _fields(inner, f"{prefix}{name}.")
+def _fields(schema: type[Any], prefix: str) -> Iterator[FieldDoc]:
+    types = get_type_hints(schema)
+    for field in fields(schema):
+        name = field.name
+        default: Any = field.default
+        if is_dataclass(types[name]):
+            yield from _fields(types[name], f"{prefix}{name}.")
         else:
             size = name.endswith("_bytes")
             yield FieldDoc(
                 f"{prefix}{name}",
-                "size" if size else _type_name(inner),
-                _size_text(field.default) if size else _default_text(field),
-                field.description or "",
+                "size" if size else _type_name(types[name]),
+                _size_text(default) if size else _default_text(default),
+                field.metadata["description"],
             )
 
 
 def _type_name(annotation: Any) -> str:
-    if get_origin(annotation) is Annotated:
-        return _type_name(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return " | ".join(str(choice) for choice in get_args(annotation))
     if get_origin(annotation) is tuple:
@@ -69,8 +61,7 @@ def _type_name(annotation: Any) -> str:
     return names.get(annotation, "text or nothing")
 
 
-def _default_text(field: FieldInfo) -> str:
-    value = field.default
+def _default_text(value: object) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(value)}]"
     if isinstance(value, bool):

@@ -10,14 +10,16 @@ import difflib
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rlm_sandbox.errors import PolicyFileError, PolicyProblem, UnknownPolicyError
 from rlm_sandbox.policy.model import POLICY_NAME, Policy
+from rlm_sandbox.policy.validation import checked
 from rlm_sandbox.policy.yaml_document import (
     Document,
     FieldPath,
@@ -152,30 +154,33 @@ class _Merged:
 def _merged(documents: Sequence[Document]) -> _Merged:
     values: YamlMapping = {}
     for document in documents:
-        values = _merge(values, document.values, Policy, document, ())
+        values = _merge(values, document.values, _defaults(Policy), document, ())
         values["extends"] = document.values.get("extends")
     return _Merged(values, documents)
 
 
 def _merge(
-    base: YamlMapping, over: YamlMapping, model: type[BaseModel], document: Document, path: FieldPath
+    base: YamlMapping, over: YamlMapping, known: dict[str, Any], document: Document, path: FieldPath
 ) -> YamlMapping:
     """``base`` with the values of ``over``; sections merge, lists may be edited, all else is replaced."""
     result = dict(base)
     for name, value in over.items():
-        field = model.model_fields.get(name)
-        section = field.annotation if field else None
-        here = (*path, name)
-        if isinstance(value, dict) and isinstance(section, type) and issubclass(section, BaseModel):
+        default, here = known.get(name), (*path, name)
+        if isinstance(value, dict) and is_dataclass(default):
             inherited = base.get(name, {})
             if not isinstance(inherited, dict):
                 raise _error(document, here, "is no mapping in a policy that this one extends; correct that one")
-            result[name] = _merge(inherited, value, section, document, here)
-        elif isinstance(value, dict) and field is not None:
-            result[name] = _edited(base.get(name, field.get_default()), value, document, here)
+            result[name] = _merge(inherited, value, _defaults(default), document, here)
+        elif isinstance(value, dict) and name in known:
+            result[name] = _edited(base.get(name, default), value, document, here)
         else:
             result[name] = value
     return result
+
+
+def _defaults(schema: Any) -> dict[str, Any]:
+    """The fields of a class of the schema, or of an object of one, each with its default."""
+    return {field.name: field.default for field in fields(schema)}
 
 
 def _edited(inherited: YamlValue, edit: YamlMapping, document: Document, path: FieldPath) -> tuple[YamlValue, ...]:
@@ -193,7 +198,7 @@ def _edited(inherited: YamlValue, edit: YamlMapping, document: Document, path: F
 
 def _validated(values: YamlMapping, origin: Origin) -> Policy:
     try:
-        return Policy.model_validate(values)
+        return checked(values)
     except ValidationError as error:
         problems = list(_problems(error, origin))
         file = problems[0][0]
@@ -209,7 +214,7 @@ def _problems(error: ValidationError, origin: Origin) -> Iterator[tuple[Path, Po
 
 def _advice(detail: ErrorDetails, path: FieldPath) -> str:
     """What is wrong with one value and what to write instead."""
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] == "unexpected_keyword_argument":
         return _unknown_field(path)
     message = message_of(detail)
     got = repr(detail["input"])
@@ -220,7 +225,7 @@ def _advice(detail: ErrorDetails, path: FieldPath) -> str:
         "int_type": "write a whole number, or for a size text such as `512 MiB`",
         "float_type": "write a number",
         "bool_type": "write true or false",
-        "model_type": "write a mapping of fields",
+        "dataclass_type": "write a mapping of fields",
     }
     hint = hints.get(detail["type"])
     told = f" (found {shown})" if path else ""  # without a path it is the whole file
@@ -228,11 +233,12 @@ def _advice(detail: ErrorDetails, path: FieldPath) -> str:
 
 
 def _unknown_field(path: FieldPath) -> str:
-    model: type[BaseModel] = Policy
+    schema: Any = Policy
     for part in path[:-1]:
-        model = model.model_fields[str(part)].annotation  # type: ignore[assignment]
-    near = difflib.get_close_matches(str(path[-1]), model.model_fields, n=1)
-    known = ", ".join(model.model_fields)
+        schema = _defaults(schema)[str(part)]
+    names = list(_defaults(schema))
+    near = difflib.get_close_matches(str(path[-1]), names, n=1)
+    known = ", ".join(names)
     hint = f"did you mean {near[0]!r}?" if near else f"the fields here are: {known}"
     return f"there is no such field; {hint}"
 

@@ -17,6 +17,7 @@ from rlm_sandbox.errors import PolicyLostError
 from rlm_sandbox.policy.files import is_path, policy_directories, read_policy
 from rlm_sandbox.policy.model import Policy, resolve
 from rlm_sandbox.policy.trusted_paths import way_to
+from rlm_sandbox.policy.validation import checked_json
 from rlm_sandbox.policy.yaml_document import unreadable
 
 __all__ = ["PinnedPolicy", "digest_of", "pin_policy", "pinned", "unpin", "write_roots"]
@@ -38,7 +39,7 @@ class PinnedPolicy:
 
 def pinned(policy: Policy, origin: str) -> PinnedPolicy:
     """Fix the content of a policy that has been read."""
-    text = policy.model_dump_json()
+    text = policy.to_json()
     return PinnedPolicy(policy, origin, text, digest_of(text))
 
 
@@ -73,7 +74,7 @@ def unpin(text: str | None, digest: str | None, origin: str) -> PinnedPolicy:
     if not text or digest_of(text) != digest:
         raise PolicyLostError(origin)
     try:
-        return PinnedPolicy(Policy.model_validate_json(text), origin, text, digest)
+        return PinnedPolicy(checked_json(text), origin, text, digest)
     except ValidationError as error:
         raise PolicyLostError(origin) from error
 

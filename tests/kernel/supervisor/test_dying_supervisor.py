@@ -115,7 +115,7 @@ async def test_a_cell_that_a_dying_supervisor_had_noted_and_not_sent_has_its_own
     own_supervisor: SupervisorClient, tmp_path: Path
 ) -> None:
     """The kernel says the cell before again, to the next supervisor, and that was heard as said by this one."""
-    client, policy = own_supervisor, load_policy("default").model_copy(update={"checkpoint": "off"})
+    client, policy = own_supervisor, replace(load_policy("default"), checkpoint="off")
     await client.spawn(SpawnRequest("k1", str(tmp_path)), policy)
     assert (
         await client.execute("k1", "for line in range(2000): print('before', line, flush=True)\n'before'").result()
@@ -161,7 +161,7 @@ async def test_a_session_is_the_same_to_the_next_supervisor(
 ) -> None:
     """Its processes and copies, the texts of each, what was refused, when it began, a loss that nobody was told of."""
     client, store = own_supervisor, ContextStore(tmp_path / "store")
-    policy = without_language_wall(load_policy("default")).model_copy(update={"checkpoint": mode})
+    policy = replace(without_language_wall(load_policy("default")), checkpoint=mode)
     await client.spawn(SpawnRequest("k1", str(tmp_path)), policy)
     for name in ("log", "log", "notes", "gone"):
         with store.shared_text(store.put_text(name)) as text:
@@ -219,7 +219,7 @@ async def test_a_cell_that_was_counted_and_not_copied_when_all_died_is_the_loss_
     own_supervisor: SupervisorClient, tmp_path: Path, told, mode: str
 ) -> None:
     """Its answer had been held for its copy. It is undone and says so, and no completed cell is lost besides."""
-    client, policy = own_supervisor, load_policy("trusted").model_copy(update={"checkpoint": mode})
+    client, policy = own_supervisor, replace(load_policy("trusted"), checkpoint=mode)
     await client.spawn(SpawnRequest("k1", str(tmp_path)), policy)
     assert (await client.execute("k1", "n = 1").result()).error is None
     await until(lambda: client.kernel_info("k1"), lambda info: info.checkpoint or mode == "off")

@@ -4,6 +4,7 @@ Each has its turn, and queries have a rate.
 """
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ async def test_a_flood_of_queries_is_not_read_on(own_supervisor, tmp_path, rows,
 
     It tries to send a million times, and the supervisor takes what is allowed and leaves the rest in the line.
     """
-    native = load_policy("default").model_copy(update=NATIVE)
+    native = replace(load_policy("default"), **NATIVE)
     flooder = await own_supervisor.spawn(SpawnRequest("flooder", str(tmp_path)), native)
     quiet = await own_supervisor.spawn(SpawnRequest("quiet", str(tmp_path)), load_policy("default"))
     await own_supervisor.execute(flooder.kernel_id, ON_THE_LINE).result()

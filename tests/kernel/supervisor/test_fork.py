@@ -5,6 +5,7 @@ import os
 import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -228,9 +229,9 @@ async def test_the_walls_of_the_system_hold_a_stricter_child_without_the_languag
     loose = load_policy("trusted")
     parent = await spawn(loose)
     await value(parent, f"path = {str(tmp_path / 'secret.txt')!r}; open(path).read()")
-    files = loose.files.model_copy(update={"read": (), "write": ()})
-    limits = loose.limits.model_copy(update={"processes": 0})
-    tight = loose.model_copy(update={"name": "tight", "files": files, "limits": limits, "network": False})
+    files = replace(loose.files, read=(), write=())
+    limits = replace(loose.limits, processes=0)
+    tight = replace(loose, name="tight", files=files, limits=limits, network=False)
     child = (await fork(parent, tight)).kernel
     probes = {
         "open(path)": "PermissionError",
@@ -301,7 +302,7 @@ async def test_a_query_of_a_child_is_none_that_the_running_cell_has_asked(
 def policy_with_queries(count: int):
     """The default policy with a quota of queries."""
     policy = load_policy("default")
-    return policy.model_copy(update={"limits": policy.limits.model_copy(update={"queries": count})})
+    return replace(policy, limits=replace(policy.limits, queries=count))
 
 
 async def test_threads_and_tasks_that_do_not_survive_are_named(supervisor, kernel, fork, value) -> None:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +45,7 @@ async def bystander(supervisor, tmp_path_factory) -> str:
 async def hostile(supervisor, spawn, bystander, request):
     """A kernel without the language wall, which knows how to speak on its line; and a bystander that goes on."""
     options = getattr(request, "param", {})
-    kernel = await spawn(load_policy("default").model_copy(update=NATIVE | options))
+    kernel = await spawn(replace(load_policy("default"), **(NATIVE | options)))
     await supervisor.execute(kernel.kernel_id, ON_THE_LINE).result()
     yield kernel
     assert (await supervisor.execute(bystander, "kept").result()).result == "'kept'"
@@ -125,7 +126,7 @@ async def test_large_texts_are_still_shown(run) -> None:
     assert len(result.error.evalue) == 8_000_000
 
 
-SMALL = {"limits": load_policy("default").limits.model_copy(update={"memory_bytes": 64 * MIB})}
+SMALL = {"limits": replace(load_policy("default").limits, memory_bytes=64 * MIB)}
 
 
 @pytest.mark.parametrize("hostile", [SMALL], indirect=True)
@@ -285,7 +286,7 @@ async def test_descriptors_under_way_do_not_keep_others_from_starting(run, spawn
         await supervisor.shutdown(other.kernel_id)
 
 
-LIMITED = {"limits": load_policy("default").limits.model_copy(update={"cell_seconds": 1.0})}
+LIMITED = {"limits": replace(load_policy("default").limits, cell_seconds=1.0)}
 
 
 @pytest.mark.parametrize("hostile", [LIMITED], indirect=True)
@@ -309,7 +310,7 @@ async def test_what_is_no_gate_is_not_taken_for_one(supervisor, run, hostile, mo
     fork = SpawnRequest(hostile.kernel_id[:8] + "fork")
     log = module_isolation.state / "supervisor.log"
     before = log.stat().st_size
-    made = await supervisor.fork(hostile.kernel_id, fork, load_policy("default").model_copy(update=NATIVE))
+    made = await supervisor.fork(hostile.kernel_id, fork, replace(load_policy("default"), **NATIVE))
     assert (await supervisor.execute(made.kernel.kernel_id, "6 * 7").result()).result == "42"
     result = await supervisor.execute(made.kernel.kernel_id, "import os\nos.fork()").result()
     assert result.error.ename == "PermissionError"
@@ -330,7 +331,7 @@ async def test_a_copy_that_lies_about_its_walls_is_no_session(supervisor, run, h
     fork = SpawnRequest(hostile.kernel_id[:8] + "fork")
     with pytest.raises(KernelError):
         async with asyncio.timeout(SECONDS):
-            await supervisor.fork(hostile.kernel_id, fork, load_policy("default").model_copy(update=NATIVE))
+            await supervisor.fork(hostile.kernel_id, fork, replace(load_policy("default"), **NATIVE))
     assert fork.kernel_id not in {kernel.kernel_id for kernel in await supervisor.kernels()}
 
 

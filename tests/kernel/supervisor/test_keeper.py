@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from rlm_kernel.supervisor.adoption import SET_ASIDE
 from rlm_kernel.supervisor.kept_session import KeptSpec
 from rlm_kernel.supervisor.session_file import SPEC, SessionFile
 from rlm_kernel.supervisor_client import SupervisorClient
-from rlm_sandbox.policy import Policy, load_policy
+from rlm_sandbox.policy import Policy, checked_json, load_policy
 from rlm_sandbox.policy.model import LlmPolicy
 
 pytestmark = pytest.mark.anyio
@@ -141,7 +142,7 @@ async def test_a_cell_that_waits_for_a_model_goes_on_waiting(
     own_supervisor: SupervisorClient, policy: MakePolicy, tmp_path: Path
 ) -> None:
     """Its question is asked anew, and its answer reaches it."""
-    blocking = policy().model_copy(update={"llm": LlmPolicy(mode="blocking", wait_seconds=SECONDS)})
+    blocking = replace(policy(), llm=LlmPolicy(mode="blocking", wait_seconds=SECONDS))
     session = Session(own_supervisor, await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), blocking))
     cell = session.client.execute("k1", "llm_query('one')")
     for _ in range(2):
@@ -214,7 +215,7 @@ async def test_a_supervisor_dies_with_another_process_and_the_kernel_goes_on(ses
     session.kill_supervisor()
     assert await session.value("x += 1; x") == "2"
     assert await session.pid() == live
-    other = await session.client.spawn(SpawnRequest("k2"), Policy.model_validate_json(await _policy_of(session)))
+    other = await session.client.spawn(SpawnRequest("k2"), checked_json(await _policy_of(session)))
     assert other.pid is not None
 
 
@@ -265,7 +266,7 @@ async def test_without_keeper_and_supervisor_every_kernel_ends(session: Session)
 
 async def test_no_kernel_keeps_another_from_ending(session: Session, tmp_path: Path) -> None:
     """A hostile one holds all that it can. The other is a fork, and hangs on nothing of its parent's."""
-    client, native = session.client, load_policy("default").model_copy(update=NATIVE)
+    client, native = session.client, replace(load_policy("default"), **NATIVE)
     hostile = Session(client, await client.spawn(SpawnRequest("hostile", str(tmp_path)), native))
     await hostile.value(TETHERS + OPEN_TETHERS)
     parent = await client.spawn(SpawnRequest("parent", str(tmp_path)), native)

@@ -132,8 +132,8 @@ async def test_cells_that_do_not_compile_are_counted_apart_and_end_nothing(
 ) -> None:
     """They have attempted nothing; a slip of the pen is not even counted."""
     policy = load_policy("default")
-    limits = policy.limits.model_copy(update={"refused_attempts": 2})
-    info = await spawn(policy.model_copy(update={"limits": limits}))
+    limits = replace(policy.limits, refused_attempts=2)
+    info = await spawn(replace(policy, limits=limits))
     for code in ("eval('1')", "x.__globals__", "(1", "x = 'a\n", "eval('1')", "raise SyntaxError('mine')"):
         assert (await run(supervisor, info, code)).status == "error"
     assert (await run(supervisor, info, "1 + 1")).status == "ok"
@@ -168,7 +168,7 @@ threads = [threading.Thread(target=flood) for _ in range(32)]
 
 async def test_a_flood_of_attempts_takes_turns_with_everybody_else(supervisor: SupervisorClient, spawn: Spawn) -> None:
     """However many threads try, the supervisor answers so many at a time and then sees to others; these get on."""
-    noisy = await spawn(without_language_wall(load_policy("default")).model_copy(update={"checkpoint": "off"}))
+    noisy = await spawn(replace(without_language_wall(load_policy("default")), checkpoint="off"))
     quiet = await spawn()
     await run(supervisor, noisy, FLOOD)
     began, before = time.monotonic(), (await refused(supervisor, noisy)).system_calls

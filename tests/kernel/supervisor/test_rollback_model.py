@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -88,10 +89,10 @@ class Machine(RuleBasedStateMachine):
         """A strict session that can undo one to three cells."""
         Machine.count += 1
         policy = load_policy("default")
-        limits = policy.limits.model_copy(update={"rollback_cells": kept})
-        policy = policy.model_copy(update={"checkpoint": "strict", "limits": limits})
+        limits = replace(policy.limits, rollback_cells=kept)
+        policy = replace(policy, checkpoint="strict", limits=limits)
         if not walled:
-            policy = policy.model_copy(update=NATIVE)
+            policy = replace(policy, **NATIVE)
         self.walled = walled
         self.kept, self.id = kept, f"model{Machine.count}"
         info = self._do(self.supervisor.spawn(SpawnRequest(self.id, str(self.folder)), policy))

@@ -6,6 +6,7 @@ Neither of a cell that was answered nor of a process that has ended.
 import asyncio
 import gc
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ async def sessions(own_supervisor, tmp_path) -> list[str]:
     """Three kernels, two behind both walls and one that speaks on its line as it likes; each has run a cell."""
     plain = load_policy("default")
     made = []
-    for name, policy in (("first", plain), ("second", plain), ("native", plain.model_copy(update=NATIVE))):
+    for name, policy in (("first", plain), ("second", plain), ("native", replace(plain, **NATIVE))):
         kernel = await own_supervisor.spawn(SpawnRequest(f"memory{name}", str(tmp_path)), policy)
         await own_supervisor.execute(kernel.kernel_id, ON_THE_LINE if name == "native" else "1").result()
         made.append(kernel.kernel_id)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -127,7 +128,7 @@ async def test_idle_threads_hinder_no_checkpoint_and_work_again(supervisor, spaw
     if name == "data" and find_spec("pyarrow") is None:
         pytest.skip("pyarrow is not installed")
     chosen = policy("default" if name == "native" else name, checkpoint="strict")
-    kernel = await spawn(chosen.model_copy(update=NATIVE) if name == "native" else chosen)
+    kernel = await spawn(replace(chosen, **NATIVE) if name == "native" else chosen)
     made = await cell(kernel, f"kept = 1\n{code}")
     assert (made.error, made.uncopied) == (None, None)
     assert what == "OpenBLAS" or _threads(kernel.pid) > 1  # it ends its threads itself when it is forked

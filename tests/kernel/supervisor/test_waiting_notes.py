@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,8 +94,8 @@ async def test_a_cell_that_waits_for_an_agents_answer_says_so(supervisor, kernel
 async def test_a_cell_that_waits_for_a_model_says_nothing_of_it(supervisor, kernel, spawn, policy) -> None:
     """Nobody has to do anything. The note of another cell, which began later, shows that its own time was up."""
     answered = policy("default")
-    llm = answered.llm.model_copy(update={"mode": "provider"})
-    modelled = await spawn(answered.model_copy(update={"llm": llm}))
+    llm = replace(answered.llm, mode="provider")
+    modelled = await spawn(replace(answered, llm=llm))
     async with notebook(modelled.connection) as client, notebook(kernel.connection) as other:
         asked = client.execute("print(llm_query('why?'))")
         await until(lambda: supervisor.pending_queries(modelled.kernel_id))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -36,9 +37,9 @@ def native(policy):
 
     def make(name: str = "strict", *, private: bool = True, **options: object) -> Policy:
         made = policy(name, **options)
-        language = made.language.model_copy(update={"wall": "off"})
-        walls = made.walls.model_copy(update={"require": ("private",) if private else (), "private": private})
-        return made.model_copy(update={"language": language, "walls": walls})
+        language = replace(made.language, wall="off")
+        walls = replace(made.walls, require=("private",) if private else (), private=private)
+        return replace(made, language=language, walls=walls)
 
     return make
 
@@ -168,7 +169,7 @@ async def test_paths_of_the_policy_are_there_with_the_links_on_their_way(
     files = FilePolicy(
         read=(str(tmp_path / "link" / "readable"),), write=(str(real / "writable"), str(real / "readable" / "inner"))
     )
-    kernel = await spawn(native().model_copy(update={"files": files}))
+    kernel = await spawn(replace(native(), files=files))
     await value(kernel, f"import os; os.chdir({str(real)!r})")
     assert await value(kernel, "open('readable/file').read(), os.path.exists('neither')") == "('readable', False)"
     await value(kernel, "open('writable/new', 'w').write('x'); open('readable/inner/new', 'w').write('x')")
@@ -327,7 +328,7 @@ REFUSED = """
 
     async def main():
         supervisor = await SupervisorClient.connect()
-        strict = load_policy("strict").model_copy(update={"checkpoint": "strict"})
+        strict = replace(load_policy("strict"), checkpoint="strict")
         kernel = await supervisor.spawn(*request(strict))
         wall = kernel.walls["private"]
         assert not wall.standing and "this system refuses it" in wall.detail, wall
@@ -338,9 +339,9 @@ REFUSED = """
         assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1]"
         child = (await supervisor.fork(kernel.kernel_id, *request(strict))).kernel
         assert (await supervisor.execute(child.kernel_id, "kept").result()).result == "[1]"
-        walls = strict.walls.model_copy(update={"require": ("private",)})
+        walls = replace(strict.walls, require=("private",))
         try:
-            await supervisor.spawn(*request(strict.model_copy(update={"walls": walls})))
+            await supervisor.spawn(*request(replace(strict, walls=walls)))
         except WallsMissing as error:
             assert "private" in str(error), error
         else:

@@ -1,5 +1,6 @@
 """A wall that something has changed serves nobody: neither the session itself, nor its forks."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "library"))
     default = load_policy("default")
     imports = (*default.language.imports, "hole")
-    language = default.language.model_copy(update={"imports": imports})
+    language = replace(default.language, imports=imports)
     # Without copies: the kernel that gets ready for its next cell after one would find the change before the fork does.
-    return default.model_copy(update={"language": language, "checkpoint": "off"})
+    return replace(default, language=language, checkpoint="off")
 
 
 async def test_no_fork_begins_behind_a_changed_wall(
@@ -54,8 +55,8 @@ async def test_a_fork_ends_too_when_its_wall_changes(
     await client.spawn(SpawnRequest("parent", str(tmp_path)), changing)
     assert (await client.execute("parent", "import hole").result()).error is None
     blocked = (*changing.language.blocked_names, "map") if stricter else changing.language.blocked_names
-    language = changing.language.model_copy(update={"blocked_names": blocked})
-    await client.fork("parent", SpawnRequest("fork", str(tmp_path)), changing.model_copy(update={"language": language}))
+    language = replace(changing.language, blocked_names=blocked)
+    await client.fork("parent", SpawnRequest("fork", str(tmp_path)), replace(changing, language=language))
     assert (await client.execute("fork", "hole.change()").result()).error is None
     assert (await client.execute("fork", "1").result()).loss is not None
     assert (await client.execute("parent", "1").result()).result == "1"

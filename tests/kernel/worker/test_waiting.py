@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from dataclasses import replace
 
 import pytest
 from jupyter_client import AsyncKernelClient
@@ -23,7 +24,7 @@ async def asking(supervisor, spawn, policy):
 
     async def start(seconds=60.0, name="default", **options):
         llm = LlmPolicy(mode="blocking", wait_seconds=seconds)
-        started.append(await spawn(policy(name, **options).model_copy(update={"llm": llm})))
+        started.append(await spawn(replace(policy(name, **options), llm=llm)))
         return started[-1].kernel_id
 
     yield start
@@ -204,7 +205,7 @@ task = asyncio.create_task(later())
 
 async def test_a_question_of_a_notebooks_cell_is_answered_like_any_other(supervisor, spawn, policy) -> None:
     """K-22: the notebook waits, whoever holds the queries answers; what comes on its stdin channel is no answer."""
-    info = await spawn(policy().model_copy(update={"llm": LlmPolicy(mode="blocking")}))
+    info = await spawn(replace(policy(), llm=LlmPolicy(mode="blocking")))
     client = AsyncKernelClient()
     client.load_connection_info(info.connection)
     client.start_channels()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +21,7 @@ from rlm_sandbox.policy import load_policy
 pytestmark = pytest.mark.anyio
 
 POLICY = load_policy("default")
-SESSION: Any = SimpleNamespace(
-    key=1, id="s", policy=POLICY.model_copy(update={"llm": POLICY.llm.model_copy(update={"cache": True})})
-)
+SESSION: Any = SimpleNamespace(key=1, id="s", policy=replace(POLICY, llm=replace(POLICY.llm, cache=True)))
 
 
 def row(name: str, *, recursive: bool = False) -> QueryRow:

@@ -6,6 +6,7 @@ Under the tight one the field's refusal appears, under the loose one the thing i
 """
 
 import asyncio
+import dataclasses
 import json
 import os
 import socket
@@ -20,7 +21,6 @@ import pytest
 import yaml
 from mcp_types import CreateMessageResult, TextContent
 from model_endpoint import Reply
-from pydantic import BaseModel
 from waiting import until
 
 from rlm_sandbox.errors import PolicyFileError
@@ -361,13 +361,13 @@ async def own_model(context: Any, params: Any) -> CreateMessageResult:
     return CreateMessageResult(role="assistant", content=TextContent(text=text), model="own")
 
 
-def fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def fields(section: Any, prefix: str = "") -> Iterator[str]:
     """Every field of the schema that holds a value, by its dotted name."""
-    for name, info in model.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from fields(info.annotation, f"{prefix}{name}.")
+    for part in dataclasses.fields(section):
+        if dataclasses.is_dataclass(part.default):
+            yield from fields(part.default, f"{prefix}{part.name}.")
         else:
-            yield prefix + name
+            yield prefix + part.name
 
 
 def nested(values: dict[str, Any]) -> dict[str, Any]:

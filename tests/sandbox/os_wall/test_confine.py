@@ -4,6 +4,7 @@ import ast
 import os
 import textwrap
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,14 +125,14 @@ def test_folders_that_are_given_can_be_read_and_not_written(room: Any) -> None:
 
 def test_policy_paths_decide_what_is_read_and_written(room: Any) -> None:
     """Reading and writing follow the policy; what may be written may be read."""
-    policy = room.policy.model_copy(update={"files": FilePolicy(write=(str(room.other),))})
+    policy = replace(room.policy, files=FilePolicy(write=(str(room.other),)))
     code = "open(other + '/new', 'w').write('x'); result = open(other + '/new').read()"
     assert room.result(code, policy=policy) == "x"
 
 
 def test_protected_folders_stay_closed_inside_a_readable_one(room: Any) -> None:
     """K-11: a session that works in the home folder does not read other sessions' state kept there."""
-    policy = room.policy.model_copy(update={"files": FilePolicy(read=(str(room.root),))})
+    policy = replace(room.policy, files=FilePolicy(read=(str(room.root),)))
     code = """
         import os
         names = sorted(os.listdir(os.path.dirname(other)))
@@ -158,7 +159,7 @@ def test_a_networked_session_reaches_the_network_and_nothing_of_the_users(own_ro
             except PermissionError:
                 result.append('refused')
     """
-    policy = own_room.policy.model_copy(update={"network": True})
+    policy = replace(own_room.policy, network=True)
     assert own_room.result(code, policy=policy) == ["hello", "refused", "refused"]
 
 
@@ -170,7 +171,7 @@ def test_a_session_has_a_network_of_its_own_unless_its_policy_allows_the_network
         assert "this system refuses it" in walls["detail"]
         pytest.skip(walls["detail"])
     assert inside != outside
-    networked = room.policy.model_copy(update={"network": True})
+    networked = replace(room.policy, network=True)
     code = "import os; result = [walls['namespaces']['standing'], os.readlink('/proc/self/ns/net')]"
     assert room.result(code, policy=networked) == [False, outside]
 
@@ -257,7 +258,7 @@ def test_a_user_cannot_start_more_threads_than_the_policy_allows(make_room: Any)
             pass
         result = started
     """
-    policy = room.policy.model_copy(update={"limits": Limits(threads=4)})
+    policy = replace(room.policy, limits=Limits(threads=4))
     started = room.result(code, policy=policy)
     assert started < 20  # maybe none: without a user namespace other processes of the user count, which come and go
 
@@ -272,11 +273,10 @@ def test_a_developers_session_runs_programs_and_still_guards_files(own_room: Any
         outside = subprocess.run(['/bin/cat', other + '/secret.txt'], capture_output=True).returncode
         result = [said, sleeper.returncode, outside]
     """
-    policy = own_room.policy.model_copy(
-        update={
-            "files": FilePolicy(read=("/usr", "/bin"), write=(str(own_room.scratch),), metadata=True),
-            "limits": Limits(processes=8),
-        }
+    policy = replace(
+        own_room.policy,
+        files=FilePolicy(read=("/usr", "/bin"), write=(str(own_room.scratch),), metadata=True),
+        limits=Limits(processes=8),
     )
     assert own_room.result(code, policy=policy) == ["hi\n", -15, 1]
 

@@ -2,6 +2,7 @@
 
 import os
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from rlm_sandbox.policy import Limits, Policy, WallPolicy
 
 _CONFINE = """
 import errno, os, resource
+from dataclasses import replace
 from pathlib import Path
 from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.os_wall import bpf, confine, landlock, namespaces, private_root, privileges, rlimits, seccomp
-from rlm_sandbox.policy import Policy
+from rlm_kernel.session_policy import read_policy
 
-policy = Policy.model_validate_json({policy!r})
+policy = read_policy({policy!r})
 
 def fail(number):
     def refuse(*_, **__):
@@ -37,7 +39,7 @@ def walls(**options):
 
 def confined(room: Any, code: str, policy: Policy | None = None) -> Any:
     """The ``result`` of code that confines its process, on a system that the code has taken something from."""
-    begin = _CONFINE.format(policy=(policy or room.policy).model_dump_json())
+    begin = _CONFINE.format(policy=(policy or room.policy).to_json())
     return room.result(begin + textwrap.dedent(code), confine=False)
 
 
@@ -175,7 +177,7 @@ def test_a_process_that_was_isolated_ahead_serves_its_kind_of_session_only(own_r
         kept = [int(name) for name in os.listdir('/proc/self/fd')]
         ahead = confine.isolate(kept, network=False)
         try:
-            raised(policy.model_copy(update={'network': True}), isolation=ahead)
+            raised(replace(policy, network=True), isolation=ahead)
         except WallSetupError as error:
             refused = str(error)
         result = [refused, walls(isolation=ahead)]
@@ -194,7 +196,7 @@ def test_a_process_that_was_isolated_ahead_serves_its_kind_of_session_only(own_r
 )
 def test_a_private_session_without_its_root_says_why(own_room: Any, seclusion: str, why: str) -> None:
     """Its policy may require the wall, and must learn that it does not stand."""
-    policy = own_room.policy.model_copy(update={"walls": WallPolicy(private=True)})
+    policy = replace(own_room.policy, walls=WallPolicy(private=True))
     wall = confined(own_room, f"result = walls(seclusion={seclusion})['private']", policy)
     assert not wall["standing"]
     assert why in wall["detail"]

@@ -1,5 +1,6 @@
 """Ordinary analysis code does not notice the walls."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ WORK = {
 @pytest.mark.parametrize("code", WORK.values(), ids=[name.replace(" ", "-") for name in WORK])
 def test_ordinary_python_works(room: Any, code: str) -> None:
     """The walls take nothing away that an analysis needs."""
-    policy = room.policy.model_copy(update={"limits": Limits()})
+    policy = replace(room.policy, limits=Limits())
     assert room.result(code, policy=policy) is True
 
 
@@ -113,7 +114,7 @@ def test_numeric_libraries_work(room: Any, library: str) -> None:
     """Linear algebra with its threads, data frames and plots run inside the walls."""
     if library not in room.zygote.modules:
         pytest.skip(f"{library} is not installed")
-    policy = room.policy.model_copy(update={"limits": Limits(memory_bytes=GIB)})
+    policy = replace(room.policy, limits=Limits(memory_bytes=GIB))
     assert room.result(NUMERIC[library], policy=policy) is True
 
 

@@ -1,6 +1,7 @@
 """A forked session under a stricter policy: new walls inside those that stand, which nothing takes away again."""
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from pathlib import Path
 from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.os_wall.report import WallReport
 from rlm_sandbox.os_wall.tighten import tighten
-from rlm_sandbox.policy import Policy
+from rlm_kernel.session_policy import read_policy
 
-inner, outer = Policy.model_validate_json({inner!r}), Policy.model_validate_json({outer!r})
+inner, outer = read_policy({inner!r}), read_policy({outer!r})
 
 def narrow(inner=inner, outer=outer):
     return tighten(inner, outer, scratch=Path(scratch), standing=WallReport.from_dict(walls))
@@ -35,14 +36,14 @@ def hard(name):
 
 def tightened(room: Any, outer: Policy, inner: Policy, code: str) -> Any:
     """Run code under ``outer`` that narrows itself to ``inner``; returns its ``result``."""
-    begin = TIGHTEN.format(inner=inner.model_dump_json(), outer=outer.model_dump_json())
+    begin = TIGHTEN.format(inner=inner.to_json(), outer=outer.to_json())
     return room.result(begin + textwrap.dedent(code), policy=outer)
 
 
 def reading(room: Any, name: str, *folders: Path, **fields: Any) -> Policy:
     """A policy that may read these folders and write the session's own."""
     files = FilePolicy(read=tuple(map(str, folders)), write=(str(room.scratch),))
-    policy: Policy = room.policy.model_copy(update={"name": name, "files": files, **fields})
+    policy: Policy = replace(room.policy, name=name, files=files, **fields)
     return policy
 
 
@@ -83,7 +84,7 @@ def test_a_fork_cannot_signal_the_process_that_it_was_copied_from(own_room: Any)
         result = [allowed, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])]
     """
     policy = own_room.policy
-    begin = TIGHTEN.format(inner=policy.model_dump_json(), outer=policy.model_dump_json())
+    begin = TIGHTEN.format(inner=policy.to_json(), outer=policy.to_json())
     raise_walls = """
         from rlm_sandbox.os_wall import bpf, seccomp
         import platform
@@ -98,10 +99,8 @@ def test_a_fork_cannot_signal_the_process_that_it_was_copied_from(own_room: Any)
 
 def test_every_limit_goes_down_by_what_the_policies_differ(own_room: Any) -> None:
     """What the process used before its first cell stays allowed."""
-    outer = own_room.policy.model_copy(
-        update={"limits": Limits(memory_bytes=64 * MIB, file_bytes=2 * MIB, open_files=64)}
-    )
-    inner = own_room.policy.model_copy(update={"limits": Limits(memory_bytes=32 * MIB, file_bytes=MIB, open_files=40)})
+    outer = replace(own_room.policy, limits=Limits(memory_bytes=64 * MIB, file_bytes=2 * MIB, open_files=64))
+    inner = replace(own_room.policy, limits=Limits(memory_bytes=32 * MIB, file_bytes=MIB, open_files=40))
     code = """
         names = ['RLIMIT_DATA', 'RLIMIT_AS', 'RLIMIT_FSIZE', 'RLIMIT_NOFILE']
         before = [hard(name) for name in names]
@@ -140,7 +139,7 @@ def test_a_session_that_could_run_programs_can_not_any_more(own_room: Any) -> No
 def test_calls_that_the_inner_policy_leaves_out_are_refused(own_room: Any) -> None:
     """Links; a change of modes succeeds, as programs expect, and changes nothing."""
     outer = reading(own_room, "outer", limits=Limits(processes=0))
-    outer = outer.model_copy(update={"files": outer.files.model_copy(update={"metadata": True})})
+    outer = replace(outer, files=replace(outer.files, metadata=True))
     inner = reading(own_room, "inner", limits=Limits(processes=0))
     code = """
         open('new', 'w').close()
@@ -156,7 +155,7 @@ def test_calls_that_the_inner_policy_leaves_out_are_refused(own_room: Any) -> No
 
 def test_a_private_root_cannot_be_had_later(own_room: Any) -> None:
     """A policy that requires one refuses the fork then."""
-    inner = own_room.policy.model_copy(update={"walls": WallPolicy(private=True)})
+    inner = replace(own_room.policy, walls=WallPolicy(private=True))
     standing, detail = tightened(
         own_room, own_room.policy, inner, "wall = narrow().report['private']; result = [wall.standing, wall.detail]"
     )

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from rlm_sandbox.policy import Policy, loosened
+from rlm_sandbox.policy import Policy, checked, loosened
 from rlm_sandbox.policy.compare import admits, is_stricter_or_equal
 from rlm_sandbox.policy.layer_names import WALL_NAMES
 from rlm_sandbox.policy.model import LlmMode
@@ -26,7 +26,7 @@ def policy(**fields: Any) -> Policy:
     for name, value in fields.items():
         section, _, field = name.rpartition("__")
         (values.setdefault(section, {}) if section else values)[field] = value
-    return Policy.model_validate(values)
+    return checked(values)
 
 
 def said(inner: Policy, outer: Policy) -> dict[str, str]:

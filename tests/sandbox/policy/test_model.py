@@ -1,10 +1,10 @@
 """The policy as a value: immutable, comparable, resolvable, safe to send."""
 
 import itertools
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from rlm_sandbox.errors import PolicyLinkError
 from rlm_sandbox.policy import (
@@ -14,6 +14,7 @@ from rlm_sandbox.policy import (
     Limits,
     Policy,
     WallPolicy,
+    checked_json,
     is_stricter_or_equal,
     load_policy,
     loosened,
@@ -67,12 +68,12 @@ def test_strict_allows_least_and_trusted_most() -> None:
 def test_a_policy_survives_json(name: str) -> None:
     """A policy travels to the supervisor as JSON and arrives unchanged."""
     policy = load_policy(name)
-    assert Policy.model_validate_json(policy.model_dump_json()) == policy
+    assert checked_json(policy.to_json()) == policy
 
 
 def test_a_policy_cannot_be_changed() -> None:
     """What was checked is what is enforced."""
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(FrozenInstanceError):
         Policy().network = True  # type: ignore[misc]
 
 
@@ -106,7 +107,7 @@ def test_a_policy_that_does_without_a_view_of_its_own_is_looser() -> None:
 
 def test_a_refusal_names_every_looser_field() -> None:
     """Whoever is refused learns which fields to change, and only those."""
-    looser = load_policy("trusted").model_copy(update={"language": load_policy("strict").language})
+    looser = replace(load_policy("trusted"), language=load_policy("strict").language)
     named = loosened(looser, load_policy("default"))
     assert {"files.read", "files.write", "network", "limits.processes", "walls.require"} <= named.keys()
     assert not any(field.startswith("language") for field in named)

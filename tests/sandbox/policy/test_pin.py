@@ -1,6 +1,7 @@
 """A pinned policy is its content, and is not read where a session could write."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_a_policy_comes_back_from_its_content(folder: Path) -> None:
     (folder / "named" / "base.yaml").write_text("limits: {threads: 44}\n")
     assert unpin(pin.text, pin.digest, pin.origin) == pin
     assert pin.policy.limits.threads == 3
-    other = pinned(pin.policy.model_copy(update={"network": True}), pin.origin)
+    other = pinned(replace(pin.policy, network=True), pin.origin)
     for text, digest in ((other.text, pin.digest), (None, None), ("", ""), ("{", pinned(pin.policy, "").digest)):
         with pytest.raises(PolicyLostError):
             unpin(text, digest, pin.origin)

@@ -4,6 +4,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,6 @@ def test_compat_is_default_with_room_for_whole_answers() -> None:
     compat, default = load_policy("compat"), load_policy("default")
     assert set(loosened(compat, default)) == {"limits.answer_chars"}
     assert set(loosened(default, compat)) == {"limits.idle_seconds", "reopen"}
-    tools = {"name": "compat", "tools": "compat", "extends": "default", "reopen": False}
-    tools["description"] = compat.description
-    limits = default.limits.model_copy(update={"answer_chars": compat.limits.answer_chars, "idle_seconds": 300.0})
-    assert compat == default.model_copy(update={**tools, "limits": limits})
+    named = replace(default, name="compat", extends="default", description=compat.description)
+    limits = replace(default.limits, answer_chars=compat.limits.answer_chars, idle_seconds=300.0)
+    assert compat == replace(named, tools="compat", reopen=False, limits=limits)

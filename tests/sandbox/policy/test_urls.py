@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from rlm_sandbox.policy import Policy, loosened
+from rlm_sandbox.policy import Policy, checked, loosened
 from rlm_sandbox.policy.urls import permits
 
 PREFIXES = (
@@ -199,14 +199,14 @@ def test_what_does_not_is_not(url: str) -> None:
 def test_a_prefix_that_could_not_be_meant_is_refused_with_what_to_write(prefix: str, why: str) -> None:
     """A policy says what it permits, not what it may have meant."""
     with pytest.raises(ValidationError, match=why):
-        Policy(urls=(prefix,))
+        checked({"urls": (prefix,)})
 
 
 @pytest.mark.parametrize("scheme", NEVER_READ)
 def test_a_scheme_that_reads_by_another_or_has_another_name_is_in_no_policy(scheme: str) -> None:
     """What fsspec knows of this machine, one thing by another, or by a second name."""
     with pytest.raises(ValidationError, match="which is not read; "):
-        Policy(urls=(f"{scheme}://place/",))
+        checked({"urls": (f"{scheme}://place/",)})
     assert not permits([f"{scheme}://place/"], f"{scheme}://place/x")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from rlm_ipc import discovery
 from rlm_kernel.fork_policy import refuse_looser
@@ -169,7 +170,7 @@ def as_row(policy: PinnedPolicy) -> PolicyText:
 def _without_scratch(policy: Policy) -> Policy:
     """The policy without what lies in the session's own folder, which ends with it."""
     write = tuple(path for path in policy.files.write if not path.startswith("${scratch}"))
-    return policy.model_copy(update={"files": policy.files.model_copy(update={"write": write})})
+    return replace(policy, files=replace(policy.files, write=write))
 
 
 def _conflict(row: SessionRow, said: str, command: str) -> ToolFault:

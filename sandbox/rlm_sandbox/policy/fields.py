@@ -1,0 +1,109 @@
+"""What the fields of the schema are made of, and what pydantic is told about each.
+
+The classes of the schema are plain data classes, so that whoever only holds a policy does without pydantic. It would
+take 7 MB and a tenth of a second in each zygote, from which all kernels are forked. `validation` gives the classes to
+pydantic, which finds here what a value has to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+from rlm_sandbox.policy.layer_names import WALL_NAMES, WallName
+from rlm_sandbox.policy.sizes import GIB, KIB, MIB
+from rlm_sandbox.policy.urls import wrong_prefix
+
+VARIABLE = re.compile(r"\$\{([^}]*)\}")
+"""Stands in a path for a folder of the session's."""
+_UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)")
+_PATH_START = re.compile(r"(/|~/|\$\{(workspace|scratch)\}(/|$))")
+_MODULE = re.compile(r"\*|[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Marks a type whose values in a file go through a function: it raises ValueError, or returns what is meant.
+
+    pydantic checks the type before that, or afterwards if the function comes ``first``.
+    """
+
+    check: Callable[[Any], Any]
+    first: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        """Tell pydantic of the function (a protocol of its own)."""
+        from pydantic_core import core_schema
+
+        before, after = core_schema.no_info_before_validator_function, core_schema.no_info_after_validator_function
+        return (before if self.first else after)(self.check, handler(source))
+
+
+def value(default: Any, description: str, **rules: Any) -> Any:
+    """A field of the schema; ``rules`` are arguments of pydantic's ``Field``. No number, flag or list is coerced."""
+    strict = {"strict": True} if isinstance(default, int | float | tuple) else {}
+    return field(default=default, metadata={"description": description, **strict, **rules})
+
+
+def number(default: float, description: str, *, zero: bool = False) -> Any:
+    """A finite number above 0, or with ``zero`` 0 itself."""
+    return value(default, description, allow_inf_nan=False, **{"ge" if zero else "gt": 0})
+
+
+def size(default: int, description: str) -> Any:
+    """A number of `Bytes`."""
+    return value(default, description, ge=0)
+
+
+def _bytes_of(given: Any) -> Any:
+    """Accept ``512 MiB`` beside a number of bytes."""
+    match = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
+    return int(match[1]) * _UNITS[match[2]] if match else given
+
+
+def _paths(paths: tuple[str, ...]) -> tuple[str, ...]:
+    for path in paths:
+        unknown = [name for name in VARIABLE.findall(path) if name not in ("workspace", "scratch")]
+        if unknown:
+            raise ValueError(f"${{{unknown[0]}}} is not known; use ${{workspace}} or ${{scratch}}")
+        if not _PATH_START.match(path) or "\0" in path or ".." in PurePosixPath(path).parts:
+            raise ValueError(f"{path!r} must start with ${{workspace}}, ${{scratch}}, ~/ or / and hold no `..`")
+    return paths
+
+
+Bytes = Annotated[int, Checked(_bytes_of, first=True)]
+"""A size: a number of bytes; in a file also text such as ``512 MiB``."""
+Paths = Annotated[tuple[str, ...], Checked(_paths)]
+
+
+def identifiers(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Check names of builtins."""
+    wrong = [name for name in names if not name.isidentifier()]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not a name; write the name of a builtin, such as `eval`")
+    return tuple(sorted(set(names)))
+
+
+def modules(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Check names of modules."""
+    wrong = [name for name in names if not _MODULE.fullmatch(name)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not a module name; write `collections.abc`, or `*` for all")
+    return tuple(sorted(set(names)))
+
+
+def prefixes(urls: tuple[str, ...]) -> tuple[str, ...]:
+    """Check prefixes of URLs."""
+    for prefix in urls:
+        if wrong := wrong_prefix(prefix):
+            raise ValueError(f"{prefix!r} {wrong}")
+    return urls
+
+
+def walls_in_order(names: tuple[WallName, ...]) -> tuple[WallName, ...]:
+    """Name each wall once, in the order in which they are raised."""
+    return tuple(name for name in WALL_NAMES if name in names)
