@@ -10,7 +10,6 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from rlm_client.results import (
@@ -35,6 +34,7 @@ from rlm_client.results import (
 )
 from rlm_ipc.errors import ToolFailed
 from rlm_ipc.json_lines import handshake_environment
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["Call", "ToolCall", "environment", "failure", "is_frame", "signature_of"]

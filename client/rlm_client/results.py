@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Self
 
 from rlm_ipc.errors import ProtocolError
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = [
     "Answered",

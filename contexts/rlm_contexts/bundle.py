@@ -9,10 +9,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import translate
 
 from rlm_contexts.errors import SourceError
+from rlm_ipc.late_dataclasses import dataclass
 
 SECRET_NAMES = (
     *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "*.asc"),

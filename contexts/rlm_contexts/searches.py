@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from rlm_contexts.errors import BadRange
+from rlm_ipc.late_dataclasses import dataclass
 
 MAX_MATCHES = 200
 """Most matches one call returns; larger requests are clamped."""

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["complete", "dataclass"]
 
-_OWN_FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "kw_only")
+_FACTORY = object()
+"""Stands for a field that was not given, and that a function makes a value for."""
 _Method = Callable[..., object]
 _waiting: list[type[Any]] = []
 
@@ -63,14 +64,33 @@ def _late(options: Any) -> Callable[[type], Any]:
 
 
 def _compile(late: Any) -> None:
-    """Give a class the ``__init__`` that the standard library makes of its fields."""
-    own = {"__post_init__": late.__post_init__} if hasattr(late, "__post_init__") else {}
-    told = [
-        (each.name, each.type, field(**{name: getattr(each, name) for name in _OWN_FIELD})) for each in fields(late)
-    ]
-    model: Any = dataclasses.make_dataclass(late.__name__, told, namespace=own, repr=False, eq=False, frozen=True)
-    late.__init__ = model.__init__
-    late.__init__.__qualname__ = f"{late.__qualname__}.__init__"
+    """Give a class the ``__init__`` of its fields. The standard library takes four times as long to make the same."""
+    known: dict[str, object] = {"_store": object.__setattr__, "_factory": _FACTORY}
+    by_place: list[str] = []
+    by_name: list[str] = []
+    stores: list[str] = []
+    for each in fields(late):
+        name, given = each.name, each.name
+        if each.default_factory is not MISSING:
+            known[f"_make_{name}"], known[f"_default_{name}"] = each.default_factory, _FACTORY
+            given = f"_make_{name}() if {name} is _factory else {name}" if each.init else f"_make_{name}()"
+        elif each.default is not MISSING:
+            known[f"_default_{name}"] = each.default
+            given = name if each.init else f"_default_{name}"
+        elif not each.init:
+            continue  # ``__post_init__`` gives it a value
+        stores.append(f"_store(self, {name!r}, {given})")
+        if each.init:
+            default = f"=_default_{name}" if f"_default_{name}" in known else ""
+            (by_name if each.kw_only else by_place).append(f"{name}{default}")
+    if hasattr(late, "__post_init__"):
+        stores.append("self.__post_init__()")
+    parameters = ", ".join(["self", *by_place, *(["*", *by_name] if by_name else [])])
+    exec(f"def __init__({parameters}):\n " + "\n ".join(stores or ["pass"]), known)
+    made: Any = known["__init__"]
+    made.__annotations__ = {each.name: each.type for each in fields(late) if each.init} | {"return": None}
+    made.__module__, made.__qualname__ = late.__module__, f"{late.__qualname__}.__init__"
+    late.__init__ = made
 
 
 def _names(cls: Any, used_in: str) -> tuple[str, ...]:

@@ -6,11 +6,11 @@ with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sqlalchemy import delete, insert, select, update
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.schema import attachment_events, attachments
 from rlm_memory.store import Store
 

@@ -6,11 +6,10 @@ budget. The row goes with the session. Queries may be withdrawn, replaced or del
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.sqlite import insert
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.schema import budgets as table
 from rlm_memory.store import Store
 

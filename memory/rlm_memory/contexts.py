@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from sqlite3 import Row
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, literal, select, union
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import QuotaExceeded
 from rlm_memory.frame_schema import handovers
 from rlm_memory.lock_schema import texts as lock_texts

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.schema import ended_runs as table
 from rlm_memory.store import Store

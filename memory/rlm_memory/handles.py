@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, delete, insert, or_, select
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.contexts import StoredContent
 from rlm_memory.errors import UnknownHandle
 from rlm_memory.schema import grants, handles

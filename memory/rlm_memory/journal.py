@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Select, case, delete, exists, func, not_, select
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.frame_schema import frames
 from rlm_memory.schema import journal as table

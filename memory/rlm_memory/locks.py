@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.contexts import ContextOrigin, ContextRow
 from rlm_memory.lock_schema import aliases, frame_versions, projects, texts
 from rlm_memory.store import Store

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, delete, exists, func, insert, select, update
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.schema import inherited_queries as inherited
 from rlm_memory.schema import queries as table

@@ -12,13 +12,14 @@ and when, up to which number its queries and handles went, and the folders that 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Row, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import SessionEnded, UnknownSession
 from rlm_memory.schema import columns_of, endings, writable_folders
 from rlm_memory.schema import sessions as table

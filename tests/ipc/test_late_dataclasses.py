@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 import subprocess
 import sys
@@ -62,6 +63,18 @@ def _classes(dataclass: Decorator) -> dict[str, Any]:
         x: int = 1
 
     @dataclass(frozen=True, slots=True)
+    class Made:
+        """A class with fields that nobody gives."""
+
+        x: int
+        kind: str = dataclasses.field(init=False, default="k")
+        tags: list[str] = dataclasses.field(init=False, default_factory=list)
+        twice: int = dataclasses.field(init=False)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "twice", 2 * self.x)
+
+    @dataclass(frozen=True, slots=True)
     class Empty:
         """A class without fields."""
 
@@ -71,7 +84,7 @@ def _classes(dataclass: Decorator) -> dict[str, Any]:
 
         x: int = 1
 
-    found = {one.__name__: one for one in (Point, Named, Checked, Below, Unequal, Empty, Mutable)}
+    found = {one.__name__: one for one in (Point, Named, Checked, Below, Unequal, Made, Empty, Mutable)}
     for one in found.values():
         one.__qualname__ = one.__name__
     return found
@@ -106,6 +119,9 @@ WAYS = {
     "match": lambda c: _matched(c["Point"], c["Point"](4, 5)),
     "mutable": lambda c: vars(c["Mutable"]).keys() >= {"__init__", "__eq__", "__slots__"},
     "none": lambda c: c["Empty"](),
+    "given by nobody": lambda c: (c["Made"](2), c["Made"](2).tags is not c["Made"](2).tags),
+    "given all the same": lambda c: c["Made"](2, kind="m"),
+    "what it takes": lambda c: (c["Named"](1), inspect.signature(c["Named"]).parameters.keys()),
 }
 
 

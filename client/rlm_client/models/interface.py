@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["ChatMessage", "Completion", "Finish", "Model", "Usage"]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rlm_client.models.interface import Usage
 from rlm_ipc.errors import CallerError
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["Budget", "RunBudgetExceeded", "RunLimits"]
 

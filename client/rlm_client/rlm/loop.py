@@ -7,7 +7,7 @@ import html
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from rlm_client.models.errors import ModelError
@@ -20,6 +20,7 @@ from rlm_client.rlm.replies import final_of, has_open_block, repl_blocks, submit
 from rlm_client.rlm.workspace import ModelAnswer, ModelTurn, Workspace
 from rlm_ipc.daemon_rows import WaitingQuery
 from rlm_ipc.errors import KernelError
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["Event", "Loop", "Solution", "Watch", "why"]
 

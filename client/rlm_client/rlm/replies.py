@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from rlm_ipc.late_dataclasses import dataclass
 
 __all__ = ["Final", "final_of", "has_open_block", "repl_blocks", "submitted"]
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import UTC, datetime
 
 from rlm_client.models.interface import ChatMessage
 from rlm_client.rlm.loop import Solution
 from rlm_client.rlm.replies import final_of
 from rlm_client.rlm.workspace import CodeOutcome, ModelAnswer, ModelTurn
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.session_record import RecordedVariable
 
 __all__ = [

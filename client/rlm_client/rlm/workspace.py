@@ -7,7 +7,7 @@ import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol, TypeVar
 
 from rlm_client.client import Client
@@ -17,6 +17,7 @@ from rlm_client.rlm import pages
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_rows import AnswerUse, SaidMessage, WaitingQuery
 from rlm_ipc.errors import KernelError, ToolFailed
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.session_record import RecordedVariable
 from rlm_ipc.session_requests import KeepStop, KeepTurn, ListQueries
 

@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import IO, Any, Generic, TypeVar
@@ -35,6 +34,7 @@ from rlm_contexts.helpers.protocol import JOBS, Fault, FaultKind, JobLine, JobRe
 from rlm_contexts.progress import Meter, watched
 from rlm_ipc.environment import HELPER, TRUST, chosen
 from rlm_ipc.errors import ProtocolError
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, plain, read
 
 Reply = TypeVar("Reply")

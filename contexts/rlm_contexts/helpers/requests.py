@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from base64 import b64decode
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from rlm_contexts.helpers.protocol import (
 )
 from rlm_contexts.helpers.schemes import rule_of, scheme_of
 from rlm_ipc.extras import extra_command
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_sandbox.policy.urls import WEB
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import urlsplit
 
 from rlm_contexts.helpers.protocol import Account
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_sandbox.policy.urls import PORTS
 
 _SILENCE_SECONDS = 30

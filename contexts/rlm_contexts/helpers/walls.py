@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_sandbox.policy.layer_names import WallName
 from rlm_sandbox.policy.sizes import MIB
 

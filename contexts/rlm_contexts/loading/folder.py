@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +17,7 @@ from rlm_contexts.errors import OutOfReach, SourceError
 from rlm_contexts.loading.ignores import IgnoreRules, rules_in
 from rlm_contexts.loading.places import PathReach, Place
 from rlm_contexts.progress import stopped
+from rlm_ipc.late_dataclasses import dataclass
 
 MOST_FILES = 50_000
 """More files than this are refused: that is no project."""

@@ -6,7 +6,7 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rlm_contexts.errors import OutOfReach, SourceError
@@ -14,6 +14,7 @@ from rlm_contexts.loading.patterns import Pattern
 from rlm_contexts.loading.places import PathReach
 from rlm_contexts.loading.sources import LoadedSource, put_files, put_place
 from rlm_contexts.store.store import ContextStore
+from rlm_ipc.late_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

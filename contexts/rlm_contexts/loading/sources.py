@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from rlm_contexts.progress import follow
 from rlm_contexts.store.files import draft
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, product
 from operator import itemgetter
 from re import _constants as op  # type: ignore[attr-defined]
@@ -23,6 +22,7 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from rlm_contexts.search.charsets import Ranges, equal_ignoring_case
 from rlm_contexts.search.translate import scoped
+from rlm_ipc.late_dataclasses import dataclass
 
 Spellings = tuple[bytes, ...]
 """The bytes one character of a literal may be."""

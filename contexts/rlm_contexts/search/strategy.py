@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -16,6 +15,7 @@ from rlm_contexts.errors import InvalidRegex
 from rlm_contexts.search.literals import Needles, needles_for
 from rlm_contexts.search.translate import Dialect, Translation, translate
 from rlm_contexts.searches import Syntax
+from rlm_ipc.late_dataclasses import dataclass
 
 MAX_PATTERN = 10_000
 """Characters; longer patterns take `re` seconds to compile."""

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from rlm_contexts.search.charsets import Ranges, equal_ignoring_case, matched_by
+from rlm_ipc.late_dataclasses import dataclass
 
 _MOST_REPEATS = 1000  # RE2 refuses more
 _NEWLINE = 0x0A

@@ -7,11 +7,11 @@ import os
 import time
 from collections.abc import Container
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from rlm_contexts.store.files import locked
+from rlm_ipc.late_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

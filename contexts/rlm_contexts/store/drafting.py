@@ -6,7 +6,7 @@ import fcntl
 import itertools
 import os
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rlm_contexts.store import files
@@ -15,6 +15,7 @@ from rlm_contexts.store.pins import hold, hold_draft
 from rlm_contexts.store.soundness import Soundness, is_sound
 from rlm_contexts.text.ingest import Ingest
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.late_dataclasses import dataclass
 
 PIECE = 1 << 18
 """Bytes read, hashed or compared at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -24,6 +24,7 @@ from rlm_contexts.text.mapping import Mapping
 from rlm_contexts.text.model import StoredText
 from rlm_contexts.text.shared_str import encode_for, encoding_of
 from rlm_contexts.text.text import Text
+from rlm_ipc.late_dataclasses import dataclass
 
 _RECODED = 1 << 15  # bytes decoded and encoded at a time: larger strings get fresh pages from the system each time
 

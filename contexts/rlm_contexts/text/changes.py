@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from rlm_contexts.text.lines import Lines
 from rlm_contexts.text.text import Text
+from rlm_ipc.late_dataclasses import dataclass
 
 _PIECE = 1 << 20
 _LONGEST = 500  # characters of a line of the difference

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import re2
 
 from rlm_contexts.errors import BadRange
 from rlm_contexts.text.text import Text
+from rlm_ipc.late_dataclasses import dataclass
 
 _MOST_LINES = 2000
 """Lines of one citation."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from rlm_contexts.errors import CorruptText
+from rlm_ipc.late_dataclasses import dataclass
 
 BLOCK = 1 << 14
 """Bytes per block of the line index: one cumulative newline count for each."""

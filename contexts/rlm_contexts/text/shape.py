@@ -6,11 +6,11 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from rlm_contexts.text.text import Text
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
 _PARSED_WHOLE = 1 << 20  # bytes of a JSON document up to which all of it is parsed: small texts make large objects

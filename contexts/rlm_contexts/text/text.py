@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from rlm_contexts.errors import BadRange
@@ -14,6 +13,7 @@ from rlm_contexts.text.ingest import Ingest
 from rlm_contexts.text.line_index import LineIndex
 from rlm_contexts.text.mapping import Mapping
 from rlm_contexts.text.model import StoredText
+from rlm_ipc.late_dataclasses import dataclass
 
 MAX_PAGE_LINES = 20_000
 """Most lines one page holds; larger limits are clamped."""

@@ -8,11 +8,12 @@ answer. In blocking and provider mode the cell waits, and the call returns the a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, get_args
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, QueryOutcome, id_of_query
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.worker_protocol import Resolved
 from rlm_kernel.worker.answer_schema import AnswerSchema
 from rlm_kernel.worker.deferred import DeferredAnswer

@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import thread as pools
-from dataclasses import dataclass
 
 from rlm_ipc import processes
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.worker_requests import OtherThreads
 from rlm_sandbox.language_wall.audit_hook import trusted
 

@@ -7,9 +7,11 @@ import linecache
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+
+from rlm_ipc.late_dataclasses import dataclass
 
 CELL_PREFIX = "<cell "
 

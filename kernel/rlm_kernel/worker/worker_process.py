@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +22,7 @@ from traitlets.config import Config
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import plain
 from rlm_ipc.worker_protocol import Asked, Forked, Handshake, Report, Resolved, Resumed, Start, Started, decode, encode
 from rlm_ipc.worker_requests import Answered

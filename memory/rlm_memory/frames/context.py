@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from sqlite3 import Row
 from xml.sax.saxutils import escape
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import locks
 from rlm_memory.frames.results import IN_LINE, MOST_SHOWN, SHOWN
 from rlm_memory.frames.rows import frame_id, get

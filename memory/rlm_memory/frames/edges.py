@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import bindparam, delete, insert, select, text
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import EdgeRefused, FrameWaits
 from rlm_memory.frame_schema import edges
 from rlm_memory.frames import counts

@@ -7,11 +7,12 @@ along, in the same transaction. `rlm_memory.frames.runtime` keeps these promises
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from sqlalchemy import bindparam, delete, insert, select, text, update
 from sqlalchemy.dialects.sqlite import insert as insert_or_update
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import FramesRunning, FrameStatusRefused
 from rlm_memory.frame_schema import frames, handovers, operations
 from rlm_memory.frames import counts, summaries

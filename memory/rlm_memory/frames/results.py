@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import insert, text
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import journal, limits
 from rlm_memory.frame_schema import compactions
 from rlm_memory.frames.rows import FrameRow, compaction_of, get

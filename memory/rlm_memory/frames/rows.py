@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from sqlite3 import Row
 from typing import Any
 
 from sqlalchemy import bindparam, insert, select, text, update
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frame_schema import compactions, events, frames
 from rlm_memory.frames import counts

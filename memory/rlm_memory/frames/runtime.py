@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from sqlalchemy import bindparam, delete, select, text, update
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.frame_schema import frames, handovers, operations
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.results import Ended, HandedOver, Outcome

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import RowMapping, text
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.frames.context import assemble
 from rlm_memory.frames.rows import FrameRow, frame_id, unchanged_while
 from rlm_memory.store import Store

@@ -12,13 +12,13 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import RowMapping, bindparam, delete, insert, select
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frame_schema import messages as table

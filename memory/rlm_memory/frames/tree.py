@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import bindparam, insert, text, update
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.errors import FrameStatusRefused, RowRequestError
 from rlm_memory.frame_schema import frames, operations

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.frames.rows import FrameRow, frame_id
 from rlm_memory.frames.states import Kind, Status
 from rlm_memory.store import Store

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.dialects.sqlite import insert
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames.rows import FrameRow, frame_id, whole
 from rlm_memory.store import Store

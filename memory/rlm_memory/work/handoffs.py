@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sqlalchemy import bindparam, select, text
 from sqlalchemy.dialects.sqlite import insert
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.errors import FrameStatusRefused
 from rlm_memory.frames.results import LONGEST_SUMMARY, MOST_ITEMS

@@ -6,12 +6,12 @@ end has locked; a process (boot, number and start time); or a time, until which 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import bindparam, select, text, update
 from sqlalchemy.dialects.sqlite import insert
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.store import Store
 from rlm_memory.work_schema import holders, machine

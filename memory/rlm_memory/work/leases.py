@@ -11,11 +11,11 @@ holder is good while the frame's fence is the one of its claim.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, text, update
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import FrameStatusRefused, LeaseLost, NotReady, PathTaken
 from rlm_memory.frame_schema import READY, frames
 from rlm_memory.frames import tree

@@ -5,8 +5,7 @@ Each number says on how many events it rests. There is none where nothing has ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.store import Store
 
 _EVENTS = "FROM frame_events e JOIN frames f ON f.key = e.frame WHERE f.tree = :tree"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.sqlite import insert
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.store import Store
 from rlm_memory.work_schema import session_metrics as table
 

@@ -8,10 +8,10 @@ the best can win, and among those of equal steps the oldest does. The first few 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import text
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.frame_schema import BASE, READY
 from rlm_memory.frames.rows import frame_id
 from rlm_memory.store import Store

@@ -8,9 +8,9 @@ import os
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.worker.introspection import expressions, known, tables
 from rlm_kernel.worker.introspection.cursor import Call, Cursor, locate
 from rlm_kernel.worker.introspection.known import Known

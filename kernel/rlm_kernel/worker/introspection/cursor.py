@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import keyword
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from rlm_ipc.late_dataclasses import dataclass
 
 _TOKEN: Final = re.compile(
     r"""(?P<comment>\#[^\n]*)

@@ -11,9 +11,9 @@ import re
 import sys
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.worker.introspection import tables
 from rlm_kernel.worker.introspection.static import (
     FUNCTIONS,

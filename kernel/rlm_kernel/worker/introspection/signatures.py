@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from dataclasses import dataclass
 from typing import Any, Final
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.worker.introspection.known import Known
 from rlm_kernel.worker.introspection.static import (
     FUNCTIONS,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.worker import parsing
 from rlm_kernel.worker.magics import refusals
 from rlm_kernel.worker.magics.syntax import translated

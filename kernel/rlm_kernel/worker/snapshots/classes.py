@@ -6,9 +6,10 @@ import dataclasses
 import enum
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.worker.snapshots.common import Names, Unkept
 from rlm_kernel.worker.snapshots.records import EnumMember
 from rlm_sandbox.language_wall.registry import dict_of

@@ -6,10 +6,10 @@ import fcntl
 import json
 import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from rlm_ipc.errors import ProtocolError
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import plain, read
 from rlm_ipc.variable_images import LENGTH, LONG, MAGIC, PIECE, hash_of, with_header
 from rlm_ipc.worker_requests import Piece

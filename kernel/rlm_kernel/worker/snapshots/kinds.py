@@ -11,9 +11,9 @@ import enum
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.worker.snapshots.common import Making, Unkept
 
 Split = Callable[[Any], tuple[tuple[Any, ...], Any]]

@@ -5,8 +5,9 @@ Whoever restores reads these strictly (`rlm_ipc.messages.read`): they may be any
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json
 
 

@@ -240,9 +240,9 @@ class ModuleSet:
     def _add_submodules(self, name: str, real: types.ModuleType, values: Namespace) -> None:
         """Submodules that the package has loaded itself are its attributes."""
         prefix, drop = f"{name}.", DROP.get(name, frozenset())
-        for full in list(sys.modules):
+        for full in [full for full in sys.modules.copy() if full.startswith(prefix)]:
             leaf = full[len(prefix) :]
-            if not full.startswith(prefix) or "." in leaf or leaf in drop or not self.admits(full):
+            if "." in leaf or leaf in drop or not self.admits(full):
                 continue
             if isinstance(sys.modules[full], types.ModuleType) and getattr(real, leaf, None) is sys.modules[full]:
                 values[leaf] = self.copy_of(full)

@@ -155,14 +155,14 @@ class _Adaptation(ast.NodeTransformer):
         if not isinstance(target, ast.Attribute) or target.attr not in _MARKS:
             return node
         target.value.ctx = ast.Load()  # type: ignore[attr-defined]
-        return ast.Expr(_call("mark", [target.value, ast.Constant(target.attr), node.value]))
+        return _placed(ast.Expr(_call("mark", [target.value, ast.Constant(target.attr), node.value])), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """``getattr(wrapper, "__dict__").update(...)`` would change a copy."""
         self.generic_visit(node)
         match node:
             case ast.Call(ast.Attribute(ast.Call(ast.Name("getattr"), [owner, name]), "update"), [entries], []):
-                return _call("update_entries", [owner, name, entries])
+                return _placed(_call("update_entries", [owner, name, entries]), node)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -181,6 +181,11 @@ class _Adaptation(ast.NodeTransformer):
 
 
 _PICKLING: Final = ("__reduce__", "__reduce_ex__")
+
+
+def _placed(made: ast.AST, instead: ast.AST) -> ast.AST:
+    """What takes the place of a part of the source, with its line."""
+    return ast.fix_missing_locations(ast.copy_location(made, instead))
 
 
 def _call(function: str, arguments: list[ast.expr]) -> ast.Call:
@@ -241,7 +246,7 @@ class Recompiled:
         return {**known, **registry, **given, **values, "__name__": module, "__builtins__": self._builtins}
 
     def _execute(self, tree: ast.Module, filename: str, namespace: Namespace) -> None:
-        tree = ast.fix_missing_locations(_Adaptation().visit(tree))
+        tree = _Adaptation().visit(tree)
         code = compile_guarded(tree, filename, "exec", 0, self._guards)
         add_library_code(code)
         exec(code, namespace)
