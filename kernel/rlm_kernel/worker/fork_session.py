@@ -20,7 +20,8 @@ from rlm_kernel.worker.stdio import TextStream
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.namespaces import Namespace
 from rlm_sandbox.os_wall.report import Wall, WallReport
-from rlm_sandbox.policy import Policy, admits
+from rlm_sandbox.policy.compare import admits
+from rlm_sandbox.policy.model import Policy
 
 
 class ForkedWorker(Protocol):

@@ -42,7 +42,7 @@ from rlm_sandbox.language_wall.registry import CLEAN, FORMATS, HIDDEN, Cache, hi
 from rlm_sandbox.language_wall.sealing import freeze, mark_ours, note, seal
 from rlm_sandbox.language_wall.streams import SafeStream, safe_stream
 from rlm_sandbox.namespaces import Namespace
-from rlm_sandbox.policy import Policy
+from rlm_sandbox.policy.model import Policy
 
 _NATIVE_BUILTINS: Final = """
     None True False Ellipsis NotImplemented abs aiter all anext any ascii bin bool bytearray bytes callable

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -160,7 +160,7 @@ def _merged(documents: Sequence[Document]) -> _Merged:
 
 
 def _merge(
-    base: YamlMapping, over: YamlMapping, known: dict[str, Any], document: Document, path: FieldPath
+    base: YamlMapping, over: YamlMapping, known: Mapping[str, Any], document: Document, path: FieldPath
 ) -> YamlMapping:
     """``base`` with the values of ``over``; sections merge, lists may be edited, all else is replaced."""
     result = dict(base)
@@ -178,7 +178,7 @@ def _merge(
     return result
 
 
-def _defaults(schema: Any) -> dict[str, Any]:
+def _defaults(schema: Any) -> Mapping[str, Any]:
     """The fields of a class of the schema, or of an object of one, each with its default."""
     return {field.name: field.default for field in fields(schema)}
 
@@ -216,7 +216,7 @@ def _advice(detail: ErrorDetails, path: FieldPath) -> str:
     """What is wrong with one value and what to write instead."""
     if detail["type"] == "unexpected_keyword_argument":
         return _unknown_field(path)
-    message = message_of(detail)
+    message = "should be a mapping of fields" if detail["type"] == "dataclass_type" else message_of(detail)
     got = repr(detail["input"])
     shown = got if len(got) <= 60 else f"{got[:57]}..."
     hints = {
@@ -225,7 +225,6 @@ def _advice(detail: ErrorDetails, path: FieldPath) -> str:
         "int_type": "write a whole number, or for a size text such as `512 MiB`",
         "float_type": "write a number",
         "bool_type": "write true or false",
-        "dataclass_type": "write a mapping of fields",
     }
     hint = hints.get(detail["type"])
     told = f" (found {shown})" if path else ""  # without a path it is the whole file

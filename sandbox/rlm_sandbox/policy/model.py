@@ -113,7 +113,8 @@ class Limits(_Section):
         ge=0,
     )
     idle_seconds: float = number(
-        7200.0, "Seconds without a call after which the kernel ends and the session is set aside, or ends. "
+        7200.0,
+        "Seconds without a call after which the kernel ends and the session is set aside, or ends. "
         "The daemon looks every 30 seconds.",
     )
     rest_seconds: float = number(

@@ -318,6 +318,7 @@ async def test_a_machine_that_refuses_is_told_of_and_sessions_go_on_without(isol
 
 REFUSED = """
     import asyncio, os, signal, uuid
+    from dataclasses import replace
     from rlm_ipc.errors import WallsMissing
     from rlm_ipc.supervisor_protocol import SpawnRequest
     from rlm_kernel.supervisor_client import SupervisorClient
