@@ -51,7 +51,6 @@ async def _start(child: SupervisedSession, begin: Operation, peer: WorkerLink | 
     except BaseException:
         if peer is not None:
             peer.drop()
-        child.processes.close()
         raise
 
 

@@ -11,16 +11,18 @@ from pathlib import Path
 import psutil
 import pytest
 from jupyter_client import AsyncKernelClient
-from session_processes import members, session_of
+from session_processes import copies_of, members, session_of
 from waiting import SECONDS, until
 
 from rlm_contexts.store.store import ContextStore
-from rlm_ipc.errors import CallerError, KernelBusy, PolicyLooser
+from rlm_ipc.errors import CallerError, KernelBusy, PolicyLooser, WallsMissing
 from rlm_ipc.kernel_reports import ForkInfo, KernelInfo, QueryOutcome
+from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor.zygotes import LARGE_COPIES
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import MIB, load_policy
+from rlm_sandbox.policy.model import LlmPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -64,6 +66,12 @@ def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable
 async def replaced(supervisor: SupervisorClient, kernel: KernelInfo) -> None:
     """Wait until another process serves the kernel."""
     await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.pid not in {kernel.pid, None})
+
+
+def pins_of(supervisor: SupervisorClient) -> int:
+    """How many descriptors of texts the supervisor holds."""
+    folder = Path(f"/proc/{supervisor.pid}/fd")
+    return sum("/store/" in os.readlink(link) for link in folder.iterdir() if link.is_symlink())
 
 
 async def checkpointed(supervisor: SupervisorClient, kernel: KernelInfo) -> None:
@@ -258,13 +266,41 @@ async def test_a_looser_policy_is_refused_with_its_fields(supervisor, kernel, fo
     assert len(list(Path(kernel.connection["ip"]).parent.iterdir())) == 5
 
 
-async def test_a_child_over_the_memory_of_its_policy_is_refused(supervisor, spawn, fork, value, policy) -> None:
-    """What it inherits counts: it cannot begin above its own limit."""
-    parent = await spawn(policy())
+async def test_a_child_over_the_memory_of_its_policy_is_refused(
+    supervisor, spawn, fork, value, policy, tmp_path: Path
+) -> None:
+    """What it inherits counts: it cannot begin above its own limit. Neither its process nor its pin of a text stays."""
+    parent = await spawn(policy(checkpoint="off"))
+    store = ContextStore(tmp_path / "store")
+    with store.shared_text(store.put_text("alpha\n")) as shared_text:
+        await supervisor.bind(parent.kernel_id, "log", shared_text, "log", {})
     await value(parent, "held = bytearray(80_000_000); None")
+    pins = pins_of(supervisor)
     with pytest.raises(CallerError, match=r"limits\.memory_bytes"):
-        await fork(parent, policy(memory_bytes=50 * MIB))
+        await fork(parent, policy(checkpoint="off", memory_bytes=50 * MIB))
+    assert pins_of(supervisor) == pins
+    await until(lambda: not copies_of(parent.pid))
     assert await value(parent, "len(held)") == "80000000"
+
+
+async def test_a_child_without_a_wall_that_its_policy_requires_is_refused(supervisor, spawn, fork, policy) -> None:
+    """A session with the network has no namespaces of its own, and no fork of it can enter any."""
+    loose = policy()
+    parent = await spawn(loose.model_copy(update={"network": True}))
+    walls = loose.walls.model_copy(update={"require": (*loose.walls.require, "namespaces")})
+    with pytest.raises(WallsMissing, match="namespaces"):
+        await fork(parent, loose.model_copy(update={"walls": walls}))
+    assert [known.kernel_id for known in await supervisor.kernels()] == [parent.kernel_id]
+
+
+async def test_a_child_has_completed_what_its_parent_had(supervisor, spawn, fork, value, policy) -> None:
+    """If its process dies, another one takes its place at once, and its answers count what is lost."""
+    parent = await spawn(policy(checkpoint="off"))
+    await value(parent, "n = 1")
+    child = (await fork(parent, policy(checkpoint="off"))).kernel
+    os.kill(child.pid, signal.SIGKILL)
+    await replaced(supervisor, child)
+    assert (await supervisor.execute(child.kernel_id, "n").result()).loss == Loss(Lost.EVERYTHING, 1)
 
 
 async def test_queries_of_parent_and_child_are_apart(supervisor, kernel, fork, value) -> None:
@@ -297,6 +333,19 @@ async def test_a_query_of_a_child_is_none_that_the_running_cell_has_asked(
     assert await value(child.kernel, "str(mine)") == "'for the child'"
     told.give()
     assert (await running.result()).queries == ("q_000",)
+
+
+async def test_a_child_has_no_query_that_the_running_cell_waits_for(supervisor, spawn, fork, value, policy) -> None:
+    """Its process is from before that cell: nothing in it has asked, and nothing would hear the answer."""
+    blocking = policy().model_copy(update={"llm": LlmPolicy(mode="blocking", wait_seconds=SECONDS)})
+    parent = await spawn(blocking)
+    await value(parent, "n = 1")
+    await checkpointed(supervisor, parent)
+    running = supervisor.execute(parent.kernel_id, "llm_query('now?')")
+    await until(lambda: supervisor.kernel_info(parent.kernel_id), lambda told: told.waiting)
+    assert (await fork(parent, blocking)).origin.queries == ()
+    await supervisor.answer(parent.kernel_id, {"q_000": QueryOutcome("yes")})
+    assert (await running.result()).result == "'yes'"
 
 
 def policy_with_queries(count: int):

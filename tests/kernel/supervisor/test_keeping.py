@@ -191,19 +191,23 @@ def _links(pid: int) -> list[str]:
     return [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]
 
 
-async def test_nobody_holds_the_file_of_a_session_that_has_ended(
+async def test_nobody_holds_file_and_gate_of_a_session_that_has_ended(
     own_supervisor: SupervisorClient, tmp_path: Path
 ) -> None:
     """A machine that runs for months has many of them."""
-    await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), load_policy("trusted"))
+    await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), load_policy("default"))
     holders = _supervisor(own_supervisor), keeper_of(_supervisor(own_supervisor)).pid
-    assert all(map(_holds_files, holders))
+    assert all(_held(pid) == set(_OF_A_SESSION) for pid in holders)
     await own_supervisor.shutdown("k1")
-    await until(lambda: not any(map(_holds_files, holders)))
+    await until(lambda: not any(map(_held, holders)))
 
 
-def _holds_files(pid: int) -> bool:
-    return any(link.startswith("/memfd:session") for link in _links(pid))
+_OF_A_SESSION = ("/memfd:session", "/memfd:gate", "anon_inode:seccomp notify")
+
+
+def _held(pid: int) -> set[str]:
+    """What of a session a process has open."""
+    return {kind for kind in _OF_A_SESSION for link in _links(pid) if link.startswith(kind)}
 
 
 def test_who_stands_by_and_is_not_needed_any_more_ends() -> None:

@@ -1,4 +1,4 @@
-"""Which process takes over from one that has died, where the one that is asked first cannot.
+"""Which process takes over from one that has died, where the first cannot; and that none is left which nobody needs.
 
 Processes are played: a real one dies at none of these moments when a test wants it to. What sessions go on from is real
 in test_recovery.
@@ -19,10 +19,11 @@ from rlm_kernel.supervisor.cell_history import CellHistory
 from rlm_kernel.supervisor.checkpoint_timer import CheckpointTimer
 from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
 from rlm_kernel.supervisor.equipment import Equipment
+from rlm_kernel.supervisor.forks import _copy_of_live
 from rlm_kernel.supervisor.kernel_processes import GIVEN_AGAIN, KernelProcesses
 from rlm_kernel.supervisor.kernel_requests import KernelRequests
 from rlm_kernel.supervisor.recovery import Recovery
-from rlm_kernel.supervisor.request_queue import RequestQueue
+from rlm_kernel.supervisor.request_queue import QueuedOperation, RequestQueue
 from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied
 
 pytestmark = pytest.mark.anyio
@@ -186,3 +187,27 @@ async def test_a_process_that_cannot_begin_its_session_ends(monkeypatch: pytest.
     with pytest.raises(WallsMissing):
         await processes.renew()
     assert (late.dropped, before.dropped, processes.live) == (True, False, before)
+
+
+async def test_a_copy_for_a_fork_whose_caller_has_gone_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would ever make a session of it."""
+    late, may_arrive = Sleeping(), asyncio.Event()
+
+    async def fork(*_args: object, **_options: object) -> Any:
+        await may_arrive.wait()
+        return late
+
+    monkeypatch.setattr(KernelProcesses, "fork", fork)
+    processes, queue = processes_of(book(1)), RequestQueue("k")
+    processes.live = Sleeping()  # type: ignore[assignment]
+    parent: Any = SimpleNamespace(processes=processes, queue=queue)
+    asking = asyncio.ensure_future(_copy_of_live(parent))
+    item = await queue.take()
+    assert isinstance(item, QueuedOperation)
+    working = asyncio.ensure_future(item.work())
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    may_arrive.set()
+    await working
+    assert late.dropped

@@ -65,6 +65,14 @@ def test_a_name_that_another_frame_binds_is_read_once_for_check_and_use(session)
         assert (".value" in session.namespace["f"].__code__.co_varnames) is kept, statements
 
 
+@pytest.mark.parametrize("statements", ["y = given", "y = given\n  y = y"])
+def test_a_function_inside_reads_a_name_of_another_frame_once(session, statements: str) -> None:
+    """It may run on another thread, while that frame binds the name: no check that the frame has made holds for it."""
+    session.run(f"def f(given):\n  {statements}\n  for _ in given: y._x\n  def g(): return y._x\n  return g")
+    (inner,) = (each for each in session.namespace["f"].__code__.co_consts if isinstance(each, CodeType))
+    assert (inner.co_freevars, _loads(inner, "y")) == (("y",), 1)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is of Python 3.12")
 def test_what_is_evaluated_later_checks_what_it_uses(session):
     """An alias reads its names in a frame of its own, on whatever thread asks for its value."""
