@@ -52,10 +52,10 @@ def values(session: Any) -> Any:
 
 @pytest.fixture
 def refused(session: Any) -> Any:
-    """Each expression is refused, and its error says this."""
+    """Each expression is refused, in a function as well, which keeps values; and its error says this."""
 
     def check(said: str, *expressions: str, error: str = "AttributeRefused") -> None:
-        for expression in expressions:
+        for expression in (form.format(each) for each in expressions for form in ("{}", "(lambda: {})()")):
             code = f"""
                 result = None
                 try: {expression}
@@ -157,6 +157,25 @@ def test_functions_show_their_own_parts(values: Any, refused: Any) -> None:
     refused("", "[].append.__self__", "functools.partial.__wrapped__", "string.capwords.__defaults__")
 
 
+def test_a_class_method_of_ones_own_binds_functions_alone(values: Any, session: Any, refused: Any) -> None:
+    """Before Python 3.13 it has any other descriptor that it holds read from whatever object it is asked for."""
+    session.run("class Held(classmethod): pass")
+    assert values("Held(function).__get__(None, int)(2)") == [None]
+    refused("'__get__' is not available", "Held(property(len)).__get__(None, 'ab')")
+
+
+def test_the_fields_of_a_dataclass_are_shown_as_a_copy(values: Any, session: Any) -> None:
+    """Functions of the library read what the live ones name."""
+    session.run("""
+        import dataclasses
+        @dataclasses.dataclass
+        class Point: x: int = 1
+        Point.__dataclass_fields__.clear()
+        vars(Point)["__dataclass_fields__"].clear()
+    """)
+    assert values("list(Point.__dataclass_fields__)", "dataclasses.asdict(Point())") == [["x"], {"x": 1}]
+
+
 def test_errors_show_plain_objects_and_ones_own(values: Any, session: Any, refused: Any) -> None:
     """An attribute that is missing names the object that lacks it: maybe a module, or an object of the kernel's."""
     session.run("""
@@ -182,6 +201,7 @@ def test_types_show_their_arguments(values: Any, refused: Any) -> None:
         True,
     ]
     refused("through a proxy or a generic alias", "list[int].__mro__", "dict[str, int].__reduce__")
+    refused("through a proxy or a generic alias", "types.MethodType(Meta, 1).mro()")
     assert values("isinstance(3, type[int].__origin__)", "type[int]('N', (), {}).__name__") == [False, "N"]
 
 
@@ -246,8 +266,11 @@ def test_private_names_belong_to_who_wrote_them(values: Any, session: Any, refus
     assert "may not be" in str(session.refusal("Own().__class__ += 1"))
 
 
-def test_a_namespace_that_holds_a_hidden_object_does_not_show_it(session: Any, refused: Any) -> None:
+def test_an_object_that_holds_a_hidden_object_does_not_show_it(session: Any, refused: Any) -> None:
     """A library may have put it there."""
+    session.run("class Letter(string.Formatter): pass\nletter = Letter()")
+    session.namespace["letter"]._frame = __import__("sys")._getframe()
+    refused("holds an object of the interpreter", "letter._frame")
     session.namespace["given"] = given = __import__("types").SimpleNamespace()
     given.frame = __import__("sys")._getframe()
     given._frame = given.frame

@@ -73,6 +73,16 @@ def test_a_function_inside_reads_a_name_of_another_frame_once(session, statement
     assert (inner.co_freevars, _loads(inner, "y")) == (("y",), 1)
 
 
+@pytest.mark.parametrize("body", ["def g(): return given._x", "y = given\n  for _ in y: [y._x for _ in y]"])
+def test_code_that_may_get_any_closure_relies_on_no_check_of_another_frame(session, body: str) -> None:
+    """A function of a snapshot, or a comprehension in it, gets cells that nobody has checked. Each has one body."""
+    codes = [session.wall.compile(f"def f(given):\n  given._x\n  {body}", "<s>", "exec", careful=True)]
+    for code in codes:
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+        assert not [name for name in code.co_freevars if not name.isidentifier()], code
+    assert len({code.co_name for code in codes}) == len(codes)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is of Python 3.12")
 def test_what_is_evaluated_later_checks_what_it_uses(session):
     """An alias reads its names in a frame of its own, on whatever thread asks for its value."""

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rlm_sandbox.errors import WallMissingError, WallSetupError
-from rlm_sandbox.os_wall.confine import confine
+from rlm_sandbox.os_wall import rlimits
+from rlm_sandbox.os_wall.confine import UMASK, confine
 from rlm_sandbox.os_wall.probe import probe
 from rlm_sandbox.os_wall.readable import python_paths
 from rlm_sandbox.os_wall.report import Wall, WallReport
@@ -34,6 +35,26 @@ def test_the_report_names_every_wall_of_the_system(own_room: Any) -> None:
     assert all(wall["detail"] for wall in walls.values())
     assert walls["seccomp"]["standing"]
     assert walls["environment"]["standing"], walls["environment"]
+
+
+def test_a_process_has_the_limits_of_its_policy_and_no_others(own_room: Any) -> None:
+    """It may not raise any again, except by what a worker keeps back for itself. Others cannot read its files."""
+    code = """
+        import os, resource
+        names = [name for name in dir(resource) if name.startswith('RLIMIT_')]
+        result = {name[7:].lower(): resource.getrlimit(getattr(resource, name)) for name in names}
+        result['umask'] = os.umask(0)
+    """
+    told = own_room.result(code)
+    limits = own_room.policy.limits
+    assert told["nofile"] == [limits.open_files, limits.open_files + rlimits.RESERVED_FILES]
+    assert told["fsize"] == [limits.file_bytes] * 2
+    assert [told[name] for name in ("core", "msgqueue", "nice", "rtprio")] == [[0, 0]] * 4
+    assert told["data"][1] - told["data"][0] == rlimits.RESERVED_BYTES
+    assert max(told["stack"]) <= rlimits.STACK_BYTES
+    assert max(told["memlock"]) <= rlimits.LOCKED_BYTES
+    assert max(told["as"]) < limits.memory_bytes + limits.content_bytes + 2 * rlimits.ADDRESS_SPACE_ROOM
+    assert told["umask"] == UMASK
 
 
 def test_a_secret_in_the_environment_is_reported(own_room: Any) -> None:
