@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from pathspec import GitIgnoreSpec
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 _LONGEST = 1 << 17
 """Bytes of an ignore file that are read."""
@@ -63,6 +65,8 @@ def _groups(lines: list[str]) -> list[GitIgnoreSpec]:
 
 def _spec(lines: list[str]) -> GitIgnoreSpec | None:
     """The rules as one set; None if one of them is invalid, or they are too many for one."""
+    from pathspec import GitIgnoreSpec
+
     try:
         return GitIgnoreSpec.from_lines(lines, backend="re2")
     except Exception:  # what a hostile rule makes pathspec raise is not written down

@@ -10,7 +10,7 @@ from rlm_lock.scanner.extracts import Extracts
 from rlm_lock.scanner.indexing import Indexing
 from rlm_lock.scanner.project import Project
 from rlm_lock.scanner.view import View
-from rlm_lock.sections.keyfiles import key_files_of
+from rlm_lock.sections.keyfiles.collecting import key_files_of
 from rlm_lock.sections.manifests.collecting import Manifests, read_manifests
 from rlm_lock.sections.rules.collecting import rules_of
 from rlm_lock.sections.rules.model import RuleSet

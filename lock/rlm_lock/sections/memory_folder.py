@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, JsonObject, plain
 from rlm_lock.sections.history import History, PastSession, VersionLine, version_line
-from rlm_lock.sections.keyfiles import KeyFile, KeyFiles, Role
+from rlm_lock.sections.keyfiles.model import KeyFile, KeyFiles, Role
 from rlm_lock.sections.rules.model import Rule, Rules
 from rlm_lock.sections.structure import Project
 

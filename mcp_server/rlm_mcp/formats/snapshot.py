@@ -54,7 +54,7 @@ class SnapshotRefused(ClientFault):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class SavedPart(_Part):

@@ -68,7 +68,7 @@ _SCAN_FLAGS = {"type": "array", "items": {"enum": list(get_args(ScanFlag))}}
 class Arguments(BaseModel):
     """The argument of every tool: the session that the call is for."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     session: str | None = None
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 from itertools import pairwise
 from sqlite3 import Row
-from xml.sax.saxutils import escape
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import locks
@@ -85,7 +85,8 @@ _OPEN = """
     SELECT key, status, goal FROM frames
     WHERE parent = :named AND status IN ('in_progress', 'planned') AND key <> :skip ORDER BY status, key LIMIT :most"""
 # What XML 1.0 cannot hold, lone surrogates included: a goal must not break the document for who parses it.
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ILLEGAL = "[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+"""What XML has no place for. It takes 5 ms to compile, and is compiled when it is first used."""
 
 
 def assemble(store: Store, key: int, *, tokens: int = BUDGET) -> str:
@@ -188,9 +189,9 @@ def _child(row: Row, tag: str, said: str, longest: int) -> str:
 
 def _cut(said: str, longest: int) -> str:
     """Text that cannot be taken for structure, cut before it is escaped, so that no entity is cut in two."""
-    said = _ILLEGAL.sub("\N{REPLACEMENT CHARACTER}", said[: longest + 1])
-    escaped = escape(said if len(said) <= longest else f"{said[: longest - 1]}…")
+    said = re.sub(_ILLEGAL, "\N{REPLACEMENT CHARACTER}", said[: longest + 1])
+    escaped = escape(said if len(said) <= longest else f"{said[: longest - 1]}…", quote=False)
     while len(escaped) > longest and said:
         said = said[: len(said) * 3 // 4]
-        escaped = escape(f"{said}…")
+        escaped = escape(f"{said}…", quote=False)
     return escaped

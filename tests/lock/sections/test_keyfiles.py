@@ -9,7 +9,8 @@ import pytest
 from project_folders import FolderView, write
 
 from rlm_ipc.messages import plain, read
-from rlm_lock.sections.keyfiles import CRITICAL_PATTERNS, MOST_FILES, KeyFiles, Role, key_files_of, role_of
+from rlm_lock.sections.keyfiles.collecting import CRITICAL_PATTERNS, MOST_FILES, key_files_of, role_of
+from rlm_lock.sections.keyfiles.model import KeyFiles, Role
 from rlm_lock.sections.manifests.collecting import read_manifests
 from rlm_lock.sections.view import Imported
 

@@ -16,7 +16,7 @@ import yaml
 from project_folders import FolderView, git, write
 
 from rlm_lock.sections.history import History, PastSession, VersionLine, version_line
-from rlm_lock.sections.keyfiles import key_files_of
+from rlm_lock.sections.keyfiles.collecting import key_files_of
 from rlm_lock.sections.manifests.collecting import read_manifests
 from rlm_lock.sections.memory_folder import FILES, MemoryContents, MemoryRefused, add_session, write_memory
 from rlm_lock.sections.rules.collecting import rules_of

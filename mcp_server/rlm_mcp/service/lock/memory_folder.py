@@ -7,7 +7,7 @@ import asyncio
 from rlm_ipc.messages import read
 from rlm_lock.protocol import ReadSection, Refreshed, Section
 from rlm_lock.sections.history import History, PastSession, VersionLine
-from rlm_lock.sections.keyfiles import KeyFiles
+from rlm_lock.sections.keyfiles.model import KeyFiles
 from rlm_lock.sections.memory_folder import MemoryContents, MemoryRefused, add_session, write_memory
 from rlm_lock.sections.rules.model import Rules
 from rlm_lock.sections.structure import Project as ProjectSection

@@ -1,37 +1,22 @@
-"""The section `keyfiles`: the files that say what a project is, with their roles and what they import."""
+"""Finds the key files of a project: by their names, by what its manifests name, and by how much of it imports them."""
 
 from __future__ import annotations
 
-import enum
 import itertools
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.model import FileEntry
 from rlm_lock.names import shown
 from rlm_lock.sections.history import iso
+from rlm_lock.sections.keyfiles.model import CriticalFiles, KeyFile, KeyFiles, Role
 from rlm_lock.sections.manifests.collecting import Manifests, manifest_kind
 from rlm_lock.sections.view import Imported, ProjectView, is_below, top_first
 
 MOST_FILES = 40
 MOST_IMPORTS = 40
 _MOST_CRITICAL = 20
-
-
-class Role(enum.StrEnum):
-    """What a key file is for."""
-
-    ENTRY = "entry"
-    CONFIG = "config"
-    API = "api"
-    SCHEMA = "schema"
-    CORE_LOGIC = "core-logic"
-    TEST = "test"
-    BUILD = "build"
-    CI = "ci"
-    DOCS = "docs"
 
 
 CRITICAL_PATTERNS = {
@@ -77,43 +62,6 @@ _MOST_OF_A_ROLE: dict[Role, int] = {
 _MOST_OF_A_PATTERN = 3
 _SEPARATORS = {b".py": ".", b".pyi": ".", b".java": ".", b".cs": ".", b".rs": "::"}
 """What stands between the parts of a module in the language of these files; else a slash."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFile:
-    """One key file.
-
-    Attributes:
-        path: from the project's top.
-        role: what it is for.
-        last_modified: as ISO 8601 in UTC; None where it is not known.
-        size_bytes: on disk.
-        imports: files of the project without their endings, and other modules as written.
-    """
-
-    path: str
-    role: Role
-    last_modified: str | None
-    size_bytes: int
-    imports: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CriticalFiles:
-    """The files that fit one pattern: how many, and the first of them."""
-
-    pattern: str
-    count: int
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFiles:
-    """The section `keyfiles`."""
-
-    files: tuple[KeyFile, ...]
-    critical_patterns: tuple[str, ...]
-    critical_files: tuple[CriticalFiles, ...]
 
 
 def role_of(path: bytes) -> Role | None:
