@@ -366,6 +366,7 @@ def main() -> None:
     tallies: dict[str, Tally] = {}
     with tempfile.TemporaryDirectory(prefix="rlm-mutants-") as folder, ExitStack() as at_the_end:
         at_the_end.callback(_end_children)
+        os.chmod(folder, 0o755)  # processes that are confined as another user read the tree
         copied = Copy(Path(folder))
         for area in areas:
             tallies[area] = examine(area, copied, given.sample or None, given.seed)

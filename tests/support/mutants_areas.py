@@ -5,6 +5,9 @@ from dataclasses import dataclass
 SERVICE = "mcp_server/rlm_mcp/service"
 TOOLS = "tests/mcp_server/tools"
 SUPERVISOR = "kernel/rlm_kernel/supervisor"
+WALL = "sandbox/rlm_sandbox/language_wall"
+WALL_TESTS = "tests/sandbox/language_wall/test"
+OS_WALL = "sandbox/rlm_sandbox/os_wall"
 KEEPER = "tests/kernel/supervisor/test_keeper.py::test"
 
 
@@ -195,6 +198,32 @@ AREAS = {
             "tests/kernel/supervisor/test_dying_supervisor.py",
             "tests/kernel/supervisor/test_given_images.py",
             "tests/kernel/supervisor/test_stand_ins.py",
+        ),
+    ),
+    "language_wall": Area(
+        (
+            *(f"{WALL}/guards/{name}.py" for name in ("any_name", "attributes", "buffers", "class_cells")),
+            *(f"{WALL}/guards/{name}.py" for name in ("class_checks", "classes", "namespaces", "reads", "replacing")),
+            *(f"{WALL}/transform/{name}.py" for name in ("access", "functions", "scopes", "transformer")),
+            *(f"{WALL}/{name}.py" for name in ("files", "names", "registry")),
+        ),
+        (
+            *(f"{WALL_TESTS}_{name}.py" for name in ("scopes", "private_names", "guarded_reads", "replacing")),
+            *(f"{WALL_TESTS}_{name}.py" for name in ("classes", "making_classes", "match", "getattr_and_type")),
+            *(f"{WALL_TESTS}_{name}.py" for name in ("augmented_assignment", "namespace_reads", "files")),
+            f"{WALL_TESTS}_printing_and_format.py",
+            "tests/escapes/test_corpus.py::test_the_language_wall_holds",
+        ),
+    ),
+    "os_wall": Area(
+        (
+            *(f"{OS_WALL}/{name}.py" for name in ("bpf", "confine", "fork_notifier", "landlock", "private_root")),
+            *(f"{OS_WALL}/{name}.py" for name in ("privileges", "report", "rlimits", "seccomp", "tighten")),
+        ),
+        (
+            *(f"tests/sandbox/os_wall/test_{name}.py" for name in ("seccomp", "landlock", "tighten", "confine")),
+            *(f"tests/sandbox/os_wall/test_{name}.py" for name in ("lacking_systems", "private_root")),
+            "tests/sandbox/os_wall/test_fork_notifier.py",
         ),
     ),
     "reconnect": Area(

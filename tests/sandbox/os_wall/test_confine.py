@@ -164,6 +164,8 @@ def test_protected_folders_stay_closed_inside_a_readable_one(room: Any) -> None:
             result = [names, open(scratch + '/secret.txt').read()]
     """
     assert room.result(code, policy=policy, protect=[room.other]) == [["mine", "other"], "secret"]
+    (room.root / "link").symlink_to(room.other)
+    assert room.result(code, policy=policy, protect=[room.root / "link"])[1] == "secret"
 
 
 def test_a_networked_session_reaches_the_network_and_nothing_of_the_users(own_room: Any) -> None:

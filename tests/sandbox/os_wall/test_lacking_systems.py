@@ -187,6 +187,43 @@ def test_a_process_that_was_isolated_ahead_serves_its_kind_of_session_only(own_r
     assert fallen(walls) == fallen(own_room.result("result = walls"))
 
 
+def test_a_process_that_was_isolated_ahead_and_has_a_thread_now_is_not_confined(own_room: Any) -> None:
+    """Landlock and seccomp would hold the one thread, and not the other."""
+    code = """
+        import threading
+        kept = [int(name) for name in os.listdir('/proc/self/fd')]
+        ahead = confine.isolate(kept, network=False)
+        may_end = threading.Event()
+        threading.Thread(target=may_end.wait, daemon=True).start()
+        try:
+            raised(isolation=ahead)
+        except WallSetupError as error:
+            result = str(error)
+    """
+    assert "several threads" in confined(own_room, code)
+
+
+@pytest.mark.parametrize(("processes", "capabilities"), [(0, "2"), (8, None)])
+def test_root_keeps_no_privilege_but_to_work_on_the_files_of_others(
+    room: Any, processes: int, capabilities: str | None
+) -> None:
+    """A developer's session keeps its own; nobody gains any by starting a program."""
+    code = """
+        def told():
+            lines = Path('/proc/self/status').read_text().splitlines()
+            return [line.split()[1] for line in lines if line.startswith(('CapInh', 'CapPrm', 'CapEff', 'NoNewPrivs'))]
+        before = told()
+        confine._give_up_privileges(policy)
+        result = [before, told()]
+    """
+    policy = replace(room.policy, limits=Limits(processes=processes))
+    (inherited, permitted, effective, _), after = confined(room, code, policy)
+    if capabilities is not None:
+        permitted = effective = (capabilities if room.uid == 0 else "0").zfill(16)
+        inherited = "0".zfill(16)
+    assert after == [inherited, permitted, effective, "1"]
+
+
 @pytest.mark.parametrize(
     ("seclusion", "why"),
     [

@@ -11,14 +11,17 @@ import pytest
 
 
 def test_a_private_root_shows_what_its_rules_say(own_room: Any) -> None:
-    """Links lead where they did, a folder that may be listed only is empty, and all there is cannot be had."""
+    """Links lead where they did, and a folder that may be listed only is empty. All there is cannot be had.
+
+    What may not be written is mounted read-only, and the root itself; nothing of the old root is left.
+    """
     code = """
         import os
         from pathlib import Path
         from rlm_sandbox.os_wall import landlock, namespaces, private_root
         from rlm_sandbox.os_wall.landlock import FileAccess, Rule
         def look():
-            for folder in ('/base', '/held', '/held/below', '/listed'):
+            for folder in ('/base', '/held', '/held/below', '/held/open', '/listed'):
                 os.mkdir(scratch + folder)
             os.symlink('loop', scratch + '/loop')
             os.symlink('held/below', scratch + '/first')
@@ -30,13 +33,15 @@ def test_a_private_root_shows_what_its_rules_say(own_room: Any) -> None:
                 except OSError as error:
                     said.append(str(error))
             rules = {'/held': landlock.READ, '/held/below': landlock.READ, '/listed': FileAccess.READ_DIR}
+            rules['/held/open'] = landlock.READ | landlock.WRITE
             root.show([Rule(Path(scratch + path), access) for path, access in rules.items()])
             root.show([Rule(Path(scratch + path), landlock.READ) for path in ('/first', '/none')])
             root.show([Rule(Path(scratch + path), landlock.READ) for path in ('/first/..', '/first/../below')])
             root.enter()
-            mounts = [line.split()[1] for line in open('/proc/self/mounts')]
             said += [sorted(os.listdir(scratch)), os.listdir(scratch + '/listed'), os.listdir(scratch + '/held')]
-            said.append(sorted(place[len(scratch):] for place in mounts if place.startswith(scratch)))
+            mounts = [line.partition(' - ') for line in open('/proc/self/mountinfo')]
+            told = [(*mount.split(maxsplit=6)[4:], '')[:3] + (own.split()[2],) for mount, _, own in mounts]
+            said.append({place.removeprefix(scratch): given for place, *given in told})
             raise OSError(repr(said))
         def inside():
             os.chdir('/')
@@ -51,7 +56,13 @@ def test_a_private_root_shows_what_its_rules_say(own_room: Any) -> None:
     whole, loop, top, listed, held, mounts = ast.literal_eval(said)
     assert whole == "the policy names the whole file system"
     assert loop.endswith("goes through too many symbolic links")
-    assert (top, listed, held, mounts) == (["first", "held", "listed", "loop"], [], ["below"], ["/held"])
+    assert (top, listed, sorted(held)) == (["first", "held", "listed", "loop"], [], ["below", "open"])
+    assert mounts.keys() == {"/", "/proc", "/held", "/held/open"}
+    assert not [tags for _, tags, _ in mounts.values() if tags], "what is mounted here appears elsewhere"
+    options = {place: given.split(",") for place, (given, _, _) in mounts.items()}
+    assert all("nosuid" in given for given in options.values())
+    assert [options[place][0] for place in ("/", "/held", "/held/open")] == ["ro", "ro", "rw"]
+    assert "hidepid=ptraceable" in mounts["/proc"][2]
 
 
 def test_the_first_process_of_a_namespace_holds_nothing(own_room: Any) -> None:
@@ -68,7 +79,8 @@ def test_the_first_process_of_a_namespace_holds_nothing(own_room: Any) -> None:
             fds = [fd for fd in range(256) if fd != lifeline.fileno() and os.path.lexists(f'/proc/self/fd/{fd}')]
             alone = os.getsid(0) == os.getpid()
             ignores = signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
-            os.write(0, repr([fds, alone, ignores, libc.prctl(39, 0, 0, 0, 0)]).encode() + b'!')
+            (may,) = (line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff'))
+            os.write(0, repr([fds, alone, ignores, libc.prctl(39, 0, 0, 0, 0), int(may, 16) & ~2]).encode() + b'!')
             os._exit(0)
         lifeline.close()
         with kept, kept.makefile('rb') as said:
@@ -77,7 +89,7 @@ def test_the_first_process_of_a_namespace_holds_nothing(own_room: Any) -> None:
     """
     said, _, measured = own_room.result(code, confine=False).partition("!")
     confined_coverage.keep(measured)
-    assert ast.literal_eval(said) == [[0, 1, 2], True, True, 1]
+    assert ast.literal_eval(said) == [[0, 1, 2], True, True, 1, 0]
 
 
 _LINUX_5_12 = [int(part) for part in platform.release().split(".")[:2]] >= [5, 12]
