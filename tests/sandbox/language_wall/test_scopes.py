@@ -95,6 +95,20 @@ def test_what_is_evaluated_later_checks_what_it_uses(session):
         assert sum(_loads(code, "y") for code in codes) == 1, statement
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is of Python 3.12")
+def test_a_type_parameter_is_not_taken_for_the_argument_that_it_hides(session):
+    """What was found of the argument says nothing about it."""
+    session.run("""
+        class Own: _x = 1
+        def f(given):
+            def g[given](): return given._x
+            return given._x, g
+        try: f(Own())[1]()
+        except AttributeError as error: result = type(error).__name__
+    """)
+    assert session.namespace["result"] == "AttributeRefused"
+
+
 def test_the_name_that_is_checked_is_the_name_that_is_read(session):
     """Python 3.12.1 mangles what follows a generic class inside a method by that class."""
     generic = "class C[T]: pass" if sys.version_info >= (3, 12) else "class C: pass"

@@ -124,7 +124,8 @@ def test_forks_wait_for_the_supervisor_and_threads_do_not(machine: str) -> None:
     assert filter_.says("clone", glibc_fork) == NOTIFY
     assert filter_.says("clone", seccomp.CLONE_PARENT | signal.SIGCHLD) == NOTIFY
     assert filter_.says("clone", glibc_thread) == ALLOW
-    for flags in (0x4111, 0x111, 0x10000011, 0x2011, 0, glibc_thread | 0x10000000):
+    traced = (glibc_thread | 0x2000, glibc_thread | 0x800000)  # CLONE_PTRACE, CLONE_UNTRACED
+    for flags in (0x4111, 0x111, 0x10000011, 0x2011, 0, glibc_thread | 0x10000000, *traced):
         assert filter_.comes_to("clone", flags) == EPERM, hex(flags)
     if filter_.number("fork") is not None:
         assert filter_.says("fork") == NOTIFY
@@ -172,6 +173,17 @@ def test_a_process_signals_only_itself(machine: str) -> None:
         assert filter_.says(call, PID, 9) == ALLOW
         for other in (1, PID + 1, 0, -1, -PID):
             assert filter_.comes_to(call, other, 9) == EPERM, (call, other)
+
+
+def test_a_process_changes_limits_and_processors_of_itself_only(machine: str) -> None:
+    """A copy has the number of the process that the first filter names, and may not reach that one either."""
+    filter_, copied = Filter(CLOSED, machine), Filter(CLOSED, machine)
+    copied.program = seccomp.build_signal_filter(machine=machine, pid=PID)
+    for call in ("prlimit64", "sched_setaffinity"):
+        assert [filter_.comes_to(call, pid) for pid in (0, 1, PID + 1)] == [ALLOW, EPERM, EPERM], call
+    for call in ("kill", "tgkill", "prlimit64"):
+        assert [copied.says(call, pid) for pid in (PID, 1, PID + 1)] == [ALLOW, EPERM, EPERM], call
+    assert [copied.says("prlimit64", 0), copied.says("openat")] == [ALLOW, ALLOW]
 
 
 def test_memory_that_no_limit_counts_cannot_be_mapped(machine: str) -> None:
@@ -250,7 +262,7 @@ def test_an_open_session_runs_programs_but_makes_no_namespaces(machine: str) -> 
         assert filter_.says(call, 1) == ALLOW, call
     assert filter_.says("clone", 0x01200011) == ALLOW
     assert filter_.says("clone", 0x10000011) == EPERM
-    assert filter_.says("ioctl", 0, 0x5412) == EPERM
+    assert [filter_.says("ioctl", 0, request) for request in (0x5412, 0x541C)] == [EPERM, EPERM]
     assert filter_.says("ioctl", 0, 0x5402) == ALLOW
 
 

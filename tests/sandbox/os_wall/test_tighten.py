@@ -62,6 +62,15 @@ def test_a_folder_that_the_inner_policy_leaves_out_is_closed(room: Any) -> None:
     assert detail.endswith("; narrowed to policy inner")
 
 
+def test_a_network_that_the_inner_policy_leaves_out_is_closed_by_landlock_too(own_room: Any) -> None:
+    """The filter of calls closes it as well; a wall that stands is narrowed whatever the others hold."""
+    if not own_room.result("result = walls")["landlock"]["standing"]:
+        pytest.skip("Landlock is not to be had here")
+    outer, inner = reading(own_room, "outer", network=True), reading(own_room, "inner")
+    detail = tightened(own_room, outer, inner, "result = narrow().report['landlock'].detail")
+    assert detail.endswith("; narrowed to policy inner")
+
+
 def test_a_fork_under_the_same_policy_gets_no_other_files_or_calls(room: Any) -> None:
     """Its report is that of the session which it was forked from, and no gate is its own."""
     code = """
