@@ -89,6 +89,6 @@ class Rollback:
             limit = f"the policy keeps copies for {kept} (limits.rollback_cells)"
             return f"{count} cell(s) cannot be undone: {limit}; {can}"
         return (
-            f"there is no copy from before the last {count} cell(s): checkpoint: {mode} takes none while "
-            f"a thread runs, or when copies would use too much memory; {can}"
+            f"there is no copy from before the last {count} cell(s): a rollback has used it, or none was taken "
+            f"(checkpoint: {mode} takes none while a thread runs, or when copies would use too much memory); {can}"
         )

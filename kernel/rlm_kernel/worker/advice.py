@@ -13,6 +13,7 @@ from rlm_kernel.worker.magics.refusals import HERE, sentence
 if TYPE_CHECKING:
     from rlm_sandbox.policy.model import Policy
 
+_NO_THREAD = "can't start new thread"
 _INSTALLS = re.compile(r"\s*(pip|conda|mamba|uv)\s+\w")
 """What IPython takes for a magic if it stands alone, and what a session takes for Python."""
 
@@ -24,6 +25,11 @@ def advice(error: BaseException, policy: Policy) -> str:
         return (
             f"The session may hold {most:,} MiB (limits.memory_bytes of its policy): `del` what you no longer need, "
             "or work on one part after the other. What cells ended in (`_`, `Out`) is no longer kept"
+        )
+    if type(error) is RuntimeError and error.args and type(error.args[0]) is str and error.args[0] == _NO_THREAD:
+        return (
+            f"The session may have {policy.limits.threads} threads (limits.threads of its policy), and each reserves "
+            "8 MiB of its memory: let a ThreadPoolExecutor(max_workers=8) take the work in turn"
         )
     if type(error) is AttributeError and (module := _without(error)) is not None:
         return f"Sessions have {module} without it, for safety: dir({module}) lists what there is"

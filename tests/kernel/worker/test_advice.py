@@ -44,6 +44,10 @@ async def test_a_name_that_a_module_lacks_in_sessions_is_not_called_unknown(run)
 @pytest.mark.parametrize(
     ("code", "advised"),
     [
+        (
+            "import threading, time\nfor _ in range(100): threading.Thread(target=time.sleep, args=(60,)).start()",
+            "The session may have 64 threads (limits.threads of its policy)",
+        ),
         ("get_ipython().ast_node_interactivity = 'all'", "Sessions have no get_ipython"),
         ("raise ImportError('IProgress not found. Please update ipywidgets.')", "write `from tqdm import tqdm`"),
         ("pip install polars", "`%pip` is off in this session: packages are installed where rlm-kernel is"),

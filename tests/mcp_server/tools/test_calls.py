@@ -149,6 +149,17 @@ async def test_numbers_and_objects_may_come_as_text(connect) -> None:
         assert (await agent("register_handle", name="x", share_with='["*"]'))["shared_with"] == ["*"]
 
 
+async def test_null_stands_for_an_argument_that_is_not_given(connect) -> None:
+    """Models that are held to a strict schema send every argument of a tool."""
+    async with connect() as agent:
+        await agent("load_context", name="log", content="one\ntwo\n", path=None, metadata=None, content_type=None)
+        page = await agent("peek", name="log", offset=None, limit=None, max_chars=None, session=None)
+        assert (page["offset"], page["returned"]) == (0, 2)
+        assert (await agent("scan", name="log", pattern="o", flags=None, max_matches=None))["matches"] == 2
+        missing = await agent("peek", name=None)
+        assert (missing["error"], missing["message"]) == ("invalid_arguments", "peek: name: Field required")
+
+
 async def test_an_error_with_many_names_stays_readable(connect) -> None:
     """K-10: a thousand names do not flood the answer."""
     async with connect() as agent:
