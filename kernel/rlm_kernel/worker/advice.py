@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from rlm_kernel.worker import file_advice
 from rlm_kernel.worker.magics.refusals import HERE, sentence
+from rlm_sandbox.language_wall.audit_hook import AuditRefused
+from rlm_sandbox.language_wall.modules.tables import FETCHED
 
 if TYPE_CHECKING:
     from rlm_sandbox.policy.model import Policy
 
-_NO_THREAD = "can't start new thread"
 _INSTALLS = re.compile(r"\s*(pip|conda|mamba|uv)\s+\w")
 """What IPython takes for a magic if it stands alone, and what a session takes for Python."""
 
@@ -26,7 +27,9 @@ def advice(error: BaseException, policy: Policy) -> str:
             f"The session may hold {most:,} MiB (limits.memory_bytes of its policy): `del` what you no longer need, "
             "or work on one part after the other. What cells ended in (`_`, `Out`) is no longer kept"
         )
-    if type(error) is RuntimeError and error.args and type(error.args[0]) is str and error.args[0] == _NO_THREAD:
+    if type(error) is AuditRefused and _said(error).startswith(("socket.", "urllib.")):
+        return FETCHED[0].upper() + FETCHED[1:]
+    if type(error) is RuntimeError and _said(error) == "can't start new thread":
         return (
             f"The session may have {policy.limits.threads} threads (limits.threads of its policy), and each reserves "
             "8 MiB of its memory: let a ThreadPoolExecutor(max_workers=8) take the work in turn"
@@ -40,6 +43,11 @@ def advice(error: BaseException, policy: Policy) -> str:
     if isinstance(error, SyntaxError) and (installs := _INSTALLS.match(str(error.text))):
         return f"In IPython this is a magic, and {sentence(installs[1])}"
     return file_advice.advice(error, policy.files.read, policy.files.write)
+
+
+def _said(error: BaseException) -> str:
+    """What an error was made with, if that is text."""
+    return error.args[0] if error.args and type(error.args[0]) is str else ""
 
 
 def _without(error: AttributeError) -> str | None:

@@ -48,6 +48,8 @@ async def test_a_name_that_a_module_lacks_in_sessions_is_not_called_unknown(run)
             "import threading, time\nfor _ in range(100): threading.Thread(target=time.sleep, args=(60,)).start()",
             "The session may have 64 threads (limits.threads of its policy)",
         ),
+        ("import urllib.request", "to read from the network, fetch the file beside the session"),
+        ("import socket", "to read from the network, fetch the file beside the session"),
         ("get_ipython().ast_node_interactivity = 'all'", "Sessions have no get_ipython"),
         ("raise ImportError('IProgress not found. Please update ipywidgets.')", "write `from tqdm import tqdm`"),
         ("pip install polars", "`%pip` is off in this session: packages are installed where rlm-kernel is"),

@@ -49,6 +49,12 @@ async def test_a_file_that_is_nowhere_is_told_where_it_was_looked_for(run, tmp_p
     assert said.endswith("load the text as a context with load_context, or in a terminal with `rlm-kernel load`")
 
 
+async def test_a_url_says_how_to_load_it(run) -> None:
+    """A model hands pandas the address of a table, as in any notebook."""
+    said = await last_line(run, "pandas.read_csv('http://127.0.0.1:9/x.csv')")
+    assert "its policy does not allow it. To read from the network, fetch the file beside the session" in said
+
+
 @pytest.mark.parametrize(
     ("code", "end"),
     [

@@ -234,7 +234,13 @@ INSTEAD: Final = {
 }
 """What to do without a part that is left out, or why it is."""
 
+FETCHED: Final = (
+    "to read from the network, fetch the file beside the session and load it with load_context, which also loads URLs "
+    "that `urls` of the policy permits"
+)
+"""What to do where code may not reach the network."""
 IMPORT_INSTEAD: Final = {
+    **dict.fromkeys("urllib.request http.client socket ssl ftplib requests httpx aiohttp urllib3".split(), FETCHED),
     "unittest": "it reads and stores attributes by name; write the checks as functions with assert, and call them",
     "doctest": "it runs text as code; write the examples as assert statements",
     "pytest": "write the checks as functions with assert, and call them",
