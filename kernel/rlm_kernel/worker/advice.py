@@ -7,6 +7,8 @@ import sys
 import types
 from typing import TYPE_CHECKING
 
+from IPython.core.error import StdinNotImplementedError
+
 from rlm_kernel.worker import file_advice
 from rlm_kernel.worker.magics.refusals import HERE, sentence
 from rlm_sandbox.language_wall.audit_hook import AuditRefused
@@ -38,6 +40,8 @@ def advice(error: BaseException, policy: Policy) -> str:
         return f"Sessions have {module} without it, for safety: dir({module}) lists what there is"
     if type(error) is NameError and error.name == "get_ipython":
         return f"Sessions have no get_ipython, which could change IPython itself. Of its magics {HERE}"
+    if type(error) is StdinNotImplementedError:
+        return "Nobody can answer here: assign the value in the cell"
     if type(error) is ImportError and type(error.msg) is str and error.msg.startswith("IProgress not found"):
         return "Front ends show no widgets of a session: write `from tqdm import tqdm`"
     if isinstance(error, SyntaxError) and (installs := _INSTALLS.match(str(error.text))):

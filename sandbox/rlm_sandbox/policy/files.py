@@ -196,6 +196,10 @@ def _edited(inherited: YamlValue, edit: YamlMapping, document: Document, path: F
     return (*(item for item in inherited if item not in remove), *add)
 
 
+_PLAINLY = {"tuple_type": "should be a list", "dataclass_type": "should be a mapping of fields"}
+"""What pydantic says by the names of Python's types, which are not those of YAML."""
+
+
 def _validated(values: YamlMapping, origin: Origin) -> Policy:
     try:
         return checked(values)
@@ -216,7 +220,7 @@ def _advice(detail: ErrorDetails, path: FieldPath) -> str:
     """What is wrong with one value and what to write instead."""
     if detail["type"] == "unexpected_keyword_argument":
         return _unknown_field(path)
-    message = "should be a mapping of fields" if detail["type"] == "dataclass_type" else message_of(detail)
+    message = _PLAINLY.get(detail["type"]) or message_of(detail)
     got = repr(detail["input"])
     shown = got if len(got) <= 60 else f"{got[:57]}..."
     hints = {

@@ -59,3 +59,11 @@ async def test_a_name_that_a_module_lacks_in_sessions_is_not_called_unknown(run)
 async def test_what_works_in_every_notebook_is_not_called_a_mistake(run, code: str, advised: str) -> None:
     """The reader would look for a typing error."""
     assert advised in await last_line(run, code)
+
+
+async def test_a_question_that_nobody_can_answer_says_so(supervisor, spawn, policy) -> None:
+    """IPython speaks of a front end, which an agent does not know that it is."""
+    kernel = await spawn(policy("teaching"))
+    result = await supervisor.execute(kernel.kernel_id, "input('name? ')").result()
+    assert result.error.traceback[-1].endswith(". Nobody can answer here: assign the value in the cell")
+    await supervisor.shutdown(kernel.kernel_id)

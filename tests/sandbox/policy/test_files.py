@@ -154,8 +154,8 @@ MISTAKES = {
     "an infinite limit": ("limits: {cell_seconds: 1.0e999}\n", 1, "limits.cell_seconds", "finite"),
     "a truth that is a word": ("network: yes\n", 1, "network", "write true or false"),
     "an unknown choice": ("checkpoint: sometimes\n", 1, "checkpoint", "'off', 'lazy', 'strict' or 'durable'"),
-    "a list that is a word": ("language: {imports: math}\n", 1, "language.imports", "write a list"),
-    "a section that is a list": ("limits: [1]\n", 1, "limits", "mapping"),
+    "a list that is a word": ("language: {imports: math}\n", 1, "language.imports", "should be a list (found 'math')"),
+    "a section that is a list": ("limits: [1]\n", 1, "limits", "should be a mapping of fields (found (1,))"),
     "an item of a list": (
         "walls:\n  require:\n    - seccomp\n    - moat\n",
         4,
