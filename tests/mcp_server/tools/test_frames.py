@@ -254,11 +254,13 @@ async def test_invalidation_warns_of_what_runs_and_reopening_brings_back_the_sam
 async def test_a_value_that_cannot_go_leaves_the_frame_as_it_is(connect_own) -> None:
     """F-5: what is no variable, what cannot be serialised: an error that names it, and nothing has ended."""
     async with connect_own("root") as agent:
-        await agent("push", goal="task")
+        session = (await agent("push", goal="task"))["session"]
         await agent.run("g = (n for n in [1])", session="f2")
         for name in ("nothing", "g"):
             refused = await agent("pop", id="f2", hand_over=[name])
             assert (refused["error"], repr(name) in refused["message"]) == ("cannot_hand_over", True)
+        nowhere = (await agent("pop", id="f2", hand_over=["nothing"]))["message"]
+        assert nowhere.endswith(f"session {session!r}, in which the frame works, has no such variable")
         assert (await agent("frame", id="f2"))["status"] == "in_progress"
         assert (await agent.run("next(g)", session="f2"))["result"] == "1"
 

@@ -85,6 +85,7 @@ async def test_a_folder_that_is_not_there_is_said_to_be_missing(agent: Agent) ->
     assert missing in (await agent("lock", path="scr"))["meta"]["missing"]
     assert missing in (await agent("lock", path="scr"))["meta"]["missing"]
     assert "not in the project" not in str(await agent("lock", path="src"))
+    assert "a file, not a folder: AGENTS.md" in (await agent("lock", path="AGENTS.md"))["meta"]["missing"]
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../outside.txt", "way/passwd", "src/../../outside.txt"])

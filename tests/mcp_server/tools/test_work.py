@@ -41,6 +41,26 @@ async def worker(quiet: Service, tmp_path: Path) -> AsyncIterator[Workers]:
         yield connect
 
 
+@pytest.mark.parametrize(
+    ("do", "data"),
+    [
+        ("done", {"sumary": "It posts."}),
+        ("claim", {"limit": 2}),
+        ("next", {"parent": "f1"}),
+        ("release", {"why": "x"}),
+        ("list", {"state": "ready"}),
+    ],
+)
+async def test_data_that_a_verb_does_not_take_is_refused(worker: Workers, do: str, data: dict[str, object]) -> None:
+    """A summary under a wrong name would be lost without a word."""
+    agent = await worker()
+    task = (await agent("work", do="add", data={"goal": "task"}))["added"]
+    refused = await agent("work", do=do, id=task, data=data)
+    assert refused["message"] == f"work: {next(iter(data))!r} is not known"
+    assert refused["hint"].startswith(f"data of {do} takes ")
+    assert (await agent("work", do="list", id=task))["frame"]["status"] == "ready"
+
+
 async def test_tasks_are_added_claimed_and_done(worker: Workers) -> None:
     """E-8, E-9, E-7: ids only are next; a claim tells what is to be done; a write answers with next to nothing."""
     one, two = await worker(), await worker()

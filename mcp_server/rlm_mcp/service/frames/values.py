@@ -117,7 +117,8 @@ class FrameValues:
                     if row.content_of is not None:
                         raise _not_stored(name, f"it is the text of {row.content_of!r}: hand that over", [])
                 if not told.variables:
-                    raise _not_stored(name, "there is no such variable", sorted(session.kernel.names))
+                    here = f"session {session.id!r}, in which the frame works, has no such variable"
+                    raise _not_stored(name, here, sorted(session.kernel.names))
                 image += data
             made[name] = bytes(image)
         return made

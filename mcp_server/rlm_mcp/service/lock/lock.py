@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import field
@@ -116,8 +117,8 @@ class Lock:
             made = _Answer()
             keys = [key for key in choice.keys if not forbidden([key], allowed)]
             await self._fill(made, project, found, keys, choice, asked, seen, session.policy.lock.severe_rules)
-            if asked.path and not _has(project.root, asked.path):
-                made.missing.append(f"not in the project: {asked.path}")
+            if asked.path and (why := _not_a_folder(project.root, asked.path)):
+                made.missing.append(f"{why}: {asked.path}")
             sections = [section for section in Section if section.value in allowed]
             attached = await self.sections.attach(session, project, found, sections)
             self._note_seen(frame, project.root, found.version, choice, asked.path)
@@ -301,14 +302,15 @@ def _meta(checked: Checked, choice: Choice, made: _Answer) -> JsonObject:
     return meta
 
 
-def _has(root: str, path: str) -> bool:
-    """Whether a project has that path. Nothing else is looked for: the answer would tell what there is outside."""
+def _not_a_folder(root: str, path: str) -> str:
+    """Say why nothing lies below a path. Nothing outside is looked for: the answer would tell what there is."""
     top = os.path.realpath(root)
     whole = os.path.join(top, path.rstrip("/"))
-    with suppress(ValueError):  # a path with a zero byte is the path of nothing
+    with suppress(ValueError, OSError):  # a path with a zero byte is the path of nothing
         folder = os.path.realpath(os.path.dirname(whole))
-        return (folder == top or folder.startswith(f"{top}/")) and os.path.lexists(whole)
-    return False
+        if folder == top or folder.startswith(f"{top}/"):
+            return "a file, not a folder" if stat.S_ISREG(os.lstat(whole).st_mode) else ""
+    return "not in the project"
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rlm_contexts.errors import SourceError
 from rlm_ipc.late_dataclasses import dataclass
@@ -54,6 +54,16 @@ _MOST_STUCK = 5
 _ABOVE_ENDS = {"completed": Status.COMPLETED, "failed": Status.FAILED, "blocked": Status.BLOCKED}
 
 
+_DATA: Final = {
+    "next": {"limit", "scope", "stale"},
+    "claim": {"scope", "stale", "steal"},
+    "release": {"fence", "force"},
+    "done": {"decisions", "fence", "files", "force", "status", "summary"},
+    "list": {"limit", "scope", "status"},
+}
+"""What the data of each verb may hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One call of the tool: ``id`` is a frame, ``holder`` what the lease is tied to if not to the connection.
@@ -88,6 +98,7 @@ class Work:
 
     async def do(self, session: Session, caller: Caller, asked: Asked) -> ToolAnswer:
         """Do what a call asks; raises what the verbs do."""
+        _check_data(asked)
         at = self._frames.current(session, caller)
         client = caller.handshake
         match asked.do:
@@ -316,6 +327,17 @@ class Work:
 
 def _in_the_way(status: str) -> str:
     return status if status in {"failed", "blocked"} else "has nothing left to do and was not popped"
+
+
+def _check_data(asked: Asked) -> None:
+    """Refuse what a verb does not take: a summary under a wrong name would be lost.
+
+    `add` looks itself, and `renew` takes notes of any name.
+    """
+    takes = _DATA.get(asked.do)
+    if takes and (unknown := sorted(set(asked.data or {}) - takes)):
+        hint = f"data of {asked.do} takes {', '.join(sorted(takes))}"
+        raise ToolFault("invalid_arguments", f"work: {unknown[0][:80]!r} is not known", hint)
 
 
 def _limit(asked: Asked, default: int) -> int:
