@@ -75,6 +75,33 @@ def test_a_grant_to_everyone_opens_to_everyone(store, session, text) -> None:
     assert handles.resolve(store, row.handle, session("x", workspace="/other")) == row
 
 
+@pytest.mark.parametrize(
+    "grant", [Grant(Audience.SESSION, "friend"), Grant(Audience.WORKSPACE, "/repo"), Grant(Audience.EVERYONE)]
+)
+def test_a_grant_opens_its_own_handle_alone(store, session, text, grant) -> None:
+    """K-9: whoever may resolve one of a session's texts may not resolve the next one. A grant may be given twice."""
+    owner, friend = session("owner", workspace="/repo"), session("friend", workspace="/repo")
+    shared, kept = (
+        handles.register(store, owner, "x", text("d"), to, charged=True, now=1.0) for to in ([grant, grant], [])
+    )
+    assert handles.resolve(store, shared.handle, friend) == shared
+    with pytest.raises(UnknownHandle):
+        handles.resolve(store, kept.handle, friend)
+
+
+def test_the_handles_of_a_name_are_dropped_for_its_owner_alone(store, session, text) -> None:
+    """Sessions often have texts of the same name."""
+    owner, other = session("owner"), session("other")
+    gone, same, kept = (
+        handles.register(store, one, name, text("d"), [], charged=True, now=1.0)
+        for one, name in ((owner, "log"), (other, "log"), (owner, "notes"))
+    )
+    handles.drop_named(store, owner.key, "log")
+    assert [handles.resolve(store, row.handle, one) for row, one in ((same, other), (kept, owner))] == [same, kept]
+    with pytest.raises(UnknownHandle):
+        handles.resolve(store, gone.handle, owner)
+
+
 def test_a_handle_leads_to_the_text_that_was_registered(store, session, text, load) -> None:
     """K-7: loading something else under the name does not change what the handle means."""
     owner = session("owner")

@@ -26,10 +26,22 @@ def test_cells_come_back_in_the_order_in_which_they_ended(store, session) -> Non
     assert [row.code for row in journal.of_session(store, A, last=2)] == ["second", "third"]
 
 
+def test_a_cell_is_found_by_its_number_in_its_own_session_alone(store, session) -> None:
+    """Numbers go on over all sessions: whoever counts up must not read what others have run."""
+    session("a"), session("b")
+    journal.append(store, [entry(), entry(B, "secret")])
+    found = journal.find(store, B, 2)
+    assert found is not None
+    assert found.code == "secret"
+    assert [journal.find(store, A, 2), journal.find(store, B, 1)] == [None, None]
+
+
 def test_the_oldest_rows_of_a_session_go_first_and_those_of_others_stay(store, session) -> None:
     """A long session bounds itself, by rows and by bytes."""
     session("a"), session("b")
     journal.append(store, [entry(B, "kept"), *(entry(code=f"{number:04}") for number in range(10))])
+    journal.trim(store, A, rows=8, size=39)  # over both bounds
+    assert codes(store) == [f"{number:04}" for number in range(2, 10)]
     journal.trim(store, A, rows=6, size=10_000)
     assert codes(store) == ["0004", "0005", "0006", "0007", "0008", "0009"]
     journal.trim(store, A, rows=6, size=9)
