@@ -275,6 +275,14 @@ def test_an_object_that_holds_a_hidden_object_does_not_show_it(session: Any, ref
     given.frame = __import__("sys")._getframe()
     given._frame = given.frame
     refused("", "vars(given)", "given._frame", "given.__dict__")
+    session.run("""
+        got = []
+        class Seen:
+            def __radd__(self, other): got.append(other)
+        try: given._frame += Seen()
+        except AttributeError: pass
+    """)
+    assert session.namespace["got"] == []
     del given.frame, given._frame
 
 
