@@ -1,8 +1,9 @@
 """Daemons, supervisors and zygotes that are forked from processes which have imported them, as that takes longest.
 
 Each is the real process: it runs its program's `main` with the arguments, environment, folder and descriptors that the
-product gives it, in the place among processes where the product puts it. Only the imports are done. What a process
-shows of itself in /proc (command line, environment) is written to where the system reads it.
+product gives it, in the place among processes where the product puts it. Only the imports are done, and what is made of
+them once: the copies of modules that sessions get, and the methods of data classes. What a process shows of itself in
+/proc (command line, environment) is written to where the system reads it.
 
 `install` has this process, and what is forked for it, start processes so. A test that looks at what a start itself
 hands on or takes asks for the fixture `real_starts`, and `make chaos` kills processes that were started as users start
@@ -30,6 +31,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlm_ipc import discovery, processes
+from rlm_ipc.late_dataclasses import complete
 from rlm_kernel._immortal import make_immortal
 
 REAL_STARTS = "RLM_TESTS_REAL_STARTS"
@@ -267,11 +269,13 @@ def _preload_zygote() -> None:
         "rlm_sandbox.policy",
     ):
         importlib.import_module(name)
+    from rlm_contexts.view.json_support import support_json
+    from rlm_sandbox.language_wall.wall import LanguageWall
     from rlm_sandbox.policy import load_policy
 
-    for name in load_policy("default").language.imports:
-        with suppress(ImportError, ValueError):
-            importlib.import_module(name)
+    # In the zygote's order. What it does again there is done, and the same in every zygote.
+    support_json()
+    LanguageWall.preload(load_policy("default"))
 
 
 def _supervisor(order: dict[str, Any], descriptors: list[int], folder: str, owner: int) -> None:
@@ -280,9 +284,13 @@ def _supervisor(order: dict[str, Any], descriptors: list[int], folder: str, owne
     _become(order, descriptors)
     main = importlib.import_module("rlm_kernel.supervisor.__main__").main
     made: Any = importlib.import_module("rlm_kernel.supervisor.zygotes")
+    start = made._launch
 
     def launch(argv: list[str], log: int, line: int, env: Mapping[str, str]) -> None:
-        _send(zygotes, argv, dict(env), {line: line, 1: log, 2: log})
+        if argv[-1]:  # libraries, which a zygote imports before it copies and hardens modules
+            start(argv, log, line, env)
+        else:
+            _send(zygotes, argv, dict(env), {line: line, 1: log, 2: log})
 
     made._launch = launch
     discovery.detach = lambda: None  # it is
@@ -331,6 +339,7 @@ _BODIES: dict[str, Callable[[dict[str, Any], list[int], str, int], None]] = {
 def main(kind: str, folder: str, owner: str, room: str, flag: str, ready: str) -> int:
     """Be a server."""
     _PRELOADS[kind]()
+    complete()
     discovery.detach()
     gc.collect()
     make_immortal(gc.get_objects())  # as a zygote does, which does not find what is frozen
