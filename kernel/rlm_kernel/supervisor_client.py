@@ -10,10 +10,10 @@ import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlm_contexts.store.store import SharedText
 from rlm_ipc import discovery, worker_requests
@@ -83,6 +83,9 @@ def _looked_at(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+Made = TypeVar("Made")
+
+
 class SupervisorClient(SupervisorConnection):
     """The calls of the supervisor, one method each."""
 
@@ -101,7 +104,7 @@ class SupervisorClient(SupervisorConnection):
         scratch = await asyncio.to_thread(new_scratch, runtime, request.kernel_id)
         try:
             call = spawn_call(request, resolved(request, policy, scratch, writable), scratch)
-            return await self._announced(request, await self.call(protocol.SPAWN, call))
+            return await self._announced(request, await self._made(request.kernel_id, self.call(protocol.SPAWN, call)))
         except Exception:
             shutil.rmtree(scratch, ignore_errors=True)  # in this thread: there may be no other to be had
             raise
@@ -124,9 +127,21 @@ class SupervisorClient(SupervisorConnection):
         parent = await self.call(protocol.POLICY, protocol.OfKernel(kernel_id))
         refuse_looser_fork(child_policy, parent.policy, but_language=request.trusted)
         child = spawn_call(request, child_policy, scratch)
-        forked = await self.call(protocol.FORK, protocol.Fork(kernel_id, child))
+        forked = await self._made(request.kernel_id, self.call(protocol.FORK, protocol.Fork(kernel_id, child)))
         await self._announced(request, forked.kernel)
         return forked
+
+    async def _made(self, kernel_id: str, call: Coroutine[Any, Any, Made]) -> Made:
+        """Have a kernel made. If the caller gives up, it is made all the same, and ended: nobody else knows of it."""
+        making = asyncio.ensure_future(call)
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait({making})
+            if making.exception() is None:
+                with suppress(KernelError):
+                    await self.shutdown(kernel_id)
+            raise
 
     async def _announced(self, request: SpawnRequest, info: KernelInfo) -> KernelInfo:
         """Write the connection file that was asked for; where that fails, the kernel ends again."""

@@ -398,3 +398,25 @@ async def test_an_ended_child_leaves_no_process_or_socket(supervisor, kernel, fo
     await until(lambda: not members(session))
     assert child.scratch == kernel.scratch
     assert await value(kernel, "1 + 1") == "2"
+
+
+@pytest.mark.parametrize("forked", [True, False])
+async def test_a_call_that_is_cancelled_leaves_no_kernel(
+    supervisor: SupervisorClient, kernel: KernelInfo, fork: Fork, tmp_path: Path, forked: bool
+) -> None:
+    """Whenever its caller gives up: nobody knows of that kernel, so nobody would end it."""
+
+    async def make() -> str:
+        if forked:
+            return (await fork(kernel)).kernel.kernel_id
+        request = SpawnRequest(uuid.uuid4().hex[:12], str(tmp_path))
+        return (await supervisor.spawn(request, load_policy("default"))).kernel_id
+
+    for hundredths in range(25):
+        making = asyncio.ensure_future(make())
+        await asyncio.wait({making}, timeout=hundredths / 100)
+        making.cancel()
+        (made,) = await asyncio.gather(making, return_exceptions=True)
+        if isinstance(made, str):
+            await supervisor.shutdown(made)
+    assert [left.kernel_id for left in await supervisor.kernels()] == [kernel.kernel_id]
