@@ -286,10 +286,10 @@ async def test_a_child_over_the_memory_of_its_policy_is_refused(
 async def test_a_child_without_a_wall_that_its_policy_requires_is_refused(supervisor, spawn, fork, policy) -> None:
     """A session with the network has no namespaces of its own, and no fork of it can enter any."""
     loose = policy()
-    parent = await spawn(loose.model_copy(update={"network": True}))
-    walls = loose.walls.model_copy(update={"require": (*loose.walls.require, "namespaces")})
+    parent = await spawn(replace(loose, network=True))
+    walls = replace(loose.walls, require=(*loose.walls.require, "namespaces"))
     with pytest.raises(WallsMissing, match="namespaces"):
-        await fork(parent, loose.model_copy(update={"walls": walls}))
+        await fork(parent, replace(loose, walls=walls))
     assert [known.kernel_id for known in await supervisor.kernels()] == [parent.kernel_id]
 
 
@@ -337,7 +337,7 @@ async def test_a_query_of_a_child_is_none_that_the_running_cell_has_asked(
 
 async def test_a_child_has_no_query_that_the_running_cell_waits_for(supervisor, spawn, fork, value, policy) -> None:
     """Its process is from before that cell: nothing in it has asked, and nothing would hear the answer."""
-    blocking = policy().model_copy(update={"llm": LlmPolicy(mode="blocking", wait_seconds=SECONDS)})
+    blocking = replace(policy(), llm=LlmPolicy(mode="blocking", wait_seconds=SECONDS))
     parent = await spawn(blocking)
     await value(parent, "n = 1")
     await checkpointed(supervisor, parent)
