@@ -55,7 +55,7 @@ chaos chaos-policies chaos-queue chaos-loop load: export RLM_TESTS_REAL_STARTS :
 unexport PYTHONDONTWRITEBYTECODE
 
 compiled: $(STAMP)
-	@$(BIN)/python -m compileall -qq $(PACKAGES) tests
+	@$(BIN)/python -m compileall -qq -x /test_ $(PACKAGES) tests
 
 test: compiled  ## Run all tests (ARGS="-k name" for some)
 	@$(PYTEST) -q -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS) || $(call once_more,$(ARGS))
