@@ -213,9 +213,11 @@ OUTLIVE = """
     import time
     def clean_up():
         end = time.monotonic() + 2.5
-        while time.monotonic() < end:
+        while True:
             try:
-                time.sleep(0.05)
+                while time.monotonic() < end:
+                    time.sleep(0.05)
+                return
             except KeyboardInterrupt:
                 pass
     try:

@@ -306,4 +306,4 @@ def test_a_refused_package_is_told_with_the_policies_that_admit_it(session):
     with pytest.raises(ModuleNotFoundError, match=r"\(data, tables, teaching\).*rlm-kernel run --policy data"):
         session.run("import numpy.linalg")
     with pytest.raises(ModuleNotFoundError, match="a policy of your own that admits it"):
-        session.run("import socket")
+        session.run("import termios")
