@@ -198,7 +198,8 @@ def test_a_crash_that_no_copy_survives_costs_no_more_than_what_is_not_on_disk(se
     assert "checkpoint" in answer, "a running thread keeps it from being copied"
     wait_until_saved(session)
     end_process(call_tool("status", {}, session=session)["kernel"]["pid"])
-    assert run(session, "kept")["error"] == "kernel_died"
+    answer = run(session, "kept")
+    assert answer["error"] == "kernel_died", answer
     answer = run(session, "kept")
     assert (answer["result"], "as they were saved at" in answer["notice"]) == ("[1, 2]", True), answer
 
