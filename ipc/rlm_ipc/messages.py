@@ -74,14 +74,19 @@ def _known(kind: Any, value: Any) -> Any:
     if origin is dict and type(value) is dict:
         return {name: _known(arguments[1], item) for name, item in value.items()}
     if dataclasses.is_dataclass(kind) and type(value) is dict:
-        hints = typing.get_type_hints(kind)
+        hints = _hints(typing.cast("Hashable", kind))
         return {name: _known(hint, value[name]) for name, hint in hints.items() if name in value}
     return value
 
 
 @functools.cache  # the types are resolved once for each class, not for each message
+def _hints(kind: Hashable) -> dict[str, Hashable]:
+    return typing.get_type_hints(kind)
+
+
+@functools.cache
 def _dumper(kind: Hashable) -> Callable[[object], JsonObject]:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast("Any", kind))]
     writers = [(name, _writer(hints[name])) for name in names]
     if len(names) > 1 and all(write is _same for _, write in writers):
@@ -135,7 +140,7 @@ def _reader(kind: Hashable) -> _Reader:
 
 
 def _message_reader(kind: type[T]) -> Callable[[Any], T]:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast("Hashable", kind))
     fields = dataclasses.fields(typing.cast("Any", kind))
     readers = {field.name: _reader(hints[field.name]) for field in fields}
     in_order = tuple(readers.items())
