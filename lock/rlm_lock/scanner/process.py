@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +38,7 @@ from rlm_lock.scanner.indexing import Indexing
 from rlm_lock.scanner.lines import DaemonGone, Lines
 from rlm_lock.scanner.project import Project, ProjectGone
 from rlm_lock.scanner.sections import Sections
+from rlm_lock.sections.view import folder_below
 from rlm_lock.store import Store
 
 _PROGRESS_SECONDS = 0.2
@@ -284,7 +284,7 @@ class Scanner:
         old = self._store.table(question.before) if question.before else None
         if old is None or new is None:
             return Difference(0, after.number, 0, ())
-        versions, below = ((question.before, old), (after.number, new)), os.fsencode(question.path.strip("/"))
+        versions, below = ((question.before, old), (after.number, new)), folder_below(question.path)
         found = compare(*versions, self._extracts.names, below)
         if question.seconds and self._is_parsing and not all(change.is_parsed for change in found.changes):
             self._drive(time.monotonic() + question.seconds, lambda: self._is_parsing)

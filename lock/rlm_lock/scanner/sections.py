@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from rlm_ipc.messages import plain
 from rlm_lock.protocol import ReadSection, Section, SectionRead
 from rlm_lock.scanner.extracts import Extracts
@@ -15,6 +13,7 @@ from rlm_lock.sections.manifests.collecting import Manifests, read_manifests
 from rlm_lock.sections.rules.collecting import rules_of
 from rlm_lock.sections.rules.model import RuleSet
 from rlm_lock.sections.structure import project_of
+from rlm_lock.sections.view import folder_below
 
 _MOST_KEPT = 16
 """Sections that are kept, by what was asked."""
@@ -54,7 +53,7 @@ class Sections:
 
     def _make(self, question: ReadSection) -> SectionRead:
         number = 0 if self._project.version is None else self._project.version.number
-        below = os.fsencode(question.path.strip("/"))
+        below = folder_below(question.path)
         if question.section is Section.MAP:
             found = self._indexing.map
             return SectionRead(number, text="" if found is None else "".join(found.whole(_LONGEST_MAP)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -48,6 +49,11 @@ class ProjectView(Protocol):
 
     def last_modified(self, path: bytes) -> float | None:
         """Return the time of a changed file, else of the last commit that changed it; None if neither is known."""
+
+
+def folder_below(path: str) -> bytes:
+    """The folder that a question names, as `is_below` takes it."""
+    return os.fsencode(path.strip("/"))
 
 
 def is_below(path: bytes, folder: bytes) -> bool:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from rlm_ipc.messages import JsonObject
+from rlm_ipc.messages import plain
 from rlm_mcp.cli.completion import policy_choices, session_choices
 from rlm_mcp.cli.output import Commands, JsonFlag, console, show, table
 from rlm_sandbox.errors import PolicyError
-
-if TYPE_CHECKING:
-    from rlm_sandbox.policy import Policy
 
 app = Commands(help="Show, check and apply policies: what sessions may do.", no_args_is_help=True)
 
@@ -46,7 +42,7 @@ def show_policy(name: PolicyName, as_json: JsonFlag = False) -> None:
     from rlm_sandbox.policy import load_policy
 
     policy = load_policy(name)
-    show(_plain(policy), as_json, lambda: print(yaml.safe_dump(_plain(policy), sort_keys=False), end=""))
+    show(plain(policy), as_json, lambda: print(yaml.safe_dump(plain(policy), sort_keys=False), end=""))
 
 
 @app.command("check")
@@ -87,7 +83,3 @@ def schema(as_json: JsonFlag = False) -> None:
 
     rows = [(field.name, field.type, field.default, field.description) for field in policy_fields()]
     show(policy_schema(), as_json, lambda: table("policy", ("field", "type", "default", "meaning"), rows))
-
-
-def _plain(policy: Policy) -> JsonObject:
-    return json.loads(policy.to_json())  # type: ignore[no-any-return]

@@ -72,12 +72,6 @@ class Arguments(BaseModel):
 
     session: str | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
-        """Take null for an argument that is not given: some models are made to send every argument of a tool."""
-        return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
-
 
 class LoadContext(Arguments):
     """Arguments of load_context."""

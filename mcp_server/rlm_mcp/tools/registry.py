@@ -188,7 +188,9 @@ def _failed(error: Exception) -> ToolOutcome:
 
 
 def _validated(tool: Tool, given: Mapping[str, Any]) -> Arguments:
-    cleaned = {key: value if key in _UNCLEANED else clean(value) for key, value in given.items()}
+    # null stands for an argument that is not given: some models are made to send every argument of a tool.
+    there = {key: value for key, value in given.items() if value is not None}
+    cleaned = {key: value if key in _UNCLEANED else clean(value) for key, value in there.items()}
     try:
         return tool.arguments.model_validate(cleaned)
     except ValidationError as error:

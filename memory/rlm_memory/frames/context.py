@@ -84,9 +84,11 @@ _ENDED = """
 _OPEN = """
     SELECT key, status, goal FROM frames
     WHERE parent = :named AND status IN ('in_progress', 'planned') AND key <> :skip ORDER BY status, key LIMIT :most"""
-# What XML 1.0 cannot hold, lone surrogates included: a goal must not break the document for who parses it.
 _ILLEGAL = "[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-"""What XML has no place for. It takes 5 ms to compile, and is compiled when it is first used."""
+"""What XML 1.0 cannot hold, lone surrogates included: a goal must not break the document for who parses it.
+
+It takes 5 ms to compile, and is compiled when it is first used.
+"""
 
 
 def assemble(store: Store, key: int, *, tokens: int = BUDGET) -> str:

@@ -8,12 +8,11 @@ pydantic, which finds here what a value has to be.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from rlm_sandbox.policy.layer_names import WALL_NAMES, WallName
 from rlm_sandbox.policy.sizes import GIB, KIB, MIB
 from rlm_sandbox.policy.urls import wrong_prefix
 
@@ -104,6 +103,6 @@ def prefixes(urls: tuple[str, ...]) -> tuple[str, ...]:
     return urls
 
 
-def walls_in_order(names: tuple[WallName, ...]) -> tuple[WallName, ...]:
-    """Name each wall once, in the order in which they are raised."""
-    return tuple(name for name in WALL_NAMES if name in names)
+def each_once(order: Iterable[str]) -> Checked:
+    """Marks a list of names in which each stands once, in that order."""
+    return Checked(lambda names: tuple(name for name in order if name in names))

@@ -21,15 +21,15 @@ from rlm_sandbox.policy.fields import (
     Bytes,
     Checked,
     Paths,
+    each_once,
     identifiers,
     modules,
     number,
     prefixes,
     size,
     value,
-    walls_in_order,
 )
-from rlm_sandbox.policy.layer_names import WallName
+from rlm_sandbox.policy.layer_names import WALL_NAMES, WallName
 from rlm_sandbox.policy.sizes import MIB
 from rlm_sandbox.policy.trusted_paths import link_below
 
@@ -152,7 +152,7 @@ class Limits(_Section):
 class WallPolicy(_Section):
     """Which walls must stand before the first cell runs."""
 
-    require: Annotated[tuple[WallName, ...], Checked(walls_in_order)] = value(
+    require: Annotated[tuple[WallName, ...], each_once(WALL_NAMES)] = value(
         (), "Walls without which a session refuses to start; the others are raised if possible."
     )
     private: bool = value(
@@ -225,15 +225,11 @@ class AttachmentPolicy(_Section):
 LockField = Literal["project", "keyfiles", "rules", "history", "map"]
 
 
-def _in_order(names: tuple[LockField, ...]) -> tuple[LockField, ...]:
-    return tuple(name for name in get_args(LockField) if name in names)
-
-
 @dataclass(frozen=True, slots=True)
 class LockPolicy(_Section):
     """What of the project lock a session gets."""
 
-    fields: Annotated[tuple[LockField, ...], Checked(_in_order)] = value(
+    fields: Annotated[tuple[LockField, ...], each_once(get_args(LockField))] = value(
         ("project", "keyfiles", "rules", "history", "map"),
         "Sections of the project lock that `lock` answers with and attaches. What changed between two "
         "versions belongs to project.",
