@@ -31,7 +31,7 @@ async def client(request: pytest.FixtureRequest, daemon: object) -> AsyncIterato
 
 async def until_running(client: AsyncClient) -> None:
     """Wait until a cell of the session runs."""
-    await until(client.status, lambda told: told["runs"])
+    await until(client.status, lambda told: "running" in told["runs"].values())
 
 
 async def test_calls_are_awaited_and_their_results_are_typed(client: AsyncClient) -> None:

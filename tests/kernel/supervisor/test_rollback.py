@@ -189,6 +189,8 @@ async def test_a_cell_that_a_crash_lost_is_not_undone_with_what_came_after_it(
     """Its number is given again, to a restored snapshot: to undo that one is not to undo the lost cell."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
     await _lost_with_its_newest_copy(supervisor, kernel, value, gone)
+    # A snapshot that is handed in before the supervisor has seen the death is refused.
+    await until(partial(supervisor.kernel_info, kernel.kernel_id), lambda info: info.lost)
     await _restore_a_variable(supervisor, kernel)
     assert (await supervisor.rollback(kernel.kernel_id, 1)).undone == ()
     assert await value(kernel, "n") == "1"
