@@ -49,14 +49,12 @@ class AttachmentEvent:
 def grant(store: Store, attachment: AttachmentRow) -> None:
     """Add an attachment."""
     values = {name: getattr(attachment, name) for name in AttachmentRow.__slots__}
-    with store.transaction() as connection:
-        connection.execute(insert(attachments).values({**values, "mode": attachment.mode.value}))
+    store.run(insert(attachments).values({**values, "mode": attachment.mode.value}))
 
 
 def find(store: Store, attachment: str) -> AttachmentRow | None:
     """Return an attachment, even a revoked one."""
-    with store.transaction() as connection:
-        row = connection.execute(select(attachments).where(attachments.c.id == attachment)).mappings().one_or_none()
+    row = store.row(select(attachments).where(attachments.c.id == attachment))
     return None if row is None else AttachmentRow(**{**row, "mode": AttachmentMode(row["mode"])})
 
 
@@ -65,15 +63,13 @@ def of_sessions(store: Store, session: int | None = None) -> list[AttachmentRow]
     statement = select(attachments).order_by(attachments.c.created_at)
     if session is not None:
         statement = statement.where(attachments.c.session == session)
-    with store.transaction() as connection:
-        rows = connection.execute(statement).mappings().all()
+    rows = store.rows(statement)
     return [AttachmentRow(**{**row, "mode": AttachmentMode(row["mode"])}) for row in rows]
 
 
 def drop(store: Store, attachment: str) -> None:
     """Delete an attachment."""
-    with store.transaction() as connection:
-        connection.execute(delete(attachments).where(attachments.c.id == attachment))
+    store.run(delete(attachments).where(attachments.c.id == attachment))
 
 
 def revoke(store: Store, attachment: str, now: float) -> bool:
@@ -83,15 +79,13 @@ def revoke(store: Store, attachment: str, now: float) -> bool:
         .where(attachments.c.id == attachment, attachments.c.ended_at.is_(None))
         .values(ended_at=now, revoked=True)
     )
-    with store.transaction() as connection:
-        return connection.execute(statement).rowcount > 0
+    return store.run(statement) > 0
 
 
 def note(store: Store, event: AttachmentEvent) -> None:
     """Write down what happened at an attachment."""
     values = {name: getattr(event, name) for name in AttachmentEvent.__slots__}
-    with store.transaction() as connection:
-        connection.execute(insert(attachment_events).values(values))
+    store.run(insert(attachment_events).values(values))
 
 
 def events(store: Store, session: int) -> list[AttachmentEvent]:

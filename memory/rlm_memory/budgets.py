@@ -47,9 +47,8 @@ _ADD = (
 
 def used(store: Store, session: int) -> Used:
     """Return what the queries of the session have used."""
-    with store.transaction() as connection:
-        row = connection.execute(_ONE, {"of": session}).one_or_none()
-    return Used() if row is None else Used(*row)
+    row = store.row(_ONE, {"of": session})
+    return Used() if row is None else Used(**row)
 
 
 def add(store: Store, session: int, more: Used) -> None:
@@ -59,5 +58,4 @@ def add(store: Store, session: int, more: Used) -> None:
         SessionEnded: it has ended.
     """
     values = {f"more_{name}": getattr(more, name) for name in _NAMES}
-    with store.transaction() as connection:
-        connection.execute(_ADD, {"of": session, **values})
+    store.run(_ADD, {"of": session, **values})

@@ -157,8 +157,7 @@ def charged_bytes(store: Store, session: int, *, besides: str | None = None) -> 
     statement = select(func.coalesce(func.sum(held.c.size), 0))
     if besides is not None:
         statement = statement.where(held.c.digest != besides)
-    with store.transaction() as connection:
-        total: int = connection.execute(statement).scalar_one()
+    total: int = store.scalars(statement)[0]
     return total
 
 
@@ -173,21 +172,18 @@ def drop(store: Store, session: int, chosen: Iterable[str]) -> list[str]:
     if not wanted:
         return []
     statement = delete(table).where(table.c.session == session, table.c.name.in_(wanted)).returning(table.c.name)
-    with store.transaction() as connection:
-        return sorted(connection.execute(statement).scalars())
+    return sorted(store.scalars(statement))
 
 
 def drop_attached(store: Store, session: int, handle: str) -> list[str]:
     """Delete the contexts whose names came by that handle and return them; others of equal content stay."""
     statement = delete(table).where(table.c.session == session, table.c.handle == handle).returning(table.c.name)
-    with store.transaction() as connection:
-        return sorted(connection.execute(statement).scalars())
+    return sorted(store.scalars(statement))
 
 
 def is_held(store: Store, digest: str) -> bool:
     """Whether any context or handle refers to the text, a frame hands it over, or it is a section of a lock."""
-    with store.transaction() as connection:
-        return connection.execute(_HELD, {"text": digest}).first() is not None
+    return store.row(_HELD, {"text": digest}) is not None
 
 
 def _check_quota(store: Store, session: int, content: StoredContent, quota: int) -> None:

@@ -51,38 +51,32 @@ def keep(store: Store, runs: EndedRuns) -> None:
 
 def expire(store: Store, now: float) -> int:
     """Delete the runs that are older than they may become; returns of how many sessions."""
-    with store.transaction() as connection:
-        return connection.execute(delete(table).where(table.c.ended_at < now - SECONDS_KEPT)).rowcount
+    return store.run(delete(table).where(table.c.ended_at < now - SECONDS_KEPT))
 
 
 def find(store: Store, session: int) -> EndedRuns | None:
     """Return the runs of a session that has ended."""
     statement = select(table.c.key, table.c.parent, table.c.ended_at, table.c.lines, table.c.record)
-    with store.transaction() as connection:
-        row = connection.execute(statement.where(table.c.key == session)).one_or_none()
-    return None if row is None else EndedRuns(*row[:-1], json.loads(zlib.decompress(row.record)))
+    row = store.row(statement.where(table.c.key == session))
+    return None if row is None else EndedRuns(**{**row, "record": json.loads(zlib.decompress(row["record"]))})
 
 
 def below(store: Store, session: int) -> list[int]:
     """List the sessions that were forked from one, in the order of their ends."""
-    with store.transaction() as connection:
-        found = connection.execute(select(table.c.key).where(table.c.parent == session).order_by(table.c.number))
-        return list(found.scalars())
+    return store.scalars(select(table.c.key).where(table.c.parent == session).order_by(table.c.number))
 
 
 def lines(store: Store, most: int) -> list[Mapping[str, Any]]:
     """List the lines of the sessions that ended last, ``most`` sessions, the latest first."""
     statement = select(table.c.lines).order_by(table.c.number.desc()).limit(most)
-    with store.transaction() as connection:
-        return [line for row in connection.execute(statement).scalars() for line in row]
+    return [line for row in store.scalars(statement) for line in row]
 
 
 def latest(store: Store) -> tuple[int, int]:
     """Return how many sessions are kept, and the number of the latest: together they change when anything does."""
     statement = select(func.count().label("kept"), func.coalesce(func.max(table.c.number), 0).label("latest"))
-    with store.transaction() as connection:
-        row = connection.execute(statement).one()
-    return row.kept, row.latest
+    (row,) = store.rows(statement)
+    return row["kept"], row["latest"]
 
 
 def forget(store: Store, session: int) -> int:

@@ -111,8 +111,7 @@ def resolve(store: Store, handle: str, by: SessionRow) -> HandleRow:
         UnknownHandle: there is no such handle, or it is not granted to that session.
     """
     statement = select(handles).where(handles.c.handle == handle, _granted(by))
-    with store.transaction() as connection:
-        row = connection.execute(statement).mappings().one_or_none()
+    row = store.row(statement)
     if row is None:
         raise UnknownHandle(handle)
     return HandleRow(**row)
@@ -120,14 +119,12 @@ def resolve(store: Store, handle: str, by: SessionRow) -> HandleRow:
 
 def drop(store: Store, handle: str) -> None:
     """Delete one handle with its grants."""
-    with store.transaction() as connection:
-        connection.execute(delete(handles).where(handles.c.handle == handle))
+    store.run(delete(handles).where(handles.c.handle == handle))
 
 
 def drop_named(store: Store, session: int, name: str) -> None:
     """Delete the handles that the session registered for ``name``, with their grants."""
-    with store.transaction() as connection:
-        connection.execute(delete(handles).where(handles.c.session == session, handles.c.name == name))
+    store.run(delete(handles).where(handles.c.session == session, handles.c.name == name))
 
 
 def _granted(by: SessionRow) -> ColumnElement[bool]:

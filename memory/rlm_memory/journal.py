@@ -128,10 +128,9 @@ def of_frame(store: Store, frame: int, *, last: int | None = None) -> list[Journ
 
 def tally(store: Store, frame: int) -> tuple[int, int]:
     """Count the frame's cells, and those of them that failed."""
-    failed = func.coalesce(func.sum(case((table.c.status == "ok", 0), else_=1)), 0)
-    with store.transaction() as connection:
-        found = connection.execute(select(func.count(), failed).where(table.c.frame == frame)).one()
-    return found[0], found[1]
+    failed = func.coalesce(func.sum(case((table.c.status == "ok", 0), else_=1)), 0).label("failed")
+    (found,) = store.rows(select(func.count().label("ran"), failed).where(table.c.frame == frame))
+    return found["ran"], found["failed"]
 
 
 def beyond(store: Store, frame: int, *, rows: int = MOST_ROWS_OPEN, size: int = MOST_BYTES_OPEN) -> list[JournalEntry]:
@@ -143,15 +142,13 @@ def beyond(store: Store, frame: int, *, rows: int = MOST_ROWS_OPEN, size: int = 
 def let_go(store: Store, entries: Iterable[JournalEntry]) -> None:
     """Delete the rows of entries that are kept elsewhere now."""
     gone = [entry.number for entry in entries]
-    with store.transaction() as connection:
-        connection.execute(delete(table).where(table.c.number.in_(gone)))
+    store.run(delete(table).where(table.c.number.in_(gone)))
 
 
 def last_serial(store: Store, kernel: str) -> int:
     """Return the highest serial that the supervisor has reported for that kernel; 0 if none."""
     statement = select(func.coalesce(func.max(table.c.serial), 0)).where(table.c.kernel == kernel)
-    with store.transaction() as connection:
-        found: int = connection.execute(statement).scalar_one()
+    found: int = store.scalars(statement)[0]
     return found
 
 

@@ -40,8 +40,7 @@ def trim(
     else:  # the usual case of a session that is used for long: the index leads to the oldest row that stays
         beyond = select(number).where(*own).order_by(number.desc()).limit(1).offset(rows)
         gone = [*own, number <= beyond.scalar_subquery()]
-    with store.transaction() as connection:
-        connection.execute(delete(table).where(*gone))
+    store.run(delete(table).where(*gone))
 
 
 def trim_all(store: Store, table: Table, *, size: int, among: ColumnElement[bool] = _ALL) -> None:

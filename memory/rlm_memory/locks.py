@@ -101,36 +101,32 @@ class PastGoal:
 
 def note_version(store: Store, row: ProjectRow) -> None:
     """Note the newest version of a project."""
-    with store.transaction() as connection:
-        connection.execute(_PUT_PROJECT, {name: getattr(row, name) for name in row.__slots__})
+    store.run(_PUT_PROJECT, {name: getattr(row, name) for name in row.__slots__})
 
 
 def project(store: Store, root: str) -> ProjectRow | None:
     """Return what is known of a project; None: it has no lock yet."""
-    with store.transaction() as connection:
-        row = connection.execute(select(projects).where(projects.c.root == root)).mappings().one_or_none()
+    row = store.row(select(projects).where(projects.c.root == root))
     return None if row is None else ProjectRow(**row)
 
 
 def of_tree(store: Store, tree: str) -> ProjectRow | None:
     """Return the project of a tree of frames that was looked at last; None: none has a lock."""
     newest = select(projects).where(projects.c.tree == tree).order_by(projects.c.made_at.desc()).limit(1)
-    with store.transaction() as connection:
-        row = connection.execute(newest).mappings().one_or_none()
+    row = store.row(newest)
     return None if row is None else ProjectRow(**row)
 
 
 def projects_known(store: Store) -> list[ProjectRow]:
     """List all projects that have a lock, by their folders."""
-    with store.transaction() as connection:
-        return [ProjectRow(**row) for row in connection.execute(select(projects).order_by(projects.c.root)).mappings()]
+    return [ProjectRow(**row) for row in store.rows(select(projects).order_by(projects.c.root))]
 
 
 def forget(store: Store, root: str) -> None:
     """Forget a project, whose folder has gone; its frames keep what they ended with."""
-    with store.transaction() as connection:
+    with store.transaction():
         for table in (projects, aliases, texts):
-            connection.execute(delete(table).where(table.c.root == root))
+            store.run(delete(table).where(table.c.root == root))
 
 
 # --- aliases ------------------------------------------------------------------------------------------
@@ -150,9 +146,7 @@ def bind(store: Store, root: str, alias: str, *, now: float) -> None:
 def alias_used_at(store: Store, root: str, alias: str) -> float | None:
     """Return when an id was used last for a project; None: it stands for nothing there."""
     named = select(aliases.c.used_at).where(aliases.c.root == root, aliases.c.id == alias)
-    with store.transaction() as connection:
-        found: float | None = connection.execute(named).scalar_one_or_none()
-    return found
+    return next(iter(store.scalars(named)), None)
 
 
 # --- texts --------------------------------------------------------------------------------------------
@@ -161,8 +155,7 @@ def alias_used_at(store: Store, root: str, alias: str) -> float | None:
 def put_text(store: Store, root: str, section: str, text: LockText) -> None:
     """Note which stored text a section of a version is."""
     values = {"root": root, "section": section} | {name: getattr(text, name) for name in text.__slots__}
-    with store.transaction() as connection:
-        connection.execute(_PUT_TEXT, values)
+    store.run(_PUT_TEXT, values)
 
 
 def section_text(store: Store, root: str, section: str) -> LockText | None:
@@ -170,8 +163,7 @@ def section_text(store: Store, root: str, section: str) -> LockText | None:
     named = select(texts.c.version, texts.c.digest, texts.c.is_whole).where(
         texts.c.root == root, texts.c.section == section
     )
-    with store.transaction() as connection:
-        row = connection.execute(named).mappings().one_or_none()
+    row = store.row(named)
     return None if row is None else LockText(**row)
 
 
@@ -185,26 +177,22 @@ def is_section(row: ContextRow) -> bool:
 
 def began(store: Store, frame: int, root: str, version: int) -> None:
     """Note the version that the work on a frame begins with; a frame that has one keeps it."""
-    with store.transaction() as connection:
-        connection.execute(_BEGAN, {"frame": frame, "root": root, "began": version, "seen": 0})
+    store.run(_BEGAN, {"frame": frame, "root": root, "began": version, "seen": 0})
 
 
 def saw(store: Store, frame: int, root: str, version: int) -> None:
     """Note which version a frame was told of."""
-    with store.transaction() as connection:
-        connection.execute(_SAW, {"frame": frame, "root": root, "began": version, "seen": version})
+    store.run(_SAW, {"frame": frame, "root": root, "began": version, "seen": version})
 
 
 def ended(store: Store, frame: int, version: int, changed: Sequence[str]) -> None:
     """Note the version that a frame has ended with, and what others have changed since it began."""
-    with store.transaction() as connection:
-        connection.execute(_ENDED, {"of": frame, "version": version, "paths": list(changed)})
+    store.run(_ENDED, {"of": frame, "version": version, "paths": list(changed)})
 
 
 def of_frame(store: Store, frame: int) -> FrameVersion | None:
     """Return which versions a frame has to do with; None: it has never met a lock."""
-    with store.transaction() as connection:
-        row = connection.execute(select(frame_versions).where(frame_versions.c.frame == frame)).mappings().one_or_none()
+    row = store.row(select(frame_versions).where(frame_versions.c.frame == frame))
     return None if row is None else FrameVersion(**{**row, "changed": tuple(row["changed"] or ())})
 
 

@@ -63,16 +63,13 @@ def of_session(store: Store, session: int) -> list[TurnRow]:
     """List the session's turns, the oldest first."""
     columns = [column for column in table.columns if column.name != "size"]
     statement = select(*columns).where(table.c.session == session).order_by(table.c.number)
-    with store.transaction() as connection:
-        rows = [dict(row) for row in connection.execute(statement).mappings()]
-    return [_row(row) for row in rows]
+    return [_row(dict(row)) for row in store.rows(statement)]
 
 
 def latest(store: Store) -> dict[int, int]:
     """Map each session in which a model has worked to the number of its latest turn."""
     statement = select(table.c.session, func.max(table.c.number).label("latest")).group_by(table.c.session)
-    with store.transaction() as connection:
-        return {row.session: row.latest for row in connection.execute(statement)}
+    return {row["session"]: row["latest"] for row in store.rows(statement)}
 
 
 def _row(values: Mapping[str, Any]) -> TurnRow:

@@ -254,8 +254,7 @@ def spend(store: Store, session: int, bills: Iterable[Bill]) -> None:
     """Note with the session's queries what models' answers to them have used."""
     rows = [_spending(session, bill) for bill in bills]
     if rows:
-        with store.transaction() as connection:
-            connection.execute(_SPEND, rows)
+        store.run(_SPEND, rows)
 
 
 def _spending(session: int, bill: Bill) -> dict[str, object]:
@@ -280,8 +279,7 @@ def get(store: Store, session: int, query: str) -> QueryRow:
     Raises:
         UnknownQuery: the session never asked it.
     """
-    with store.transaction() as connection:
-        row = connection.execute(_ONE, {"of": session, "named": query}).mappings().one_or_none()
+    row = store.row(_ONE, {"of": session, "named": query})
     if row is None:
         raise UnknownQuery(query, [q.id for q in pending(store, session)])
     return _row(dict(row))
@@ -302,13 +300,11 @@ def pending(store: Store, session: int) -> list[QueryRow]:
 
 def pending_ids(store: Store, session: int) -> list[str]:
     """List the ids of the pending queries that the session has asked itself, in the order they were asked."""
-    with store.transaction() as connection:
-        return list(connection.execute(_PENDING_IDS, {"of": session}).scalars())
+    return store.scalars(_PENDING_IDS, {"of": session})
 
 
 def _rows(store: Store, session: int, statement: Select[Any]) -> list[QueryRow]:
-    with store.transaction() as connection:
-        return [_row(dict(row)) for row in connection.execute(statement, {"of": session}).mappings()]
+    return [_row(dict(row)) for row in store.rows(statement, {"of": session})]
 
 
 def resolve(
@@ -363,8 +359,7 @@ def cancel_pending(store: Store, session: int, now: float, *, among: Iterable[st
     if among is not None:
         statement = statement.where(table.c.id.in_(sorted(among)))
     statement = statement.values(state=QueryState.CANCELLED.value, resolved_at=now)
-    with store.transaction() as connection:
-        return sorted(connection.execute(statement.returning(table.c.id)).scalars())
+    return sorted(store.scalars(statement.returning(table.c.id)))
 
 
 def _row(values: dict[str, object]) -> QueryRow:

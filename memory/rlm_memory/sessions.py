@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Any
 
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import RowMapping, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
@@ -144,8 +143,7 @@ def all_sessions(store: Store, *states: SessionStatus, most: int | None = None) 
     statement = select(table).order_by(table.c.last_used_at.desc(), table.c.id).limit(most)
     if states:
         statement = statement.where(table.c.state.in_([state.value for state in states]))
-    with store.transaction() as connection:
-        return [_row(dict(row)) for row in connection.execute(statement).mappings()]
+    return [_row(dict(row)) for row in store.rows(statement)]
 
 
 def new_key(store: Store) -> int:
@@ -209,20 +207,17 @@ def note_writable(store: Store, folders: Iterable[str]) -> None:
     """Note folders that a session can write; they stay noted after its end."""
     rows = [{"path": folder} for folder in folders]
     if rows:
-        with store.transaction() as connection:
-            connection.execute(insert(writable_folders).on_conflict_do_nothing(), rows)
+        store.run(insert(writable_folders).on_conflict_do_nothing(), rows)
 
 
 def writable(store: Store) -> set[str]:
     """List the folders that any session has ever been able to write, besides scratch folders."""
-    with store.transaction() as connection:
-        return set(connection.execute(select(writable_folders.c.path)).scalars())
+    return set(store.scalars(select(writable_folders.c.path)))
 
 
 def touch(store: Store, session: int, now: float) -> None:
     """Note that the session is in use."""
-    with store.transaction() as connection:
-        connection.execute(update(table).where(table.c.key == session).values(last_used_at=now))
+    store.run(update(table).where(table.c.key == session).values(last_used_at=now))
 
 
 def rest(store: Store, session: int, until: float | None, unsaved: str | None = None) -> None:
@@ -230,9 +225,8 @@ def rest(store: Store, session: int, until: float | None, unsaved: str | None = 
 
     ``unsaved`` is why its variables could not be saved.
     """
-    with store.transaction() as connection:
-        resting = {"state": SessionStatus.RESTING.value, "kept_until": until, "unsaved": unsaved}
-        connection.execute(update(table).where(table.c.key == session).values(**resting))
+    resting = {"state": SessionStatus.RESTING.value, "kept_until": until, "unsaved": unsaved}
+    store.run(update(table).where(table.c.key == session).values(**resting))
 
 
 def overdue(store: Store, now: float) -> list[SessionRow]:
@@ -255,20 +249,18 @@ def end(store: Store, session: int, how: How, now: float, went: Went | None = No
 
 def ending_of(store: Store, name: str) -> Ending | None:
     """Return how the last session of that name ended, or None."""
-    with store.transaction() as connection:
-        row = connection.execute(select(endings).where(endings.c.id == name)).one_or_none()
+    row = store.row(select(endings).where(endings.c.id == name))
     return None if row is None else _ending(row)
 
 
 def latest_endings(store: Store, most: int) -> list[Ending]:
     """List the latest endings, the latest first; not those whose name a session has again."""
     statement = select(endings).where(endings.c.id.not_in(select(table.c.id))).order_by(endings.c.at.desc()).limit(most)
-    with store.transaction() as connection:
-        return [_ending(row) for row in connection.execute(statement)]
+    return [_ending(row) for row in store.rows(statement)]
 
 
-def _ending(row: Row[Any]) -> Ending:
-    return Ending(row.id, How(row.how), row.at, None if row.went is None else Went(**row.went))
+def _ending(row: RowMapping) -> Ending:
+    return Ending(row["id"], How(row["how"]), row["at"], None if row["went"] is None else Went(**row["went"]))
 
 
 def _columns(policy: PolicyText, family: PolicyText) -> dict[str, str]:

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Engine, bindparam, create_engine, event
+from sqlalchemy import URL, Connection, Engine, Executable, RowMapping, bindparam, create_engine, event
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
@@ -35,6 +35,9 @@ _PRAGMAS = (
     "PRAGMA secure_delete=ON",
     "PRAGMA busy_timeout=5000",
 )
+
+Given = Mapping[str, object] | Sequence[Mapping[str, object]] | None
+"""The values of a statement; of one that is executed several times, each time's."""
 
 _counters = schema.counters
 # Counters are met several times in a cell: to build a statement takes longer than to execute it.
@@ -154,6 +157,25 @@ class Store:
                     self._current = None
             for told in tuple(self._watchers):
                 told()
+
+    def run(self, statement: Executable, given: Given = None) -> int:
+        """Execute a statement in a transaction, or in the one that is open; returns how many rows it has changed."""
+        with self.transaction() as connection:
+            return connection.execute(statement, given).rowcount
+
+    def rows(self, statement: Executable, given: Given = None) -> Sequence[RowMapping]:
+        """Return the rows that a statement gives, read in a transaction, or in the one that is open."""
+        with self.transaction() as connection:
+            return connection.execute(statement, given).mappings().all()
+
+    def row(self, statement: Executable, given: Given = None) -> RowMapping | None:
+        """Return the one row that a statement gives, or None."""
+        return next(iter(self.rows(statement, given)), None)
+
+    def scalars(self, statement: Executable, given: Given = None) -> list[Any]:
+        """Return the first value of each row that a statement gives."""
+        with self.transaction() as connection:
+            return list(connection.execute(statement, given).scalars())
 
     def read(self, sql: str, **given: str | float) -> list[sqlite3.Row]:
         """Read rows by the driver itself, which takes a tenth of the time: for what is read at every call.

@@ -118,8 +118,7 @@ def edges_of(store: Store, frame: int) -> list[Edge]:
 
 def waits_for(store: Store, frame: int) -> list[str]:
     """List the ids of what a frame itself waits for."""
-    with store.transaction() as connection:
-        return [frame_id(key) for key in connection.execute(_WAITS, {"of": frame}).scalars()]
+    return [frame_id(key) for key in store.scalars(_WAITS, {"of": frame})]
 
 
 def check_waits(store: Store, row: FrameRow, chain: Iterable[FrameRow]) -> None:
@@ -135,8 +134,7 @@ def check_waits(store: Store, row: FrameRow, chain: Iterable[FrameRow]) -> None:
 
 def standing_by(store: Store, keys: Collection[int]) -> list[int]:
     """List what is planned for the failure of frames that have completed, or are no longer wanted."""
-    with store.transaction() as connection:
-        return list(connection.execute(_STANDING_BY, {"keys": json.dumps(list(keys))}).scalars())
+    return store.scalars(_STANDING_BY, {"keys": json.dumps(list(keys))})
 
 
 def _check(row: FrameRow, other: FrameRow, type_: EdgeType, known: Collection[EdgeType]) -> None:
@@ -158,9 +156,8 @@ def _check(row: FrameRow, other: FrameRow, type_: EdgeType, known: Collection[Ed
 
 def _check_circle(store: Store, row: FrameRow, other: FrameRow, type_: EdgeType) -> None:
     ends = "C" if type_ is EdgeType.WAITS_FOR else "E"
-    with store.transaction() as connection:
-        if connection.execute(_LATER, {"key": row.key, "on": other.key, "ends": ends}).first() is None:
-            return
+    if store.row(_LATER, {"key": row.key, "on": other.key, "ends": ends}) is None:
+        return
     way = _way(store, (row.key, "S"), (other.key, ends))
     raise EdgeRefused(row.id, other.id, f"they would wait in a circle: {' > '.join(way)}")
 

@@ -105,8 +105,7 @@ def compact(store: Store, row: FrameRow, outcome: Outcome, now: float) -> tuple[
     source = "caller" if summary else "extract"
     artifacts = list(dict.fromkeys((*outcome.artifacts, *outcome.written)))
     values = {"artifacts": _items(artifacts), "decisions": _items(outcome.decisions), "at": now}
-    with store.transaction() as connection:
-        connection.execute(_COMPACT, {"frame": row.key, "source": source, "text": said, **values})
+    store.run(_COMPACT, {"frame": row.key, "source": source, "text": said, **values})
     return said, source
 
 

@@ -255,23 +255,20 @@ def compaction_of(store: Store, key: int) -> Compaction | None:
 def events_of(store: Store, key: int) -> list[Event]:
     """List the events of a frame, the oldest first: a thousand at most."""
     wanted = select(events).where(events.c.frame == key).order_by(events.c.number).limit(1000)
-    with store.transaction() as connection:
-        return [Event(**row) for row in connection.execute(wanted).mappings()]
+    return [Event(**row) for row in store.rows(wanted)]
 
 
 def last_event(store: Store, key: int, *verbs: str) -> Event | None:
     """Return the latest event of the frame with one of those verbs, or None."""
     wanted = select(events).where(events.c.frame == key, events.c.verb.in_(verbs))
-    with store.transaction() as connection:
-        row = connection.execute(wanted.order_by(events.c.number.desc()).limit(1)).mappings().one_or_none()
+    row = store.row(wanted.order_by(events.c.number.desc()).limit(1))
     return None if row is None else Event(**row)
 
 
 def note(store: Store, key: int, verb: str, author: str, now: float, **data: Any) -> int:
     """Append to the log; returns the number of the event."""
     values = {"frame": key, "at": now, "author": author, "verb": verb, "data": data}
-    with store.transaction() as connection:
-        number: int = connection.execute(_NOTE, values).scalar_one()
+    number: int = store.scalars(_NOTE, values)[0]
     return number
 
 
@@ -347,8 +344,7 @@ def unchanged_while(store: Store) -> tuple[int, ...]:
 def unfold(store: Store, row: FrameRow) -> None:
     """Count a frame no more among the folded children of the one above: it starts again, or goes."""
     if row.ended is not None and row.parent is not None:
-        with store.transaction() as connection:
-            connection.execute(_UNFOLD, {"parent": row.parent, "ended": row.ended})
+        store.run(_UNFOLD, {"parent": row.parent, "ended": row.ended})
 
 
 def _has_open(store: Store, key: int) -> bool:

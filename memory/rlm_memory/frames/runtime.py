@@ -205,8 +205,7 @@ class Runtime:
 
     def _to_be_written(self, session: int | None) -> bool:
         """Whether a log or a notebook is owed that has cells of that session."""
-        with self._store.transaction() as connection:
-            return connection.execute(_TO_BE_WRITTEN, {"session": session}).first() is not None
+        return self._store.row(_TO_BE_WRITTEN, {"session": session}) is not None
 
 
 def undelivered(store: Store, session: int, *, again: bool = False) -> list[Undelivered]:
@@ -215,8 +214,7 @@ def undelivered(store: Store, session: int, *, again: bool = False) -> list[Unde
     With ``again`` those are among them that an earlier kernel had.
     """
     wanted = _HANDED if again else _UNDELIVERED
-    with store.transaction() as connection:
-        return [Undelivered(**row) for row in connection.execute(wanted, {"session": session}).mappings()]
+    return [Undelivered(**row) for row in store.rows(wanted, {"session": session})]
 
 
 def delivered(store: Store, values: Sequence[Undelivered], *, now: float) -> None:
@@ -228,5 +226,4 @@ def delivered(store: Store, values: Sequence[Undelivered], *, now: float) -> Non
 
 def handed_over(store: Store, key: int) -> list[Undelivered]:
     """List the values that a frame has handed over, delivered or not."""
-    with store.transaction() as connection:
-        return [Undelivered(**row) for row in connection.execute(_VALUES, {"of": key}).mappings()]
+    return [Undelivered(**row) for row in store.rows(_VALUES, {"of": key})]

@@ -206,14 +206,12 @@ def children(store: Store, key: int, most: int) -> list[int]:
 
 def state_of_all(store: Store) -> Mapping[str, int]:
     """Return numbers of which one changes whenever anything of any frame does, its log included."""
-    with store.transaction() as connection:
-        return dict(connection.execute(_STATE_OF_ALL).mappings().one())
+    return dict(store.rows(_STATE_OF_ALL)[0])
 
 
 def state_of_tree(store: Store, tree: str) -> Mapping[str, int | None]:
     """Return numbers of which one changes whenever a frame of the tree comes, goes or changes."""
-    with store.transaction() as connection:
-        return dict(connection.execute(_STATE_OF_TREE, {"tree": tree}).mappings().one())
+    return dict(store.rows(_STATE_OF_TREE, {"tree": tree})[0])
 
 
 def running(store: Store, most: int) -> list[FrameGlance]:

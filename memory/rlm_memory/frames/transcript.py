@@ -97,8 +97,7 @@ def called(store: Store, key: int, call: ToolCall) -> None:
 
 def calls_of(store: Store, key: int) -> list[ToolCall]:
     """List the calls of tools that were made for a frame, the oldest first."""
-    with store.transaction() as connection:
-        rows = connection.execute(_OF_FRAME, {"of": key}).mappings().all()
+    rows = store.rows(_OF_FRAME, {"of": key})
     made = [(row["message"].get(_CALLED), row) for row in rows]
     return [ToolCall(**said, result=row["message"]["content"], at=row["at"]) for said, row in made if said]
 

@@ -238,5 +238,4 @@ def _add(
 
 
 def _run_in(store: Store, key: int, session: int, source: int | None) -> None:
-    with store.transaction() as connection:
-        connection.execute(_RUNS_IN, {"named": key, "of": session, "source": source})
+    store.run(_RUNS_IN, {"named": key, "of": session, "source": source})

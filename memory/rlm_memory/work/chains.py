@@ -77,8 +77,7 @@ def begin(store: Store, tree: str, scope: int | None, loop: str, data: Mapping[s
 
 def note(store: Store, chain: ChainRow) -> None:
     """Keep a chain as it is now."""
-    with store.transaction() as connection:
-        connection.execute(_PUT, {name: getattr(chain, name) for name in chain.__slots__})
+    store.run(_PUT, {name: getattr(chain, name) for name in chain.__slots__})
 
 
 def latest(store: Store, number: int) -> ChainRow:
@@ -87,8 +86,7 @@ def latest(store: Store, number: int) -> ChainRow:
     Raises:
         RowRequestError: there is none with that number, or no longer.
     """
-    with store.transaction() as connection:
-        row = connection.execute(select(chains).where(chains.c.number == number)).mappings().one_or_none()
+    row = store.row(select(chains).where(chains.c.number == number))
     if row is None:
         raise RowRequestError(f"there is no chain {number}")
     return ChainRow(**row)
@@ -96,8 +94,7 @@ def latest(store: Store, number: int) -> ChainRow:
 
 def open_ones(store: Store, tree: str) -> list[ChainRow]:
     """List the chains of a tree that have not ended, the oldest first."""
-    with store.transaction() as connection:
-        found = [ChainRow(**row) for row in connection.execute(_OF_TREE, {"of": tree}).mappings()]
+    found = [ChainRow(**row) for row in store.rows(_OF_TREE, {"of": tree})]
     return [chain for chain in found if chain.ended_at is None]
 
 
@@ -113,8 +110,7 @@ def note_run(
 
 def runs(store: Store, chain: int) -> list[object]:
     """List the runs of a chain, in the order of their numbers."""
-    with store.transaction() as connection:
-        return list(connection.execute(_RUNS, {"of": chain}).scalars())
+    return store.scalars(_RUNS, {"of": chain})
 
 
 def survey(store: Store, top: int) -> list[Surveyed]:

@@ -102,35 +102,30 @@ def enlist(
 
 def find(store: Store, holder: str) -> Holder | None:
     """Return a holder by its id, or None."""
-    with store.transaction() as connection:
-        row = connection.execute(_GET, {"named": holder}).mappings().one_or_none()
+    row = store.row(_GET, {"named": holder})
     return None if row is None else Holder(**row)
 
 
 def of_proof(store: Store, anchor: Anchor, proof: str) -> Holder | None:
     """Return the holder with that proof of life, or None."""
-    with store.transaction() as connection:
-        row = connection.execute(_OF_PROOF, {"kind": anchor, "shown": proof}).mappings().one_or_none()
+    row = store.row(_OF_PROOF, {"kind": anchor, "shown": proof})
     return None if row is None else Holder(**row)
 
 
 def living(store: Store) -> list[Holder]:
     """List the holders that have not been seen to end."""
-    with store.transaction() as connection:
-        return [Holder(**row) for row in connection.execute(_LIVING).mappings()]
+    return [Holder(**row) for row in store.rows(_LIVING)]
 
 
 def beat(store: Store, holder: Holder, *, now: float, seconds: float | None = None) -> None:
     """Note that a holder does something; one that lives until a time lives ``seconds`` from now."""
     until = holder.expires_at if seconds is None else now + seconds
-    with store.transaction() as connection:
-        connection.execute(_BEAT, {"named": holder.id, "now": now, "until": until})
+    store.run(_BEAT, {"named": holder.id, "now": now, "until": until})
 
 
 def gone(store: Store, holder: str, *, now: float) -> None:
     """Note that a holder's life has ended."""
-    with store.transaction() as connection:
-        connection.execute(_GONE, {"named": holder, "now": now})
+    store.run(_GONE, {"named": holder, "now": now})
 
 
 def note_boot(store: Store, boot: str) -> bool:

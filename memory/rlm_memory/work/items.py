@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import RowMapping, bindparam, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
@@ -58,9 +58,8 @@ class Alias:
 
 def get(store: Store, frame: int) -> Item:
     """Return what is known of a task."""
-    with store.transaction() as connection:
-        row = connection.execute(_GET, {"of": frame}).one_or_none()
-    return Item() if row is None else Item(row.type, row.description, row.acceptance)
+    row = store.row(_GET, {"of": frame})
+    return Item() if row is None else Item(row["type"], row["description"], row["acceptance"])
 
 
 def describe(
@@ -130,12 +129,14 @@ def name(store: Store, frame: int, alias: Alias) -> None:
 def aliases(store: Store, tree: str, source: str) -> list[tuple[int, Alias]]:
     """List the frames of a tree that another tracker knows, with what it says of them."""
     wanted = select(names).where(names.c.tree == tree, names.c.source == source).order_by(names.c.frame)
-    with store.transaction() as connection:
-        return [(row.frame, Alias(row.source, row.alias, row.data)) for row in connection.execute(wanted)]
+    return [(row["frame"], _alias(row)) for row in store.rows(wanted)]
 
 
 def aliases_of(store: Store, frame: int) -> list[Alias]:
     """List the names by which other trackers know a frame."""
     wanted = select(names).where(names.c.frame == frame).order_by(names.c.source, names.c.alias)
-    with store.transaction() as connection:
-        return [Alias(row.source, row.alias, row.data) for row in connection.execute(wanted)]
+    return [_alias(row) for row in store.rows(wanted)]
+
+
+def _alias(row: RowMapping) -> Alias:
+    return Alias(row["source"], row["alias"], row["data"])

@@ -198,8 +198,7 @@ def is_held(row: FrameRow) -> bool:
 
 def held_by(store: Store, holder: str) -> list[FrameRow]:
     """List what a holder has claimed."""
-    with store.transaction() as connection:
-        return [get(store, key) for key in connection.execute(_HELD, {"holder": holder}).scalars().all()]
+    return [get(store, key) for key in store.scalars(_HELD, {"holder": holder})]
 
 
 def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
@@ -275,6 +274,5 @@ def _who(store: Store, row: FrameRow) -> str:
 
 def _fence_of(store: Store, key: int, holder: str) -> int | None:
     """Return the fence of a holder's latest claim of a frame, or None."""
-    with store.transaction() as connection:
-        fence: int | None = connection.execute(_CLAIMED, {"key": key, "holder": holder}).scalar_one()
+    fence: int | None = store.scalars(_CLAIMED, {"key": key, "holder": holder})[0]
     return fence

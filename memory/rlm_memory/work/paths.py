@@ -10,7 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import delete, insert, text
+from sqlalchemy import RowMapping, delete, insert, text
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
@@ -73,9 +73,8 @@ def declare(store: Store, frame: int, said: Iterable[str]) -> None:
 def declared(store: Store, frames: Sequence[int]) -> dict[int, list[str]]:
     """Map those of the frames that declare paths to these."""
     found: dict[int, list[str]] = defaultdict(list)
-    with store.transaction() as connection:
-        for row in connection.execute(_DECLARED, {"keys": json.dumps(list(frames))}):
-            found[row.frame].append(row.path)
+    for row in store.rows(_DECLARED, {"keys": json.dumps(list(frames))}):
+        found[row["frame"]].append(row["path"])
     return found
 
 
@@ -90,16 +89,15 @@ def _inside(path: str, folder: str) -> bool:
 
 def in_conflict(store: Store, tree: str, frame: int) -> Taken | None:
     """Return what somebody has claimed of what a frame declares."""
-    with store.transaction() as connection:
-        row = connection.execute(_CONFLICT, {"key": frame, "tree": tree}).one_or_none()
-    return None if row is None else Taken(frame_id(row.key), row.holder, row.path)
+    return _taken(store.row(_CONFLICT, {"key": frame, "tree": tree}))
 
 
 def taken_by_other(store: Store, tree: str, path: str, own: Iterable[str] = ()) -> Taken | None:
     """Return who has claimed a path, or a folder above it, except the holders ``own``: what a hook asks."""
     parts = path.removesuffix("/").split("/")
     above = [path, f"{path}/", *("/".join(parts[:number]) + "/" for number in range(1, len(parts)))]
-    with store.transaction() as connection:
-        values = {"above": json.dumps(above), "tree": tree, "own": json.dumps(list(own))}
-        row = connection.execute(_TAKEN, values).one_or_none()
-    return None if row is None else Taken(frame_id(row.key), row.holder, row.path)
+    return _taken(store.row(_TAKEN, {"above": json.dumps(above), "tree": tree, "own": json.dumps(list(own))}))
+
+
+def _taken(row: RowMapping | None) -> Taken | None:
+    return None if row is None else Taken(frame_id(row["key"]), row["holder"], row["path"])

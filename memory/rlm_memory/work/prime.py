@@ -129,8 +129,7 @@ def state(store: Store) -> tuple[int, float, int, int]:
 def trees(store: Store, since: tuple[int, float, int, int] | None) -> list[str]:
     """List the trees that have changed since; without ``since``, those with anything open."""
     event, changed, *_ = since or (0, 0.0)
-    with store.transaction() as connection:
-        return list(connection.execute(_TREES, {"since_event": event, "since_progress": changed}).scalars())
+    return store.scalars(_TREES, {"since_event": event, "since_progress": changed})
 
 
 def _runs(store: Store, key: int, tree: str) -> bool:

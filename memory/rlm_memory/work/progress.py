@@ -51,9 +51,8 @@ class Progress:
 
 def get(store: Store, frame: int) -> Progress:
     """Return the work in progress of a frame."""
-    with store.transaction() as connection:
-        row = connection.execute(_GET, {"of": frame}).one_or_none()
-    return Progress() if row is None else Progress(dict(row.data), row.updated_at)
+    row = store.row(_GET, {"of": frame})
+    return Progress() if row is None else Progress(dict(row["data"]), row["updated_at"])
 
 
 def update(store: Store, frame: int, data: Mapping[str, Any], *, now: float) -> Progress:

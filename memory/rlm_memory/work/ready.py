@@ -104,26 +104,19 @@ def ready(store: Store, tree: str, *, now: float, most: int = 1, scope: int | No
     Nothing is among it that declares a path on which somebody works.
     """
     values = {"tree": tree, "now": now, "most": most}
-    with store.transaction() as connection:
-        if scope is None:
-            rows = connection.execute(_READY, values).all()
-        else:
-            rows = connection.execute(_READY_BELOW, values | {"scope": scope}).all()
-    return [Ready(row.key, row.score) for row in rows]
+    rows = store.rows(_READY, values) if scope is None else store.rows(_READY_BELOW, values | {"scope": scope})
+    return [Ready(row["key"], row["score"]) for row in rows]
 
 
 def count_ready(store: Store, tree: str, *, scope: int | None = None) -> int:
     """Count what may be claimed, not looking at paths."""
-    with store.transaction() as connection:
-        if scope is None:
-            return int(connection.execute(_COUNT, {"tree": tree}).scalar_one())
-        return int(connection.execute(_COUNT_BELOW, {"scope": scope}).scalar_one())
+    found = store.scalars(_COUNT, {"tree": tree}) if scope is None else store.scalars(_COUNT_BELOW, {"scope": scope})
+    return int(found[0])
 
 
 def has_queue(store: Store, tree: str) -> bool:
     """Whether somebody has added a task to the queue of a tree, or imported one; plans of agents do not count."""
-    with store.transaction() as connection:
-        return connection.execute(_ADDED, {"tree": tree}).first() is not None
+    return store.row(_ADDED, {"tree": tree}) is not None
 
 
 def next_batch(store: Store, tree: str, *, now: float, most: int = 3, scope: int | None = None) -> list[str]:
