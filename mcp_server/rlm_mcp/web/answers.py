@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault, fault_from
@@ -58,13 +59,18 @@ def answering(answer: Endpoint) -> Endpoint:
     return answer_or_refuse
 
 
-def deed(model: type[BaseModel], act: Callable[[Request, Any], Awaitable[JsonObject]]) -> Endpoint:
-    """Return the endpoint of a call that does something: ``act`` gets the request, and its body as ``model``."""
+def look(path: str, answer: Endpoint) -> Route:
+    """Return the route of a call that only looks."""
+    return Route(path, answering(answer), methods=["GET"])
+
+
+def deed(path: str, model: type[BaseModel], act: Callable[[Request, Any], Awaitable[JsonObject]]) -> Route:
+    """Return the route of a call that does something: ``act`` gets the request, and its body as ``model``."""
 
     async def do(request: Request) -> Response:
         return as_json(await act(request, model.model_validate_json(await request.body())))
 
-    return answering(do)
+    return Route(path, answering(do), methods=["POST"])
 
 
 def _refused(error: Exception) -> Response:

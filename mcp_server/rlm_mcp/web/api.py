@@ -24,42 +24,29 @@ from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.web import frame_calls, lock_calls, run_calls, work_calls
-from rlm_mcp.web.answers import PREFIX, Nothing, answering, as_download, as_picture, deed, encode
+from rlm_mcp.web.answers import PREFIX, Nothing, as_download, as_picture, deed, encode, look
 
-__all__ = ["BODIES", "PREFIX", "routes"]
+__all__ = ["DEEDS", "PREFIX", "routes"]
 
 LOOK_SECONDS = 0.5
 """Pause between two looks at the sessions."""
 _QUIET_LOOKS = 20
 """Looks without news after which an empty line tells the page that the daemon lives."""
-Act = Callable[[Session, Any], Awaitable[JsonObject]]
+Act = Callable[[Service, Session, Any], Awaitable[JsonObject]]
 
 
 def routes(service: Service) -> list[Route]:
     """Return what the page may call."""
-    acts: dict[str, Act] = {
-        "interrupt": functools.partial(_interrupt, service),
-        "rollback": functools.partial(_roll_back, service),
-        "fork": functools.partial(_fork, service),
-        "answer": functools.partial(_answer, service),
-    }
     session = f"{PREFIX}sessions/{{session}}"
     return [
         Route(f"{PREFIX}live", functools.partial(_live, service), methods=["GET"]),
-        Route(f"{session}/export.{{kind}}", answering(functools.partial(_export, service)), methods=["GET"]),
-        Route(
-            f"{session}/cells/{{cell:int}}/pictures/{{number:int}}",
-            answering(functools.partial(_picture, service)),
-            methods=["GET"],
-        ),
+        look(f"{session}/export.{{kind}}", functools.partial(_export, service)),
+        look(f"{session}/cells/{{cell:int}}/pictures/{{number:int}}", functools.partial(_picture, service)),
         *frame_calls.routes(service),
         *run_calls.routes(service),
         *work_calls.routes(service),
         *lock_calls.routes(service),
-        *(
-            Route(f"{session}/{name}", deed(BODIES[name], _in_session(service, act)), methods=["POST"])
-            for name, act in acts.items()
-        ),
+        *(deed(f"{session}/{name}", body, _in_session(service, act)) for name, (body, act) in DEEDS.items()),
     ]
 
 
@@ -138,20 +125,11 @@ class GiveAnswer(Nothing):
     error: str | None = None
 
 
-BODIES: Mapping[str, type[BaseModel]] = {
-    "interrupt": Nothing,
-    "rollback": RollBack,
-    "fork": ForkBody,
-    "answer": GiveAnswer,
-}
-"""What each call takes, which is what the tool takes that does the same."""
-
-
 def _in_session(service: Service, act: Act) -> Callable[[Request, Any], Awaitable[JsonObject]]:
     async def do(request: Request, given: Any) -> JsonObject:
         session = service.sessions.named(request.path_params["session"])
         with service.sessions.use(session):
-            return await act(session, given)
+            return await act(service, session, given)
 
     return do
 
@@ -173,3 +151,12 @@ async def _answer(service: Service, session: Session, given: GiveAnswer) -> Json
     for _, fault in taken.failed:
         raise fault
     return taken.told().fields
+
+
+DEEDS: Mapping[str, tuple[type[BaseModel], Act]] = {
+    "interrupt": (Nothing, _interrupt),
+    "rollback": (RollBack, _roll_back),
+    "fork": (ForkBody, _fork),
+    "answer": (GiveAnswer, _answer),
+}
+"""What each call takes, which is what the tool takes that does the same; and what does it."""

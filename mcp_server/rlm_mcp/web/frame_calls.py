@@ -16,7 +16,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.plans import plan_of
 from rlm_mcp.service.service import Service
-from rlm_mcp.web.answers import PREFIX, Nothing, answering, as_download, as_json, deed
+from rlm_mcp.web.answers import PREFIX, Nothing, as_download, as_json, deed, look
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
 from rlm_memory.frames.tree import MOST_PLANNED
@@ -46,40 +46,36 @@ class PopBody(Nothing):
     children: Literal["refuse", "adopt", "fail"] = "refuse"
 
 
-BODIES: Mapping[str, type[BaseModel]] = {
-    "plan": PlanBody,
-    "push": PushBody,
-    "pop": PopBody,
-    "invalidate": Nothing,
-    "reopen": Nothing,
-    "forget": Nothing,
-    "current": Nothing,
-}
-"""What each call takes."""
+async def _plan(frames: FramesByHand, frame: str, given: PlanBody) -> JsonObject:
+    return frames.plan(frame, list(map(plan_of, given.goals)))
+
+
+async def _pop(frames: FramesByHand, frame: str, given: PopBody) -> JsonObject:
+    lists = given.artifacts, given.decisions, given.hand_over
+    return await frames.pop(frame, Outcome(Status(given.status), given.summary, *lists, given.children))
+
 
 Act = Callable[[FramesByHand, str, Any], Awaitable[JsonObject]]
+_DEEDS: Mapping[str, tuple[type[BaseModel], Act]] = {
+    "plan": (PlanBody, _plan),
+    "push": (PushBody, lambda frames, frame, given: frames.push(frame, given.goal, fork=given.fork)),
+    "pop": (PopBody, _pop),
+    "invalidate": (Nothing, lambda frames, frame, _: frames.invalidate(frame)),
+    "reopen": (Nothing, lambda frames, frame, _: frames.reopen(frame)),
+    "forget": (Nothing, lambda frames, frame, _: frames.forget(frame)),
+    "current": (Nothing, lambda frames, frame, _: frames.make_current(frame)),
+}
+"""What each call takes, and does."""
 
 
 def routes(service: Service) -> list[Route]:
     """Return what the page may call about frames."""
     frames = service.frames_by_hand
-    acts: dict[str, Act] = {
-        "plan": _plan,
-        "push": lambda frames, frame, given: frames.push(frame, given.goal, fork=given.fork),
-        "pop": _pop,
-        "invalidate": lambda frames, frame, _: frames.invalidate(frame),
-        "reopen": lambda frames, frame, _: frames.reopen(frame),
-        "forget": lambda frames, frame, _: frames.forget(frame),
-        "current": lambda frames, frame, _: frames.make_current(frame),
-    }
     one = f"{PREFIX}frames/{{frame}}"
     return [
-        Route(one, answering(functools.partial(_detail, frames)), methods=["GET"]),
-        Route(f"{one}/export.{{kind}}", answering(functools.partial(_export, service)), methods=["GET"]),
-        *(
-            Route(f"{one}/{name}", deed(BODIES[name], _on_frame(frames, act)), methods=["POST"])
-            for name, act in acts.items()
-        ),
+        look(one, functools.partial(_detail, frames)),
+        look(f"{one}/export.{{kind}}", functools.partial(_export, service)),
+        *(deed(f"{one}/{name}", body, _on_frame(frames, act)) for name, (body, act) in _DEEDS.items()),
     ]
 
 
@@ -101,12 +97,3 @@ async def _export(service: Service, request: Request) -> Response:
     if kind == "json":
         return as_download(as_file(await service.trees.record(frame, cells=True)))
     return as_download(await service.frames_by_hand.file(frame, kind))
-
-
-async def _plan(frames: FramesByHand, frame: str, given: PlanBody) -> JsonObject:
-    return frames.plan(frame, list(map(plan_of, given.goals)))
-
-
-async def _pop(frames: FramesByHand, frame: str, given: PopBody) -> JsonObject:
-    lists = given.artifacts, given.decisions, given.hand_over
-    return await frames.pop(frame, Outcome(Status(given.status), given.summary, *lists, given.children))

@@ -13,7 +13,7 @@ from rlm_ipc.messages import plain
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock.by_hand import show_lock
 from rlm_mcp.service.service import Service
-from rlm_mcp.web.answers import PREFIX, answering, as_json
+from rlm_mcp.web.answers import PREFIX, as_json, look
 
 _SECTIONS = ("project", "keyfiles", "rules")
 _TOKENS = 4000
@@ -36,6 +36,6 @@ def routes(service: Service) -> list[Route]:
         return as_json(plain(await show_lock(service.lock, asked)))
 
     return [
-        Route(f"{PREFIX}projects", answering(listed), methods=["GET"]),
-        Route(f"{PREFIX}project", answering(one), methods=["GET"]),
+        look(f"{PREFIX}projects", listed),
+        look(f"{PREFIX}project", one),
     ]

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from rlm_ipc.messages import JsonObject, plain
 from rlm_mcp.service.model_runs import ModelRuns
 from rlm_mcp.service.service import Service
-from rlm_mcp.web.answers import PREFIX, Nothing, answering, as_json, as_picture, deed
+from rlm_mcp.web.answers import PREFIX, Nothing, as_json, as_picture, deed, look
 
 
 def routes(service: Service) -> list[Route]:
@@ -25,9 +25,9 @@ def routes(service: Service) -> list[Route]:
         return {"forgotten": runs.forget(request.path_params["session"])}
 
     return [
-        Route(f"{session}/{{number:int}}", answering(functools.partial(_show, runs)), methods=["GET"]),
-        Route(picture, answering(functools.partial(_picture, runs)), methods=["GET"]),
-        Route(f"{session}/forget", deed(Nothing, forget), methods=["POST"]),
+        look(f"{session}/{{number:int}}", functools.partial(_show, runs)),
+        look(picture, functools.partial(_picture, runs)),
+        deed(f"{session}/forget", Nothing, forget),
     ]
 
 

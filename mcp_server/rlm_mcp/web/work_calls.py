@@ -28,24 +28,19 @@ class PriorityBody(Nothing):
     priority: int
 
 
-BODIES: Mapping[str, type[BaseModel]] = {"claim": ClaimBody, "release": Nothing, "priority": PriorityBody}
-"""What each call takes."""
-
 Act = Callable[[WorkByHand, str, Any], JsonObject]
-_ACTS: Mapping[str, Act] = {
-    "claim": lambda work, frame, given: work.claim(frame, given.seconds, given.steal),
-    "release": lambda work, frame, _: work.release(frame),
-    "priority": lambda work, frame, given: work.set_priority(frame, given.priority),
+_DEEDS: Mapping[str, tuple[type[BaseModel], Act]] = {
+    "claim": (ClaimBody, lambda work, frame, given: work.claim(frame, given.seconds, given.steal)),
+    "release": (Nothing, lambda work, frame, _: work.release(frame)),
+    "priority": (PriorityBody, lambda work, frame, given: work.set_priority(frame, given.priority)),
 }
+"""What each call takes, and does."""
 
 
 def routes(service: Service) -> list[Route]:
     """Return what the page may do to the queue."""
     work = service.work.by_hand
-    return [
-        Route(f"{PREFIX}work/{{frame}}/{name}", deed(BODIES[name], _on_task(work, act)), methods=["POST"])
-        for name, act in _ACTS.items()
-    ]
+    return [deed(f"{PREFIX}work/{{frame}}/{name}", body, _on_task(work, act)) for name, (body, act) in _DEEDS.items()]
 
 
 def _on_task(work: WorkByHand, act: Act) -> Callable[[Request, Any], Awaitable[JsonObject]]:

@@ -21,7 +21,7 @@ from rlm_mcp.cli import sessions
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.tools.arguments import Arguments
 from rlm_mcp.tools.catalogue import TOOLS
-from rlm_mcp.web.api import BODIES
+from rlm_mcp.web.api import DEEDS
 
 METHODS = {tool.name: tool for tool in TOOLS.tools("all")}
 """The tools that are methods of a client; those for agents that know other names are not."""
@@ -123,10 +123,10 @@ def test_a_command_takes_what_its_tool_takes(command: str) -> None:
     assert {name for name, (_, is_required) in wanted.items() if is_required} <= {*named.values(), *said_otherwise}
 
 
-@pytest.mark.parametrize("call", BODIES)
+@pytest.mark.parametrize("call", DEEDS)
 def test_a_call_of_the_page_takes_what_its_tool_takes(call: str) -> None:
     """Type, bounds and default of each field are the tool's: the page refuses nothing that an agent may ask."""
-    body = schema_of(BODIES[call])
+    body = schema_of(DEEDS[call][0])
     if call in PAGE:
         tool = schema_of(METHODS[PAGE[call]].arguments)
         assert body.items() <= tool.items()
