@@ -38,6 +38,7 @@ from rlm_ipc.session_requests import (
 )
 from rlm_ipc.work_requests import ExportWork, ImportWork, ShowMeasures, WorkExported
 from rlm_mcp.daemon.caller import Caller
+from rlm_mcp.service.errors import OF_LAYERS_BELOW, fault_from
 
 if TYPE_CHECKING:
     from rlm_mcp.service.service import Service
@@ -45,8 +46,16 @@ if TYPE_CHECKING:
 
 async def answer(caller: Caller, service: Service, request: Request[Any]) -> None:
     """Answer a request; raises RlmMcpError with what to do."""
+    try:
+        await _answer(caller, service, request)
+    except OF_LAYERS_BELOW as error:
+        raise fault_from(error) from error
+
+
+async def _answer(caller: Caller, service: Service, request: Request[Any]) -> None:
     if isinstance(named := getattr(request, "session", None), str):
-        request = replace(cast("Any", request), session=_session_named(service, named))
+        # The id of a frame stands for the session in which it runs.
+        request = replace(cast("Any", request), session=service.frames.session_named(named) or named)
     match request:
         case ListSessions():
             caller.accept(request, SessionList(service.list_sessions(), service.list_resting()))
@@ -74,17 +83,6 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
             await _answer_of_others(caller, service, request)
 
 
-def _session_named(service: Service, asked: str) -> str:
-    """Return the name of the session that is meant: the id of a frame stands for one."""
-    from rlm_mcp.service.errors import fault_from
-    from rlm_memory.errors import UnknownFrame
-
-    try:
-        return service.frames.session_named(asked) or asked
-    except UnknownFrame as error:
-        raise fault_from(error) from error
-
-
 async def _answer_with_records(caller: Caller, service: Service, request: Request[Any]) -> None:
     match request:
         case ListJournal():
@@ -100,21 +98,15 @@ async def _answer_with_records(caller: Caller, service: Service, request: Reques
 
 
 async def _answer_the_loop(caller: Caller, service: Service, request: Request[Any]) -> None:
-    from rlm_mcp.service.errors import fault_from
-    from rlm_memory.errors import RowRequestError
-
-    try:
-        match request:
-            case OpenChain():
-                caller.accept(request, await service.chains.open(request, caller.client))
-            case NoteChain():
-                caller.accept(request, service.chains.note(request))
-            case NoteRun():
-                caller.accept(request, service.chains.note_run(request))
-            case SurveyWork():
-                caller.accept(request, service.chains.survey(request))
-    except RowRequestError as error:
-        raise fault_from(error) from error
+    match request:
+        case OpenChain():
+            caller.accept(request, await service.chains.open(request, caller.client))
+        case NoteChain():
+            caller.accept(request, service.chains.note(request))
+        case NoteRun():
+            caller.accept(request, service.chains.note_run(request))
+        case SurveyWork():
+            caller.accept(request, service.chains.survey(request))
 
 
 async def _show_lock(service: Service, request: ShowLock) -> LockShown:

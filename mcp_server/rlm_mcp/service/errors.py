@@ -75,6 +75,10 @@ def run_not_found(run: str, active: list[str]) -> ToolFault:
     )
 
 
+OF_LAYERS_BELOW = (kernel.KernelError, memory.MemoryLayerError, context.ContextError, sandbox.PolicyError)
+"""What the layers below raise on purpose."""
+
+
 def fault_from(error: Exception) -> ToolFault:
     """Turn an error of a layer below into the agent's answer; an unexpected error is logged."""
     if isinstance(error, ToolFault):

@@ -44,17 +44,12 @@ TURNS = 30
 class Service(Parts, Protocol):
     """What a run needs of the service. It is looked up when a query comes: some of it needs `Recursion` itself."""
 
-    @property
-    def contexts(self) -> Contexts:
-        """The texts of sessions."""
-
-    @property
-    def reading(self) -> Reading:
-        """What reads their variables."""
-
-    @property
-    def control(self) -> SessionControl:
-        """What ends them."""
+    contexts: Contexts
+    """The texts of sessions."""
+    reading: Reading
+    """What reads their variables."""
+    control: SessionControl
+    """What ends them."""
 
     async def fork(self, parent: Session, name: str | None, policy: str | None) -> ToolAnswer:
         """Make a session that begins with every variable of ``parent``."""

@@ -26,7 +26,6 @@ from rlm_ipc.json_lines import hooks_folder
 from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.session_requests import KeepTurn, PolicyApplied, RestoreSession, SessionRestored, SessionSaved, TurnKept
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.errors import ClientFault
 from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.cells.cell_answers import CUTTABLE, LEAST_OF_A_CELL
 from rlm_mcp.service.cells.run import Run
@@ -38,7 +37,7 @@ from rlm_mcp.service.contexts.reading import Reading
 from rlm_mcp.service.contexts.sql import Tables
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.control import SessionControl
-from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.frames.reading import FrameReading
@@ -70,9 +69,8 @@ from rlm_mcp.service.work.chains import Chains
 from rlm_mcp.service.work.hand_offs import HandOffs
 from rlm_mcp.service.work.work import Work
 from rlm_memory import queries, sessions
-from rlm_memory.errors import SessionEnded, StoreFault
+from rlm_memory.errors import StoreFault
 from rlm_memory.store import Store
-from rlm_sandbox.errors import PolicyError
 
 __all__ = ["Caller", "Service"]
 
@@ -258,41 +256,32 @@ class Service:
         return record_of(self._store, self.journal, row, last, *kept)
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> SessionSaved:
-        """Write a session to a file, and open it if it rests; raises ToolFault with what to do."""
+        """Write a session to a file, and open it if it rests; raises what `Snapshots.save` does."""
         row = sessions.find(self._store, session)
         found = (await self.sessions.woken(row.key) if row else None) or self.sessions.named(session)
-        try:
-            with self.sessions.use(found):
-                return await self.snapshots.save(found, path, embed=embed)
-        except (KernelError, StoreFault, ClientFault) as error:
-            raise fault_from(error) from error
+        with self.sessions.use(found):
+            return await self.snapshots.save(found, path, embed=embed)
 
     async def restore_session(self, request: RestoreSession, handshake: ClientInfo) -> SessionRestored:
-        """Open a session from a snapshot; raises ToolFault or SnapshotRefused."""
-        try:
-            answer = await self.snapshots.restore(request, handshake)
-        except (KernelError, StoreFault) as error:
-            raise fault_from(error) from error
+        """Open a session from a snapshot; raises what `Snapshots.restore` does."""
+        answer = await self.snapshots.restore(request, handshake)
         found = self.sessions.get(answer.restored)
         if found is not None:
             self.attachments.publish(found)
         return answer
 
     async def apply_policy(self, session: str, policy: str, *, looser: bool) -> PolicyApplied:
-        """Give a session another policy: its user's word, by name or path; raises ToolFault with what to do.
+        """Give a session another policy: its user's word, by name or path; raises ToolFault if it is looser.
 
         Its kernel ends with its variables; loaded contexts stay.
         """
         row = known_session(self._store, session)
-        try:
-            new = await self.policies.read(policy, row.workspace)
-            more = self.policies.looser_than(row, new.policy)
-            if more and not looser:
-                said = f"{new.origin!r} permits more than {row.policy!r}: {'; '.join(more)}"
-                raise ToolFault("policy_looser", said, "add --looser to confirm it")
-            found = await self.sessions.change_policy(row, new, looser=bool(more))
-        except (PolicyError, KernelError, StoreFault, SessionEnded) as error:
-            raise fault_from(error) from error
+        new = await self.policies.read(policy, row.workspace)
+        more = self.policies.looser_than(row, new.policy)
+        if more and not looser:
+            said = f"{new.origin!r} permits more than {row.policy!r}: {'; '.join(more)}"
+            raise ToolFault("policy_looser", said, "add --looser to confirm it")
+        found = await self.sessions.change_policy(row, new, looser=bool(more))
         if found is not None:
             self.runs.drop(found.key)
             await self.attachments.close(found)

@@ -43,45 +43,26 @@ _MOST_TIDY_SECONDS = 30.0
 class Parts(Protocol):
     """The parts of the service that act on what happens."""
 
-    @property
-    def sessions(self) -> Sessions:
-        """The open sessions."""
-
-    @property
-    def runs(self) -> Runs:
-        """Their cells."""
-
-    @property
-    def queries(self) -> QueryService:
-        """Their queries."""
-
-    @property
-    def providers(self) -> Providers:
-        """What answers queries without an agent."""
-
-    @property
-    def budgets(self) -> Budgets:
-        """What they have used."""
-
-    @property
-    def journal(self) -> Journal:
-        """What ran in them."""
-
-    @property
-    def snapshots(self) -> Snapshots:
-        """What is saved of them."""
-
-    @property
-    def attachments(self) -> Attachments:
-        """The front ends that have them open."""
-
-    @property
-    def frames(self) -> Frames:
-        """The goals that they work for."""
-
-    @property
-    def model_runs(self) -> ModelRuns:
-        """The models that work in them."""
+    sessions: Sessions
+    """The open sessions."""
+    runs: Runs
+    """Their cells."""
+    queries: QueryService
+    """Their queries."""
+    providers: Providers
+    """What answers queries without an agent."""
+    budgets: Budgets
+    """What they have used."""
+    journal: Journal
+    """What ran in them."""
+    snapshots: Snapshots
+    """What is saved of them."""
+    attachments: Attachments
+    """The front ends that have them open."""
+    frames: Frames
+    """The goals that they work for."""
+    model_runs: ModelRuns
+    """The models that work in them."""
 
 
 class Events:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlm_ipc.tree_record import RecordedFrame, TreeRecord
-from rlm_mcp.service.errors import fault_from
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.frames.records import record_of_frame, session_of
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.record import cell_of, context_of, query_of
 from rlm_memory import contexts, queries
-from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames import rows
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Kind
@@ -27,11 +25,8 @@ class FrameTrees:
         self._store, self._frames, self._cells = store, frames, cells
 
     async def record(self, frame: str, *, cells: bool) -> TreeRecord:
-        """Return a frame with all below it; raises ToolFault when there is none."""
-        try:
-            found = rows.whole(self._store, rows.frame_key(frame))
-        except UnknownFrame as error:
-            raise fault_from(error) from error
+        """Return a frame with all below it; raises UnknownFrame when there is none."""
+        found = rows.whole(self._store, rows.frame_key(frame))
         return TreeRecord(frame, tuple([await self._recorded(row, cells=cells) for row in found]))
 
     async def _recorded(self, row: FrameRow, *, cells: bool) -> RecordedFrame:

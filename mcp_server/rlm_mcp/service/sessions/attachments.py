@@ -22,14 +22,14 @@ from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.session_record import AttachmentNote
 from rlm_ipc.supervisor_protocol import AttachmentChanged, CellEnded, Event, KernelEnded
 from rlm_kernel.jupyter import kernelspecs
-from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import attachments, sessions
 from rlm_memory.attachments import AttachmentEvent, AttachmentMode, AttachmentRow
-from rlm_memory.errors import SessionEnded, StoreFault
+from rlm_memory.errors import SessionEnded
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
@@ -137,14 +137,8 @@ class Attachments:
     async def enter(self, attachment_id: str, key: str) -> AttachmentOpened:
         """Let a front end in that shows the key: tell the kernel, started if need be, and the attachment's mode.
 
-        Raises ToolFault with what to do when the attachment is none, or the kernel cannot be started.
+        Raises ToolFault when the attachment is none, and KernelError when the kernel cannot be started.
         """
-        try:
-            return await self._enter(attachment_id, key)
-        except (KernelError, StoreFault) as error:
-            raise fault_from(error) from error
-
-    async def _enter(self, attachment_id: str, key: str) -> AttachmentOpened:
         attachment = attachments.find(self._store, attachment_id)
         if attachment is None or attachment.ended_at is not None:
             why = dict(self._ended).get(attachment_id) or "this attachment was revoked, or its session has ended"
