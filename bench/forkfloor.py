@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from rlm_kernel.supervisor.zygotes import HEAVY
+from rlm_kernel.supervisor.processes.zygotes import HEAVY
 
 ROUNDS = 40
 

@@ -19,7 +19,7 @@ from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import the_socket
 from rlm_ipc.errors import ToolFailed
-from rlm_kernel.supervisor.free_memory import available_memory
+from rlm_kernel.supervisor.processes.free_memory import available_memory
 
 MIB = 1 << 20
 POLICY = "description: Strict.\nextends: default\ncheckpoint: strict\nreopen: true\n"

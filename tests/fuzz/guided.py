@@ -19,7 +19,7 @@ import atheris  # type: ignore[import-not-found]
 with atheris.instrument_imports(include=["rlm_sandbox", "rlm_kernel", "rlm_mcp", "yaml"]):
     from rlm_ipc import framing, worker_protocol
     from rlm_ipc.errors import ProtocolError
-    from rlm_kernel.supervisor.worker_link import heard
+    from rlm_kernel.supervisor.processes.worker_link import heard
     from rlm_mcp.client_info import parse_handshake
     from rlm_mcp.daemon.mcp_lines import parse_message
     from rlm_mcp.errors import HandshakeRefused, MessageRefused

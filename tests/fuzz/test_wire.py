@@ -18,7 +18,7 @@ from waiting import SECONDS
 from rlm_ipc import framing, supervisor_protocol, supervisor_wire, worker_protocol, worker_requests
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.json_lines import LineSplitter, Oversized
-from rlm_kernel.supervisor.worker_link import WorkerLink, heard
+from rlm_kernel.supervisor.processes.worker_link import WorkerLink, heard
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import parse_handshake
 from rlm_mcp.daemon.mcp_lines import parse_message

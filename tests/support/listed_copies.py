@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 from rlm_ipc import worker_protocol
-from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
-from rlm_kernel.supervisor.equipment import Equipment
-from rlm_kernel.supervisor.kernel_processes import KernelProcesses
-from rlm_kernel.supervisor.kernel_requests import KernelRequests
-from rlm_kernel.supervisor.refusals import Refusals
-from rlm_kernel.supervisor.session_walls import SessionWalls
+from rlm_kernel.supervisor.copies.checkpoints import Checkpoint, Checkpoints
+from rlm_kernel.supervisor.copies.equipment import Equipment
+from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.copies.kernel_requests import KernelRequests
+from rlm_kernel.supervisor.processes.refusals import Refusals
+from rlm_kernel.supervisor.processes.session_walls import SessionWalls
 
 
 def _never(*_: Any) -> Any:

@@ -118,8 +118,8 @@ AREAS = {
     "queries": Area(
         (
             "memory/rlm_memory/queries.py",
-            "kernel/rlm_kernel/supervisor/query_book.py",
-            "kernel/rlm_kernel/supervisor/answer_wait.py",
+            "kernel/rlm_kernel/supervisor/cells/query_book.py",
+            "kernel/rlm_kernel/supervisor/running/answer_wait.py",
             f"{SERVICE}/queries/answering.py",
         ),
         (
@@ -153,13 +153,13 @@ AREAS = {
     ),
     "checkpoints": Area(
         (
-            "kernel/rlm_kernel/supervisor/checkpoints.py",
-            "kernel/rlm_kernel/supervisor/kernel_processes.py",
-            "kernel/rlm_kernel/supervisor/equipment.py",
-            "kernel/rlm_kernel/supervisor/recovery.py",
-            "kernel/rlm_kernel/supervisor/cell_history.py",
-            "kernel/rlm_kernel/supervisor/rollback.py",
-            "kernel/rlm_kernel/supervisor/checkpoint_timer.py",
+            "kernel/rlm_kernel/supervisor/copies/checkpoints.py",
+            "kernel/rlm_kernel/supervisor/copies/kernel_processes.py",
+            "kernel/rlm_kernel/supervisor/copies/equipment.py",
+            "kernel/rlm_kernel/supervisor/copies/recovery.py",
+            "kernel/rlm_kernel/supervisor/cells/cell_history.py",
+            "kernel/rlm_kernel/supervisor/copies/rollback.py",
+            "kernel/rlm_kernel/supervisor/copies/checkpoint_timer.py",
         ),
         (
             "tests/kernel/supervisor/test_checkpoint_timer.py",
@@ -172,8 +172,8 @@ AREAS = {
     ),
     "adoption": Area(
         (
-            *(f"{SUPERVISOR}/{name}.py" for name in ("adoption", "keeping", "kept_session", "named_runs")),
-            f"{SUPERVISOR}/session_file.py",
+            *(f"{SUPERVISOR}/keeping/{name}.py" for name in ("keeping", "named_runs", "session_file")),
+            *(f"{SUPERVISOR}/{name}.py" for name in ("adoption", "running/kept_session")),
         ),
         (
             "tests/kernel/supervisor/test_adoption.py",
@@ -261,7 +261,7 @@ EQUIVALENT: dict[str, str] = {
         for other in (("(8 + 1)", 8), ("(8 - 1)", 8), (8, "(8 + 1)"), (8, "(8 - 1)"))
     },
     f"{_ADOPT_GATE}: {_GATE.format(0)} -> {_GATE.format('(0 - 1)')}": "a gate has one memory at most",
-    "kernel/rlm_kernel/supervisor/equipment.py:Equipment.equip: del live.attached[name] -> pass": (
+    "kernel/rlm_kernel/supervisor/copies/equipment.py:Equipment.equip: del live.attached[name] -> pass": (
         "a kernel that is told again to let go of a context has let go of it already"
     ),
     f"memory/rlm_memory/frames/context.py:assemble: {_TOP.format(0)} -> {_TOP.format('(0 + 1)')}": (

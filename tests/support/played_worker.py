@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from rlm_ipc import framing
 from rlm_ipc.framed_stream import Unfinished
-from rlm_kernel.supervisor.keeping import Keeping
-from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED, WorkerLink
+from rlm_kernel.supervisor.keeping.keeping import Keeping
+from rlm_kernel.supervisor.processes.worker_link import MOST_UNFINISHED, WorkerLink
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import OfKernel, Operation, SpawnRequest
 from rlm_kernel.blocking_client import BlockingClient
 from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call
-from rlm_kernel.supervisor.leaving import OWNER
+from rlm_kernel.supervisor.relay.leaving import OWNER
 from rlm_kernel.supervisor_start import connect_socket
 from rlm_sandbox.policy import Policy, pin_policy
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from rlm_ipc import discovery, processes, stale_files
-from rlm_kernel.supervisor.keeping import Keeping, await_turn, end_keeper, stand_by, start_under_keeper
+from rlm_kernel.supervisor.keeping.keeping import Keeping, await_turn, end_keeper, stand_by, start_under_keeper
 from rlm_kernel.supervisor.server import ControlServer
 from rlm_kernel.supervisor.supervisor import Supervisor
 

@@ -20,18 +20,18 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.version import VERSION
 from rlm_ipc.worker_protocol import SPEAKS
 from rlm_kernel.keeper.keeper import has_ended
-from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.checkpoints import Checkpoint
-from rlm_kernel.supervisor.driver import GivenOut
-from rlm_kernel.supervisor.equipment import BoundText
-from rlm_kernel.supervisor.fork_broker import ForkBroker
-from rlm_kernel.supervisor.given_images import GivenImage
-from rlm_kernel.supervisor.held_pipes import Space, Tether
-from rlm_kernel.supervisor.keeping import Keeping
-from rlm_kernel.supervisor.kept_session import KeptQueries, KeptSpec, KeptState, kept_queries
+from rlm_kernel.supervisor.cells.cell_request import CellRequest
+from rlm_kernel.supervisor.copies.checkpoints import Checkpoint
+from rlm_kernel.supervisor.copies.equipment import BoundText
+from rlm_kernel.supervisor.keeping.given_images import GivenImage
+from rlm_kernel.supervisor.keeping.held_pipes import Space, Tether
+from rlm_kernel.supervisor.keeping.keeping import Keeping
+from rlm_kernel.supervisor.keeping.session_file import SPEC, STATE, SessionFile
+from rlm_kernel.supervisor.processes.fork_broker import ForkBroker
+from rlm_kernel.supervisor.processes.worker_link import WorkerLink
+from rlm_kernel.supervisor.running.driver import GivenOut
+from rlm_kernel.supervisor.running.kept_session import KeptQueries, KeptSpec, KeptState, kept_queries
 from rlm_kernel.supervisor.session import SupervisedSession
-from rlm_kernel.supervisor.session_file import SPEC, STATE, SessionFile
-from rlm_kernel.supervisor.worker_link import WorkerLink
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.supervisor_protocol import Operation
 from rlm_ipc.version import VERSION
-from rlm_kernel.supervisor.attachments import Attachment
-from rlm_kernel.supervisor.capacity import full_instead
-from rlm_kernel.supervisor.patience import retrieved
+from rlm_kernel.supervisor.processes.capacity import full_instead
+from rlm_kernel.supervisor.processes.patience import retrieved
+from rlm_kernel.supervisor.relay.attachments import Attachment
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.supervisor import Supervisor
 

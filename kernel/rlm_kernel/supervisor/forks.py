@@ -9,13 +9,13 @@ from functools import partial
 from rlm_ipc.errors import CallerError, KernelBusy, KernelDied, ProcessError
 from rlm_ipc.kernel_reports import ForkOrigin
 from rlm_ipc.worker_protocol import Started, StartFork
-from rlm_kernel.supervisor.fork_broker import ForkBroker
-from rlm_kernel.supervisor.kernel_processes import ANSWER_SECONDS, KernelProcesses
-from rlm_kernel.supervisor.limits import private_memory
-from rlm_kernel.supervisor.patience import answered
-from rlm_kernel.supervisor.request_queue import Operation
+from rlm_kernel.supervisor.cells.limits import private_memory
+from rlm_kernel.supervisor.cells.request_queue import Operation
+from rlm_kernel.supervisor.copies.kernel_processes import ANSWER_SECONDS, KernelProcesses
+from rlm_kernel.supervisor.processes.fork_broker import ForkBroker
+from rlm_kernel.supervisor.processes.patience import answered
+from rlm_kernel.supervisor.processes.worker_link import ForkRefused, PeerDied, WorkerLink, heard
 from rlm_kernel.supervisor.session import SupervisedSession
-from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied, WorkerLink, heard
 
 TRIES = 3
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.supervisor_core import CoreKernel, HandOver, KernelState
-from rlm_kernel.supervisor.keeping import Keeping
+from rlm_kernel.supervisor.keeping.keeping import Keeping
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.unattended import Unattended
 

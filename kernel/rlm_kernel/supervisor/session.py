@@ -20,36 +20,36 @@ from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended, session_ended
 from rlm_ipc.supervisor_protocol import CellEnded, Event, Execute, KernelEnded, Spawn
 from rlm_kernel.session_policy import read_policy
-from rlm_kernel.supervisor.answer_wait import AnswerWait
-from rlm_kernel.supervisor.broadcaster import JupyterBroadcaster
-from rlm_kernel.supervisor.cell_history import CellHistory
-from rlm_kernel.supervisor.cell_log import CellLog
-from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.checkpoint_timer import CheckpointTimer
-from rlm_kernel.supervisor.checkpoints import Checkpoints, runs_code
-from rlm_kernel.supervisor.client_requests import ClientRequests
-from rlm_kernel.supervisor.driver import Driver, GivenOut
-from rlm_kernel.supervisor.equipment import BoundText, Equipment
-from rlm_kernel.supervisor.keeping import Keeping
-from rlm_kernel.supervisor.kept_session import KeptSession, KeptSpec
-from rlm_kernel.supervisor.kernel_messages import KernelMessages
-from rlm_kernel.supervisor.kernel_processes import KernelProcesses
-from rlm_kernel.supervisor.kernel_requests import KernelRequests, RawAnswer
-from rlm_kernel.supervisor.leaving import OWNER
-from rlm_kernel.supervisor.limits import CellLimits, private_memory
-from rlm_kernel.supervisor.memory_watch import MemoryWatch
-from rlm_kernel.supervisor.named_runs import NamedRuns
-from rlm_kernel.supervisor.output_router import OutputRouter
-from rlm_kernel.supervisor.patience import retrieved, within
-from rlm_kernel.supervisor.query_book import QueryBook
-from rlm_kernel.supervisor.recovery import Recovery
-from rlm_kernel.supervisor.refusals import Refusals
-from rlm_kernel.supervisor.request_queue import Operation, RequestQueue
-from rlm_kernel.supervisor.request_runner import RequestRunner
-from rlm_kernel.supervisor.rollback import Rollback
-from rlm_kernel.supervisor.session_file import SessionFile
-from rlm_kernel.supervisor.session_walls import SessionWalls
-from rlm_kernel.supervisor.worker_link import WorkerLink
+from rlm_kernel.supervisor.cells.cell_history import CellHistory
+from rlm_kernel.supervisor.cells.cell_log import CellLog
+from rlm_kernel.supervisor.cells.cell_request import CellRequest
+from rlm_kernel.supervisor.cells.limits import CellLimits, private_memory
+from rlm_kernel.supervisor.cells.query_book import QueryBook
+from rlm_kernel.supervisor.cells.request_queue import Operation, RequestQueue
+from rlm_kernel.supervisor.copies.checkpoint_timer import CheckpointTimer
+from rlm_kernel.supervisor.copies.checkpoints import Checkpoints, runs_code
+from rlm_kernel.supervisor.copies.equipment import BoundText, Equipment
+from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.copies.kernel_requests import KernelRequests, RawAnswer
+from rlm_kernel.supervisor.copies.memory_watch import MemoryWatch
+from rlm_kernel.supervisor.copies.recovery import Recovery
+from rlm_kernel.supervisor.copies.rollback import Rollback
+from rlm_kernel.supervisor.keeping.keeping import Keeping
+from rlm_kernel.supervisor.keeping.named_runs import NamedRuns
+from rlm_kernel.supervisor.keeping.session_file import SessionFile
+from rlm_kernel.supervisor.processes.patience import retrieved, within
+from rlm_kernel.supervisor.processes.refusals import Refusals
+from rlm_kernel.supervisor.processes.session_walls import SessionWalls
+from rlm_kernel.supervisor.processes.worker_link import WorkerLink
+from rlm_kernel.supervisor.relay.broadcaster import JupyterBroadcaster
+from rlm_kernel.supervisor.relay.leaving import OWNER
+from rlm_kernel.supervisor.relay.output_router import OutputRouter
+from rlm_kernel.supervisor.running.answer_wait import AnswerWait
+from rlm_kernel.supervisor.running.client_requests import ClientRequests
+from rlm_kernel.supervisor.running.driver import Driver, GivenOut
+from rlm_kernel.supervisor.running.kept_session import KeptSession, KeptSpec
+from rlm_kernel.supervisor.running.kernel_messages import KernelMessages
+from rlm_kernel.supervisor.running.request_runner import RequestRunner
 
 Emit = Callable[[str, Event], None]
 

@@ -19,7 +19,7 @@ from rlm_ipc.left_kernels import Leaving, LeftKernel
 from rlm_ipc.supervisor_core import CoreSaved, NotSaved
 from rlm_ipc.variable_images import NO_IMAGE, ROOM, ArrivingImage
 from rlm_ipc.worker_requests import HandedOut, Save, read_reply
-from rlm_kernel.supervisor.kept_session import KeptSpec
+from rlm_kernel.supervisor.running.kept_session import KeptSpec
 from rlm_kernel.supervisor.session import SupervisedSession
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.version import VERSION
 from rlm_kernel.keeper import keeper
 from rlm_kernel.supervisor.adoption import Adoption
-from rlm_kernel.supervisor.keeping import Keeping
-from rlm_kernel.supervisor.zygotes import ZYGOTE_ENTRY
+from rlm_kernel.supervisor.keeping.keeping import Keeping
+from rlm_kernel.supervisor.processes.zygotes import ZYGOTE_ENTRY
 
 pytestmark = pytest.mark.anyio
 HERE = f"{ZYGOTE_ENTRY}{VERSION}/math"

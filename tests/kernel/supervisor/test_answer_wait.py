@@ -7,8 +7,8 @@ from typing import Any
 
 from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_ipc.worker_protocol import Resolved, Waits
-from rlm_kernel.supervisor.answer_wait import AnswerWait
-from rlm_kernel.supervisor.query_book import QueryBook
+from rlm_kernel.supervisor.cells.query_book import QueryBook
+from rlm_kernel.supervisor.running.answer_wait import AnswerWait
 
 
 class MovedLoop(asyncio.SelectorEventLoop):

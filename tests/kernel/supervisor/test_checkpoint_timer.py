@@ -11,12 +11,12 @@ import pytest
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.outcomes import NoCopy, Uncopied
-from rlm_kernel.supervisor import checkpoint_timer
-from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.checkpoint_timer import TRY_AGAIN_SECONDS, CheckpointTimer
-from rlm_kernel.supervisor.checkpoints import Checkpoints
-from rlm_kernel.supervisor.request_queue import QueuedOperation, RequestQueue
-from rlm_kernel.supervisor.worker_link import ForkRefused
+from rlm_kernel.supervisor.cells.cell_request import CellRequest
+from rlm_kernel.supervisor.cells.request_queue import QueuedOperation, RequestQueue
+from rlm_kernel.supervisor.copies import checkpoint_timer
+from rlm_kernel.supervisor.copies.checkpoint_timer import TRY_AGAIN_SECONDS, CheckpointTimer
+from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
+from rlm_kernel.supervisor.processes.worker_link import ForkRefused
 
 pytestmark = pytest.mark.anyio
 

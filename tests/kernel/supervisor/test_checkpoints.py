@@ -15,13 +15,13 @@ from waiting import until
 from rlm_ipc import worker_protocol
 from rlm_ipc.outcomes import Loss, Lost, NoCopy
 from rlm_ipc.worker_requests import Bind, Export, Peek, Resolve, Restore, Save, Scan, Shadowed, Unbind, Variables
-from rlm_kernel.supervisor import kernel_processes
-from rlm_kernel.supervisor.cell_history import CellHistory, UndoneCell
-from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
-from rlm_kernel.supervisor.kernel_processes import KernelProcesses
-from rlm_kernel.supervisor.kernel_requests import KernelRequests
-from rlm_kernel.supervisor.worker_link import PeerDied
+from rlm_kernel.supervisor.cells.cell_history import CellHistory, UndoneCell
+from rlm_kernel.supervisor.cells.cell_request import CellRequest
+from rlm_kernel.supervisor.copies import kernel_processes
+from rlm_kernel.supervisor.copies.checkpoints import Checkpoint, Checkpoints
+from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.copies.kernel_requests import KernelRequests
+from rlm_kernel.supervisor.processes.worker_link import PeerDied
 
 
 def test_a_new_session_has_no_copy_and_nothing_to_undo() -> None:

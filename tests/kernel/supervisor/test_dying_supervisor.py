@@ -21,11 +21,11 @@ from rlm_ipc.errors import ProcessError
 from rlm_ipc.json_lines import TERMINAL
 from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
-from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.kept_gate import KeptGate
-from rlm_kernel.supervisor.kept_session import KeptState
-from rlm_kernel.supervisor.named_runs import ANSWER_LOST
-from rlm_kernel.supervisor.session_file import STATE, SessionFile
+from rlm_kernel.supervisor.cells.cell_request import CellRequest
+from rlm_kernel.supervisor.keeping.kept_gate import KeptGate
+from rlm_kernel.supervisor.keeping.named_runs import ANSWER_LOST
+from rlm_kernel.supervisor.keeping.session_file import STATE, SessionFile
+from rlm_kernel.supervisor.running.kept_session import KeptState
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.os_wall.fork_notifier import Refused
 from rlm_sandbox.policy import load_policy, without_language_wall

@@ -14,7 +14,7 @@ from waiting import SECONDS, until
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.supervisor_protocol import SpawnRequest
-from rlm_kernel.supervisor.query_book import QUERIES_A_SECOND, QueryBook
+from rlm_kernel.supervisor.cells.query_book import QUERIES_A_SECOND, QueryBook
 from rlm_sandbox.policy import load_policy
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 from played_worker import kept_by_a_test, played_worker
 
 from rlm_ipc.errors import ProcessError
-from rlm_kernel.supervisor.fork_broker import ForkBroker
+from rlm_kernel.supervisor.processes.fork_broker import ForkBroker
 
 pytestmark = pytest.mark.anyio
 

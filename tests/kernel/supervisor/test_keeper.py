@@ -31,8 +31,8 @@ from rlm_ipc.outcomes import Ended, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.keeper import keeper
 from rlm_kernel.supervisor.adoption import SET_ASIDE
-from rlm_kernel.supervisor.kept_session import KeptSpec
-from rlm_kernel.supervisor.session_file import SPEC, SessionFile
+from rlm_kernel.supervisor.keeping.session_file import SPEC, SessionFile
+from rlm_kernel.supervisor.running.kept_session import KeptSpec
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import Policy, checked_json, load_policy
 from rlm_sandbox.policy.model import LlmPolicy

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -18,8 +18,8 @@ from waiting import SECONDS, until, wait_until
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.keeper import keeper
-from rlm_kernel.supervisor import keeping
-from rlm_kernel.supervisor.keeping import Keeping, Standby
+from rlm_kernel.supervisor.keeping import keeping
+from rlm_kernel.supervisor.keeping.keeping import Keeping, Standby
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
 
@@ -188,7 +188,11 @@ def _texts(client: SupervisorClient) -> list[str]:
 
 
 def _links(pid: int) -> list[str]:
-    return [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]
+    links = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            links.append(os.readlink(path))
+    return links
 
 
 async def test_nobody_holds_file_and_gate_of_a_session_that_has_ended(
@@ -212,7 +216,7 @@ def _held(pid: int) -> set[str]:
 
 def test_who_stands_by_and_is_not_needed_any_more_ends() -> None:
     """Its line closes without a message; that is no failure, of which a log would tell."""
-    script = "import socket, sys; from rlm_kernel.supervisor import keeping; "
+    script = "import socket, sys; from rlm_kernel.supervisor.keeping import keeping; "
     script += "keeping.await_turn(socket.socket(fileno=int(sys.argv[1])))"
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     argv = [sys.executable, "-c", script, str(theirs.fileno())]
@@ -225,7 +229,8 @@ def test_who_stands_by_and_is_not_needed_any_more_ends() -> None:
 
 def test_a_supervisor_may_open_as_many_files_as_the_system_allows() -> None:
     """Each session has dozens, and a shell allows far fewer than it may."""
-    script = "import resource as r; from rlm_kernel.supervisor import keeping; _, most = r.getrlimit(r.RLIMIT_NOFILE); "
+    script = "import resource as r; from rlm_kernel.supervisor.keeping import keeping; "
+    script += "_, most = r.getrlimit(r.RLIMIT_NOFILE); "
     script += "r.setrlimit(r.RLIMIT_NOFILE, (64, most)); line = keeping.start_under_keeper(); "
     script += "print(r.getrlimit(r.RLIMIT_NOFILE) == (most, most))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlm_ipc.kernel_reports import QueryOutcome
-from rlm_kernel.supervisor.kept_session import KeptQueries, KeptSession, kept_queries
-from rlm_kernel.supervisor.query_book import QueryBook
-from rlm_kernel.supervisor.session_file import SessionFile
+from rlm_kernel.supervisor.cells.query_book import QueryBook
+from rlm_kernel.supervisor.keeping.session_file import SessionFile
+from rlm_kernel.supervisor.running.kept_session import KeptQueries, KeptSession, kept_queries
 
 PROMPT = "x" * 1000
 

@@ -9,9 +9,9 @@ import pytest
 from rlm_ipc.errors import ProcessError
 from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus
-from rlm_kernel.supervisor.cell_request import CellRequest, direct_result
-from rlm_kernel.supervisor.named_runs import ANSWER_LOST, NamedRuns
-from rlm_kernel.supervisor.session_file import FAILED, FailedRun, SessionFile
+from rlm_kernel.supervisor.cells.cell_request import CellRequest, direct_result
+from rlm_kernel.supervisor.keeping.named_runs import ANSWER_LOST, NamedRuns
+from rlm_kernel.supervisor.keeping.session_file import FAILED, FailedRun, SessionFile
 
 pytestmark = pytest.mark.anyio
 

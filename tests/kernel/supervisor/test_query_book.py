@@ -9,7 +9,7 @@ from rlm_ipc import worker_protocol
 from rlm_ipc.answer_schema import LONGEST_SCHEMA
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
 from rlm_ipc.messages import plain
-from rlm_kernel.supervisor.query_book import MOST_CHARACTERS, MOST_GIVEN, QueryBook, at_once, given_in
+from rlm_kernel.supervisor.cells.query_book import MOST_CHARACTERS, MOST_GIVEN, QueryBook, at_once, given_in
 
 
 def query(number: int = 0, **fields: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from rlm_ipc.errors import KernelError, SessionExpelled, UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo, Refused
 from rlm_ipc.supervisor_protocol import Event, KernelEnded, SpawnRequest
-from rlm_kernel.supervisor.fork_broker import MOST_AT_ONCE, PAUSE_SECONDS
+from rlm_kernel.supervisor.processes.fork_broker import MOST_AT_ONCE, PAUSE_SECONDS
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import Policy, load_policy, policy_names, without_language_wall
 

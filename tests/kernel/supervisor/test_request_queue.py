@@ -8,9 +8,9 @@ import pytest
 from rlm_ipc import worker_protocol
 from rlm_ipc.errors import KernelBusy, SessionExpelled, UnknownKernel
 from rlm_ipc.jupyter_wire import DELIMITER
-from rlm_kernel.supervisor import request_queue
-from rlm_kernel.supervisor.cell_request import CellRequest
-from rlm_kernel.supervisor.request_queue import QueuedOperation, RequestQueue
+from rlm_kernel.supervisor.cells import request_queue
+from rlm_kernel.supervisor.cells.cell_request import CellRequest
+from rlm_kernel.supervisor.cells.request_queue import QueuedOperation, RequestQueue
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from waiting import wait_until
 
 from rlm_ipc import framing
 from rlm_ipc.kernel_reports import QueryOutcome
-from rlm_kernel.supervisor import session_file
-from rlm_kernel.supervisor.kept_session import KeptQueries, KeptState
-from rlm_kernel.supervisor.session_file import FAILED, QUERIES, SPEC, STATE, FailedRun, SessionFile
+from rlm_kernel.supervisor.keeping import session_file
+from rlm_kernel.supervisor.keeping.session_file import FAILED, QUERIES, SPEC, STATE, FailedRun, SessionFile
+from rlm_kernel.supervisor.running.kept_session import KeptQueries, KeptState
 
 MIB = 1 << 20
 

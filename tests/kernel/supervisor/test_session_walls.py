@@ -5,7 +5,7 @@ import pytest
 from rlm_ipc.errors import KernelDied, WallsMissing
 from rlm_ipc.kernel_reports import WallState
 from rlm_ipc.worker_protocol import Started
-from rlm_kernel.supervisor.session_walls import SessionWalls
+from rlm_kernel.supervisor.processes.session_walls import SessionWalls
 
 UP, DOWN = WallState(True, "it stands"), WallState(False, "the system has none")
 

@@ -10,7 +10,7 @@ from session_processes import end_process, kill_with_keeper, runs, standby_of, z
 from waiting import until, wait_until
 
 from rlm_ipc.supervisor_protocol import SpawnRequest
-from rlm_kernel.supervisor.keeping import VAIN_STANDBYS
+from rlm_kernel.supervisor.keeping.keeping import VAIN_STANDBYS
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import Policy, load_policy
 

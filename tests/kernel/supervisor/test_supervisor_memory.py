@@ -17,7 +17,7 @@ from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Overfull, Stream, Unfinished
 from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_ipc.supervisor_protocol import SpawnRequest
-from rlm_kernel.supervisor.query_book import MOST_CHARACTERS, QueryBook
+from rlm_kernel.supervisor.cells.query_book import MOST_CHARACTERS, QueryBook
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
 

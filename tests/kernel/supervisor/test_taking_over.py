@@ -15,16 +15,16 @@ from listed_copies import Resumable, Sleeping, book, copy_of, processes_of
 from rlm_ipc.errors import WallsMissing
 from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.worker_requests import Restore
-from rlm_kernel.supervisor.cell_history import CellHistory
-from rlm_kernel.supervisor.checkpoint_timer import CheckpointTimer
-from rlm_kernel.supervisor.checkpoints import Checkpoint, Checkpoints
-from rlm_kernel.supervisor.equipment import Equipment
+from rlm_kernel.supervisor.cells.cell_history import CellHistory
+from rlm_kernel.supervisor.cells.request_queue import QueuedOperation, RequestQueue
+from rlm_kernel.supervisor.copies.checkpoint_timer import CheckpointTimer
+from rlm_kernel.supervisor.copies.checkpoints import Checkpoint, Checkpoints
+from rlm_kernel.supervisor.copies.equipment import Equipment
+from rlm_kernel.supervisor.copies.kernel_processes import GIVEN_AGAIN, KernelProcesses
+from rlm_kernel.supervisor.copies.kernel_requests import KernelRequests
+from rlm_kernel.supervisor.copies.recovery import Recovery
 from rlm_kernel.supervisor.forks import _copy_of_live
-from rlm_kernel.supervisor.kernel_processes import GIVEN_AGAIN, KernelProcesses
-from rlm_kernel.supervisor.kernel_requests import KernelRequests
-from rlm_kernel.supervisor.recovery import Recovery
-from rlm_kernel.supervisor.request_queue import QueuedOperation, RequestQueue
-from rlm_kernel.supervisor.worker_link import ForkRefused, PeerDied
+from rlm_kernel.supervisor.processes.worker_link import ForkRefused, PeerDied
 
 pytestmark = pytest.mark.anyio
 

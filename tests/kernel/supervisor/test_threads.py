@@ -19,8 +19,8 @@ from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.outcomes import Loss, Lost, NoCopy, Uncopied
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_ipc.worker_requests import OtherThreads
-from rlm_kernel.supervisor import other_threads
-from rlm_kernel.supervisor.worker_link import ForkRefused
+from rlm_kernel.supervisor.processes import other_threads
+from rlm_kernel.supervisor.processes.worker_link import ForkRefused
 from rlm_kernel.worker.threads import Threads
 from rlm_sandbox.policy import load_policy
 

@@ -15,9 +15,9 @@ from session_processes import copies_of
 from waiting import SECONDS, until
 
 from rlm_ipc import framing, worker_protocol
-from rlm_kernel.supervisor import keeping
-from rlm_kernel.supervisor.patience import answered
-from rlm_kernel.supervisor.proc_status import effort
+from rlm_kernel.supervisor.keeping import keeping
+from rlm_kernel.supervisor.processes.patience import answered
+from rlm_kernel.supervisor.processes.proc_status import effort
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ from played_worker import kept_by_a_test
 from waiting import until
 
 from rlm_ipc.framed_stream import Unfinished
-from rlm_kernel.supervisor import zygotes
-from rlm_kernel.supervisor.keeping import Keeping
-from rlm_kernel.supervisor.worker_link import MOST_UNFINISHED
-from rlm_kernel.supervisor.zygotes import Zygotes
+from rlm_kernel.supervisor.keeping.keeping import Keeping
+from rlm_kernel.supervisor.processes import zygotes
+from rlm_kernel.supervisor.processes.worker_link import MOST_UNFINISHED
+from rlm_kernel.supervisor.processes.zygotes import Zygotes
 
 pytestmark = pytest.mark.anyio
 

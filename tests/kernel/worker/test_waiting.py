@@ -11,7 +11,7 @@ from waiting import SECONDS, until
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import worker_protocol
 from rlm_ipc.kernel_reports import QueryOutcome
-from rlm_kernel.supervisor.query_book import QueryBook, at_once
+from rlm_kernel.supervisor.cells.query_book import QueryBook, at_once
 from rlm_sandbox.policy.model import LlmPolicy
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,104 @@
+"""The supervisor's regular checks of a session: memory, threads, programs, files, copies.
+
+Most limits are the system's own (`rlm_sandbox.os_wall.rlimits`). These checks add what it does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from rlm_ipc.outcomes import Ended
+from rlm_kernel.supervisor.cells.limits import CellLimits, private_memory, proportional_memory
+from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
+from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.relay.output_router import OutputRouter
+from rlm_sandbox.errors import ProcessGone
+from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor, folder_bytes
+from rlm_sandbox.policy.model import Limits
+from rlm_sandbox.policy.sizes import MIB
+
+SCRATCH_COUNTED = 16
+ROOM_BYTES = 16 * MIB
+"""What a kernel may have beyond its limit before it is killed. RLIMIT_DATA stops it first, with a MemoryError that
+code can catch and act on: pages of the stack, which RLIMIT_DATA does not count, must not get it killed instead."""
+
+
+class MemoryWatch:
+    """The watch over one session, which may use ``allowed``; the supervisor calls its methods.
+
+    ``scratch`` is the folder that its code may write. ``base`` are the bytes that its process had before any cell.
+    """
+
+    def __init__(
+        self,
+        allowed: Limits,
+        scratch: Path,
+        processes: KernelProcesses,
+        checkpoints: Checkpoints,
+        relay: OutputRouter,
+    ) -> None:
+        self._allowed, self._folder = allowed, scratch
+        self._processes, self._checkpoints, self._relay = processes, checkpoints, relay
+        self.base = 0
+        self._scratch_seen: tuple[CellLimits | None, int] = (None, 0)
+        self._copies_seen = 0
+
+    def memory(self) -> None:
+        """Several times a second: a kernel over its memory is killed, and its copy takes over."""
+        live = self._processes.live
+        if live is None or live.pid is None or live.dead:
+            return
+        # A kernel can also fill the supervisor's memory, with a message that it never completes. Count that too.
+        used = private_memory(live.pid) + live.stream.parser.waiting
+        if used > self.base + self._allowed.memory_bytes + ROOM_BYTES:
+            if self._relay.limits is not None:
+                limit = self._allowed.memory_bytes
+                self._relay.limits.blame(
+                    Ended.MEMORY_LIMIT, f"the kernel went over its limit of {limit:,} bytes of memory"
+                )
+            # No interrupt first: while it is handled, memory would go on growing.
+            live.kill()
+
+    def tree(self, monitor: MemoryMonitor) -> None:
+        """Every few seconds: threads, and programs that a session runs, count towards its limits.
+
+        RLIMIT_NPROC does not apply to root, so somebody has to count from outside.
+        """
+        live, limits = self._processes.live, self._relay.limits
+        if limits is None or live is None or live.pid is None:
+            return
+        programs = self._allowed.processes
+        with contextlib.suppress(ProcessGone):
+            used = monitor.sample(live.pid, tree=programs > 0)
+            if used.threads > self._allowed.threads:
+                limits.stop(Ended.THREAD_LIMIT, f"the cell runs more than {self._allowed.threads} threads")
+            elif used.children > programs:
+                limits.stop(Ended.PROCESS_LIMIT, f"the cell runs more than {programs} processes")
+            elif programs and used.rss > self.base + self._allowed.memory_bytes:
+                limits.stop(Ended.MEMORY_LIMIT, f"kernel and programs use over {self._allowed.memory_bytes:,} bytes")
+
+    async def copies(self) -> None:
+        """Every few seconds: copies count as memory of the session. The oldest copy goes first."""
+        seen, self._copies_seen = self._copies_seen, self._checkpoints.cells
+        if len(self._checkpoints.copies) < 2 or (seen == self._checkpoints.cells and self._relay.current is None):
+            return
+        pids = [peer.pid for peer in self._processes.links() if peer.pid is not None]
+        used = await asyncio.to_thread(lambda: sum(map(proportional_memory, pids)))
+        if used > self._allowed.memory_bytes and self._checkpoints.drop_oldest():
+            self._copies_seen = -1  # look again: one copy at a time is given up
+
+    async def scratch(self) -> None:
+        """Every few seconds: a cell that goes on filling a full scratch folder is stopped."""
+        limits, folder = self._relay.limits, self._folder
+        if limits is None:
+            return
+        allowed = self._allowed.scratch_bytes
+        held = await asyncio.to_thread(folder_bytes, folder, stop_at=SCRATCH_COUNTED * allowed)
+        seen_by, seen = self._scratch_seen
+        self._scratch_seen = (limits, held)
+        if seen_by is limits and held >= allowed and held > seen:
+            limits.stop(
+                Ended.SCRATCH_LIMIT, f"the scratch folder holds its limit of {allowed:,} bytes; delete files in it"
+            )

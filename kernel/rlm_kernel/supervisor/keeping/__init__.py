@@ -1,0 +1,1 @@
+"""What is to outlive a supervisor: the line to the keeper, and what the keeper holds for the next one."""

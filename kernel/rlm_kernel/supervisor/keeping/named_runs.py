@@ -1,0 +1,66 @@
+"""The cells of one session by the names that their callers gave them: no name runs twice.
+
+Who has asked an earlier supervisor, or has lost its connection, asks again in the same words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from rlm_ipc.errors import ProcessError
+from rlm_ipc.kernel_reports import CellResult
+from rlm_kernel.supervisor.keeping.session_file import FAILED, FailedRun, SessionFile
+
+ANSWER_LOST = (
+    "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
+)
+_NAMES_KEPT = 256
+"""Cells that have ended well, of which a cell behind them may still arrive."""
+
+
+class NamedRuns:
+    """The cells whose callers wait for an answer. ``file`` knows the names of the latest that have begun."""
+
+    def __init__(self, file: SessionFile) -> None:
+        self._file = file
+        self._futures: dict[str, asyncio.Future[CellResult]] = {}
+        self._well: deque[str] = deque(maxlen=_NAMES_KEPT)
+
+    def of(self, name: str) -> asyncio.Future[CellResult] | None:
+        """What comes of the cell of that name; None if it never began."""
+        known = self._futures.get(name)
+        if known is None and self._file.knows_run(name):
+            known = asyncio.get_running_loop().create_future()
+            failed = self._file.read(FAILED, FailedRun)
+            if failed.run == name and failed.result is not None:
+                known.set_result(failed.result)
+            else:
+                known.set_exception(ProcessError(ANSWER_LOST))
+        return known
+
+    def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:
+        """A cell of that name is queued, or goes on. What came of earlier ones, nobody has asked for until now."""
+        for known in [known for known, one in self._futures.items() if one.done()]:
+            self.told(known)
+        self._futures[name] = future
+
+    def condition(self, name: str) -> Callable[[], bool] | None:
+        """What tells, when a cell is about to begin, whether the cell of that name has ended well; None without one."""
+        if not name:
+            return None
+        future, went_well = self._futures.get(name), name in self._well
+        return (lambda: went_well) if future is None else (lambda: _ended_well(future))
+
+    def told(self, name: str) -> None:
+        """Its caller is about to get what came of it; if it is lost on the way, the kernel itself says it again."""
+        future = self._futures.pop(name, None)
+        if future is not None and _ended_well(future):
+            self._well.append(name)
+
+
+def _ended_well(future: asyncio.Future[CellResult]) -> bool:
+    if not future.done() or future.exception() is not None:
+        return False
+    return future.result().status == "ok"

@@ -1,0 +1,386 @@
+"""One kernel process as the supervisor sees it: its lifeline, its stream, its pidfd, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from rlm_ipc import framing, worker_protocol
+from rlm_ipc.errors import KernelError, ProtocolError
+from rlm_ipc.framed_stream import Stream, Unfinished
+from rlm_ipc.outcomes import NoCopy
+from rlm_kernel.supervisor.keeping.held_pipes import Space, Tether
+from rlm_kernel.supervisor.keeping.keeping import Keeping
+from rlm_kernel.supervisor.processes.kernel_json import parse
+from rlm_kernel.supervisor.processes.proc_status import ignores_interrupts, parent_of
+
+MAX_KERNEL_PAYLOAD = 512 << 20
+MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
+"""The most bytes of incomplete messages, of all kernel processes together."""
+MAX_WORD = 1 << 20
+"""The most bytes of one message from a process that serves no session yet: a zygote, or a copy that sleeps."""
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+
+class ForkRefused(KernelError):
+    """A process cannot be copied now: ``why``. ``threads`` are in the way, or the system refuses (``errno``)."""
+
+    def __init__(
+        self, reason: str, threads: Sequence[str] = (), errno: int | None = None, why: NoCopy = NoCopy.REFUSED
+    ) -> None:
+        self.threads, self.errno, self.why = list(threads), errno, why
+        self.detail = ", ".join(threads) or reason
+        super().__init__(f"{reason}: {', '.join(self.threads)}" if threads else reason)
+
+
+class PeerDied(Exception):
+    """The process ended while something was expected of it."""
+
+
+class LinkOwner(Protocol):
+    """Who hears of a process; a session does (`kernel_events.KernelEvents`)."""
+
+    def heard(self, link: WorkerLink, message: framing.Message) -> None:
+        """Take a message that nobody waits for."""
+        ...
+
+    def died(self, link: WorkerLink) -> None:
+        """Take note, once, that the process has ended, after everything that it had written was delivered."""
+        ...
+
+
+class WorkerLink:
+    """A kernel process (or the zygote). Everything it sends is hostile input.
+
+    Whoever makes it fork through a gate holds ``forking``. A kernel sends a single descriptor, its gate's, with
+    `worker_protocol.Started`; any other is closed. The incomplete messages of all processes that were forked from one
+    another count together in ``unfinished``. A process in a pid namespace (``space``) is identified by the number that
+    the system attaches to what it writes.
+
+    A process has a ``lifeline`` for its whole life, and on it gets the line of each supervisor (`attach`). One that
+    sleeps has no line yet. ``keeping`` has the keeper hold the lifeline for a later supervisor (`keep`).
+    """
+
+    _taken: ClassVar[set[int]] = set()
+
+    def __init__(
+        self,
+        lifeline: socket.socket,
+        keeping: Keeping,
+        unfinished: Unfinished,
+        space: Space | None = None,
+        parent: WorkerLink | None = None,
+    ) -> None:
+        self.lifeline, self.keeping, self.unfinished, self.space = lifeline, keeping, unfinished, space
+        self.key: str = ""  # under which the keeper knows it
+        self.is_zygote = False
+        self.tether: Tether | None = parent.tether.share() if parent and parent.tether else None
+        self.protocol: int = worker_protocol.PROTOCOL if parent is None else parent.protocol
+        self._source = (None, False) if parent is None else (parent.pid, parent.is_zygote)
+        self.loop = asyncio.get_running_loop()
+        self.pid: int | None = None
+        self.status: int | None = None
+        self.stopped_for = ""
+        """Why the supervisor ended the process, in words; empty if it did not."""
+        self.dead = False
+        self.handshake = worker_protocol.Handshake()
+        self.attached: dict[str, int] = {}
+        self.forking = asyncio.Lock()
+        self._owner: LinkOwner | None = None
+        self._pidfd: int | None = None
+        self._parent = 0
+        self._waiting: dict[bytes, deque[asyncio.Future[Any]]] = defaultdict(deque)
+        self._stream: Stream | None = None
+
+    @classmethod
+    def gone(cls, keeping: Keeping, unfinished: Unfinished) -> WorkerLink:
+        """A process that has ended before this supervisor began."""
+        lifeline = socket.socket(socket.AF_UNIX)
+        lifeline.close()
+        link = cls(lifeline, keeping, unfinished)
+        link.dead = True
+        return link
+
+    def take_over(self, pid: int, pidfd: int, *, dead: bool) -> None:
+        """Be the link to a process that another supervisor has had, and that may have ended since."""
+        self.pid, self._pidfd, self._parent = pid, pidfd, parent_of(pid) or 0
+        if dead:
+            os.close(pidfd)
+            self._pidfd = None
+            self._finish()
+            return
+        self._taken.add(pid)
+        self.loop.add_reader(pidfd, self._ended)
+
+    @property
+    def stream(self) -> Stream:
+        """Its line to this supervisor; one that sleeps wakes of getting it."""
+        return self._stream or self.attach()
+
+    @property
+    def failure(self) -> ProtocolError | None:
+        """What was wrong with what it has sent, if that has ended it."""
+        return None if self._stream is None else self._stream.failure
+
+    def attach(self) -> Stream:
+        """Give the process its line."""
+        try:
+            ours, theirs = framing.pair()
+        except OSError as error:  # no descriptor is left: nobody can say anything to it
+            self.kill()
+            raise PeerDied(None) from error
+        if self.space is not None and self.pid is None:
+            framing.tell_senders(ours, True)
+        self._stream = Stream(ours, self._message, self._stream_closed, MAX_WORD, 1, self.unfinished)
+        with theirs, suppress(OSError):  # its end is seen by the pidfd, or by the line
+            framing.give_line(self.lifeline, theirs, self.keeping.generation)
+        return self._stream
+
+    def begin(self, *, asleep: bool) -> None:
+        """Give a process its line that is about to be forked, unless it is to sleep."""
+        if not asleep:
+            self.attach()
+        elif self.space is not None:
+            self._await_greeting()
+
+    def _await_greeting(self) -> None:
+        """Learn from the system who greets: a process that sleeps, and has numbers of its own."""
+        framing.tell_senders(self.lifeline, True)
+        self.loop.add_reader(self.lifeline.fileno(), self._greeted)
+
+    def _greeted(self) -> None:
+        self.loop.remove_reader(self.lifeline.fileno())
+        waiting = self._waiting.pop(worker_protocol.Handshake.TAG, None)
+        sender = framing.sender_of(self.lifeline)
+        framing.tell_senders(self.lifeline, False)
+        if not self.watch(sender):
+            self._finish()
+        for future in waiting or ():
+            if not future.done():
+                future.set_result(framing.Message(b"", ()))
+
+    def new_tether(self) -> tuple[int, ...]:
+        """A descriptor by which the system ends its process group when supervisor and keeper are gone."""
+        if self.pid is None:
+            return ()
+        before, self.tether = self.tether, Tether(self.pid)
+        if before is not None:
+            before.release()
+        return (self.tether.hand_over(),)
+
+    def keep_process(self) -> None:
+        """`keep` a process of a session."""
+        self.keep(f"process/{self.pid}-{self.keeping.next_serial()}")
+
+    def keep(self, name: str) -> None:
+        """Let the keeper hold what a later supervisor needs to find this process, under that name and no other."""
+        if self._pidfd is None:
+            return
+        if self.key != name:
+            self.keeping.drop(self.key)
+        self.key = name
+        pipes = (pipe.held for pipe in (self.tether, self.space) if pipe is not None)
+        self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pipes), b"%d %d" % (self.pid or 0, self.protocol))
+
+    def expect(self, tag: bytes) -> asyncio.Future[Any]:
+        """The next message with ``tag``. Fails with `PeerDied`."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+        if self.dead:
+            future.set_exception(PeerDied(self.status))
+        else:
+            self._waiting[tag].append(future)
+        return future
+
+    def send(self, tag: bytes, parts: tuple[framing.Frame, ...] = (), descriptors: tuple[int, ...] = ()) -> None:
+        """Send; to a dead process, nothing (its end is reported by `on_death`)."""
+        self.stream.send(tag, parts, descriptors)
+
+    def say(self, message: worker_protocol.Tagged, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a message that has fields; to a dead process, nothing."""
+        tag, part = worker_protocol.encode(message)
+        self.stream.send(tag, (part,), descriptors)
+
+    def watch(self, pid: object) -> bool:
+        """Follow the process ``pid``, a number that a kernel has sent; False if this link may not own it.
+
+        The number is hostile input. It must be a child of this process and belong to no other link. Else a kernel could
+        name another session's process, and have it killed in place of its own.
+        """
+        if not isinstance(pid, int) or pid in self._taken:
+            return False
+        # A pidfd stays with the process, where a pid passes to another one as soon as this one is reaped. It is opened
+        # before the check, so that the check is about the process that the descriptor means.
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (ProcessLookupError, OverflowError, ValueError, OSError):
+            return False
+        if not self._is_ours(pid):
+            os.close(pidfd)
+            return False
+        self.pid, self._pidfd, self._parent = pid, pidfd, parent_of(pid) or 0
+        # Two links with one process would reap each other's exit status.
+        self._taken.add(pid)
+        self.loop.add_reader(pidfd, self._ended)
+        return True
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether it is a child of this process or the keeper, or of the init process of its pid namespace.
+
+        Else it must be in the Unix session of the kernel that forked, where nothing else of ours is.
+        """
+        above, us, (source, of_zygote) = parent_of(pid), {os.getpid(), os.getppid()}, self._source
+        known = {*us, parent_of(source)} if source is not None and of_zygote else us
+        if above in known or (self.space is not None and above and parent_of(above) in known):
+            return pid not in us
+        with suppress(OSError):
+            return source is not None and os.getsid(pid) == os.getsid(source)
+        return False
+
+    def report_to(self, owner: LinkOwner | None) -> None:
+        """Let ``owner`` hear of this process from now on, or nobody."""
+        self._owner = owner
+
+    def serve(self) -> None:
+        """Accept large messages from now on: the process serves a session."""
+        self.stream.parser.max_payload = MAX_KERNEL_PAYLOAD
+
+    def signal(self, number: int) -> None:
+        """Send a signal. It can never reach a later process with the same pid."""
+        if self._pidfd is not None and not self.dead:
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except ProcessLookupError:
+                pass
+
+    def interrupt(self) -> bool:
+        """Interrupt the process; False while it ignores interrupts, as between two cells."""
+        if self.pid is not None and ignores_interrupts(self.pid):
+            return False
+        self.signal(signal.SIGINT)
+        return True
+
+    @property
+    def held_up(self) -> bool:
+        """Whether something that runs between cells keeps the process from reading its messages."""
+        return self.pid is not None and self.stream.unread and ignores_interrupts(self.pid)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self.signal(signal.SIGKILL)
+        if self.pid is None and not self.dead:
+            if self._stream is None:
+                self._finish()
+            else:
+                self._stream.close()
+
+    def drop(self) -> None:
+        """End it, and no longer listen."""
+        self._owner = None
+        self.kill()
+
+    # -- what arrives
+
+    def _message(self, message: framing.Message) -> None:
+        if message.tag != worker_protocol.Started.TAG:
+            message.close()
+            message = framing.Message(message.tag, message.parts)
+        if message.tag == worker_protocol.Handshake.TAG and self.pid is None and not self._introduced(message):
+            self.stream.close()
+            return
+        if waiting := self._waiting[message.tag]:
+            future = waiting.popleft()
+            if future.done():  # its caller gave up; a late answer must not count as the answer to the next question
+                message.close()
+            else:
+                future.set_result(message)
+        else:
+            message.close()
+            if self._owner is not None:
+                self._deliver(self._owner, message)
+
+    def _deliver(self, owner: LinkOwner, message: framing.Message) -> None:
+        try:
+            owner.heard(self, message)
+        except Exception:
+            # No message of an honest kernel does this. A hostile one that could do it twice could fill the log.
+            log.exception("a message from process %s failed in the supervisor; the process is killed", self.pid)
+            self.kill()
+
+    def _introduced(self, message: framing.Message) -> bool:
+        self.handshake = heard(worker_protocol.Handshake, message) or worker_protocol.Handshake()
+        if self.space is None:
+            return self.watch(self.handshake.pid)
+        framing.tell_senders(self.stream.socket, False)
+        return self.watch(self.stream.parser.sender)
+
+    # -- its end
+
+    def _stream_closed(self) -> None:
+        """The line is closed: the process has ended and all of it was read, or it broke the protocol."""
+        if self._pidfd is None:
+            self._finish()
+        else:
+            # A process without a line can neither work nor be asked anything. The pidfd reports its end.
+            self.signal(signal.SIGKILL)
+
+    def _ended(self) -> None:
+        assert self._pidfd is not None
+        self.loop.remove_reader(self._pidfd)
+        try:
+            info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            if self._parent == self.keeping.keeper:  # which is about to reap it
+                self.keeping.when_reaped(self.pid or 0, self._ended_with)
+                return
+            info = None
+        status = None if info is None else info.si_status
+        self._ended_with(-status if info is not None and status and info.si_code != os.CLD_EXITED else status)
+
+    def _ended_with(self, status: int | None) -> None:
+        assert self._pidfd is not None
+        self.status = status
+        os.close(self._pidfd)
+        self._pidfd = None
+        self._taken.discard(self.pid or 0)
+        # What it wrote before it died is still in the socket: read it all, so that no printed line is lost.
+        if self._stream is None or self._stream.closed:
+            self._finish()
+        else:
+            self._stream.finish()
+
+    def _finish(self) -> None:
+        if self.dead:
+            return
+        self.dead = True
+        self.loop.remove_reader(self.lifeline.fileno())
+        self.lifeline.close()
+        self.keeping.drop(self.key)
+        for pipe in (self.tether, self.space):
+            if pipe is not None:
+                pipe.release()
+        self.tether = self.space = None
+        for waiting in self._waiting.values():
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(PeerDied(self.status))
+        self._waiting.clear()
+        if self._owner is not None:
+            self._owner.died(self)
+
+
+def heard(kind: type[M], message: framing.Message) -> M | None:
+    """Decode a message of that kind; None if a hostile kernel sent something else, or more than fits into memory."""
+    try:
+        return worker_protocol.decode(kind, message.parts[0], parse)
+    except (ProtocolError, IndexError):
+        return None

@@ -1,0 +1,232 @@
+"""Attachments: the front ends of a session, each on its own connection to the control socket, with its own rights.
+
+A front end starts the bridge (`rlm_kernel.jupyter.bridge`) where it expects a kernel. The bridge passes raw Jupyter
+messages on, and everything is decided here. Whatever a front end does, the session goes on: its close, its restart and
+its crash end only the attachment. Its interrupt reaches its own cells, and the agent's only if the policy says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from rlm_ipc import framing, worker_protocol
+from rlm_ipc.framed_stream import Stream
+from rlm_ipc.jupyter_wire import DELIMITER, well_formed
+from rlm_ipc.messages import JsonObject
+from rlm_ipc.supervisor_protocol import AttachmentChanged, Event, Recovered
+from rlm_ipc.supervisor_wire import GOODBYE
+from rlm_ipc.worker_protocol import CellReply, CellStatus
+from rlm_kernel.supervisor.cells.cell_request import EXECUTE, CellRequest
+from rlm_kernel.supervisor.cells.request_queue import RequestQueue
+from rlm_kernel.supervisor.processes.patience import retrieved
+from rlm_kernel.supervisor.relay.broadcaster import ATTACHED, JupyterBroadcaster
+from rlm_sandbox.policy.model import Policy
+
+CHANNELS = {worker_protocol.SHELL: "shell", worker_protocol.CONTROL: "control", worker_protocol.STDIN: "stdin"}
+TAGS = {"iopub": worker_protocol.IOPUB, **{channel: tag for tag, channel in CHANNELS.items()}}
+HARMLESS = frozenset(("comm_info_request", "history_request", "is_complete_request", "kernel_info_request"))
+"""The requests of an attachment that only watches: none of them runs code of the session or changes it."""
+MOST_UNREAD_BYTES = 64 << 20
+"""The most bytes that wait for a front end which has stopped reading; beyond that, its attachment is closed."""
+SECOND_THOUGHT_SECONDS = 0.3
+"""How long an interrupt waits. Jupyter sends one before a shutdown, and that one must not end an agent's cell."""
+
+_INTERRUPT = ("KeyboardInterrupt", "the cell was interrupted before it began")
+_NOT_BEGUN = CellReply(CellStatus.ERROR, ename=_INTERRUPT[0], evalue=_INTERRUPT[1], traceback=(": ".join(_INTERRUPT),))
+
+
+class AttachedSession(Protocol):
+    """What a front end needs from the session that it has open; see `session.SupervisedSession`."""
+
+    @property
+    def kernel_id(self) -> str:
+        """Which kernel it is."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """What front ends may do."""
+        ...
+
+    @property
+    def front(self) -> JupyterBroadcaster:
+        """Where its messages go out."""
+        ...
+
+    @property
+    def kernel_info(self) -> JsonObject:
+        """The content of a ``kernel_info_reply``."""
+        ...
+
+    @property
+    def queue(self) -> RequestQueue:
+        """What waits to be done."""
+        ...
+
+    @property
+    def cell(self) -> CellRequest | None:
+        """The cell that runs, or else the next one."""
+        ...
+
+    @property
+    def emit(self) -> Callable[[str, Event], None]:
+        """Reports what happened."""
+        ...
+
+    def runs(self, run: object) -> bool:
+        """Whether a request of that name runs now."""
+        ...
+
+    def enqueue(self, item: CellRequest) -> None:
+        """Put a request behind all others."""
+        ...
+
+    def withdraw(self, run: object) -> bool:
+        """Let no request of that name begin any more; False if there is none."""
+        ...
+
+    def input_came(self, parts: list[bytes]) -> None:
+        """Pass on what a person has typed."""
+        ...
+
+    def interrupt(self, escalate: bool = False) -> bool:
+        """Interrupt what runs."""
+        ...
+
+    def restart(self) -> Awaitable[None]:
+        """Start again with a fresh process."""
+        ...
+
+
+class Attachment:
+    """One front end of ``session``, called ``name`` in the journal. One that only ``watches`` runs nothing.
+
+    What it has asked for is known by its ``line``, the same for each supervisor.
+    """
+
+    def __init__(self, session: AttachedSession, stream: Stream, name: str, line: str, *, watches: bool) -> None:
+        self.session, self.name, self.watches = session, name, watches
+        self.prefix = ATTACHED + line.encode()
+        self._stream = stream
+        self._second_thought: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._first: list[tuple[str, Sequence[bytes]]] | None = []
+        """What is to come behind the answer to the bridge: what comes before that it drops."""
+        asyncio.get_running_loop().call_soon(self._begin)
+        session.front.attach(self.prefix, self)
+        self._tell(True)
+
+    def close(self, why: str = "") -> None:
+        """End the attachment, and withdraw or stop what its front end has asked for; ``why`` its kernel is gone."""
+        if self._closed:
+            return
+        if why:
+            self._stream.send(GOODBYE, (why.encode(),))
+        self._closed = True
+        if self._second_thought is not None:
+            self._second_thought.cancel()
+        self.session.front.attachments.pop(self.prefix, None)
+        self.session.withdraw(self.prefix)
+        if self.session.runs(self.prefix):
+            self.session.interrupt(escalate=True)
+        self._tell(False)
+        self._stream.close()
+
+    def _begin(self) -> None:
+        first, self._first = self._first or (), None
+        for channel, parts in first:
+            self.send(channel, parts)
+
+    def send(self, channel: str, parts: Sequence[bytes]) -> None:
+        """Pass a message on to the front end."""
+        if self._first is not None:
+            self._first.append((channel, parts))
+            return
+        if self._stream.unsent > MOST_UNREAD_BYTES:
+            asyncio.get_running_loop().call_soon(self.close)
+            return
+        self._stream.send(TAGS[channel], parts)
+
+    def receive(self, message: framing.Message) -> None:
+        """Handle a message of the front end; malformed messages are dropped."""
+        message.close()
+        channel, parts = CHANNELS.get(message.tag), list(message.parts)
+        if channel is None or not well_formed(parts):
+            return
+        parts = [self.prefix, *parts]
+        request = CellRequest.of_client(message.tag, parts, run=self.prefix, attachment=self.name)
+        if channel == "stdin":
+            if self.session.runs(self.prefix):
+                self.session.input_came(parts)
+        elif request.kind == "kernel_info_request" and self.session.kernel_info:
+            self._answer(request, {"status": "ok", **self.session.kernel_info})
+        elif channel == "control" and request.kind in _CONTROLS:
+            _CONTROLS[request.kind](self, request)
+        elif self.watches and request.kind not in HARMLESS:
+            self._refuse(request)
+        else:
+            self.session.enqueue(request)
+
+    # -- what the supervisor answers itself, at once, also while a cell runs
+
+    def _interrupt(self, request: CellRequest) -> None:
+        self._answer(request, {"status": "ok"})
+        cell = self.session.cell
+        if cell is not None and cell.run == self.prefix:
+            self.session.interrupt()
+        elif self.session.policy.attachments.interrupt == "any" and not self.watches:
+            loop = asyncio.get_running_loop()
+            self._second_thought = loop.call_later(SECOND_THOUGHT_SECONDS, self.session.interrupt)
+        else:
+            for waiting in self.session.queue.remove_cells(lambda cell: cell.run == self.prefix):
+                self.session.front.fail(waiting, _NOT_BEGUN)
+
+    def _shut_down(self, request: CellRequest) -> None:
+        restart = bool(_content(request).get("restart"))
+        self._answer(request, {"status": "ok", "restart": restart})
+        if restart and self.session.policy.attachments.restart == "fresh" and not self.watches:
+            asyncio.ensure_future(self._begin_anew()).add_done_callback(retrieved)
+        self._stream.send(GOODBYE)
+
+    async def _begin_anew(self) -> None:
+        await self.session.restart()
+        self.session.emit(self.session.kernel_id, Recovered(anew=True))
+
+    def _answer(self, request: CellRequest, content: JsonObject) -> None:
+        front, channel = self.session.front, CHANNELS[request.tag]
+        self._status(request, "busy")
+        kind = request.kind.replace("_request", "_reply")
+        self.send(channel, [*request.identities[1:], *front.signer.parts(kind, request.header or b"{}", content)])
+        self._status(request, "idle")
+
+    def _refuse(self, request: CellRequest) -> None:
+        name = "ReadOnlyAttachment"
+        why = "this front end only watches the session, so its code is not run; open the session without --watch"
+        content = {"status": "error", "ename": name, "evalue": why, "traceback": [f"{name}: {why}"]}
+        if request.kind == EXECUTE:
+            self._show(request, "error", {key: content[key] for key in ("ename", "evalue", "traceback")})
+        self._answer(request, content)
+
+    def _status(self, request: CellRequest, state: str) -> None:
+        self._show(request, "status", {"execution_state": state})
+
+    def _show(self, request: CellRequest, kind: str, content: JsonObject) -> None:
+        """Publish to this front end alone."""
+        self.send("iopub", [kind.encode(), *self.session.front.signer.parts(kind, request.header or b"{}", content)])
+
+    def _tell(self, is_open: bool) -> None:
+        self.session.emit(self.session.kernel_id, AttachmentChanged(self.name, open=is_open))
+
+
+_CONTROLS = {"interrupt_request": Attachment._interrupt, "shutdown_request": Attachment._shut_down}
+
+
+def _content(request: CellRequest) -> JsonObject:
+    try:
+        content = json.loads(request.parts[request.parts.index(DELIMITER) + 5])
+    except (ValueError, LookupError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

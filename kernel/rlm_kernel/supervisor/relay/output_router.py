@@ -1,0 +1,254 @@
+"""A kernel's output on its way to the clients: text is gathered and capped, replies are forwarded or held back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from rlm_ipc import framing, worker_protocol
+from rlm_ipc.displays import printable
+from rlm_ipc.kernel_reports import RunningCell
+from rlm_ipc.late_dataclasses import dataclass
+from rlm_ipc.outcomes import Ended, Loss
+from rlm_ipc.supervisor_protocol import OutputSoFar
+from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, Shown
+from rlm_kernel.supervisor.cells.cell_log import LONGEST_CODE, CellLog, shown_author, shown_content
+from rlm_kernel.supervisor.cells.cell_output import CellOutput
+from rlm_kernel.supervisor.cells.cell_request import DISPLAYS, CellRequest, direct_result
+from rlm_kernel.supervisor.cells.limits import CellLimits
+from rlm_kernel.supervisor.keeping.session_file import SessionFile
+from rlm_kernel.supervisor.processes.kernel_json import LARGEST_JSON
+from rlm_kernel.supervisor.processes.worker_link import WorkerLink, heard
+from rlm_kernel.supervisor.relay.broadcaster import JupyterBroadcaster
+from rlm_kernel.supervisor.relay.leaving import told_to_end
+from rlm_sandbox.policy.model import Limits
+
+CHANNELS = {
+    worker_protocol.IOPUB: "iopub",
+    worker_protocol.SHELL: "shell",
+    worker_protocol.CONTROL: "control",
+    worker_protocol.STDIN: "stdin",
+}
+MOST_HELD_BYTES = 64 << 20
+MOST_FAULTS = 20
+LONGEST_FAULT = 8192
+LEAST_SECONDS = 0.2
+"""What is left at least of the time of a cell that goes on under another supervisor."""
+SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
+"""The kinds of messages that a cell may show; any other kind from a kernel is dropped."""
+_UNREADABLE = CellReply(
+    CellStatus.ERROR,
+    ename="KernelError",
+    evalue=f"the cell ran, but its reply is over {LARGEST_JSON >> 20} MiB or cannot be read; its variables are "
+    "kept: raise shorter errors",
+)
+_NOT_SHOWN = f"[not shown: the output is over {LARGEST_JSON >> 20} MiB or cannot be read]\n".encode()
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """A request that another supervisor gave out, so many ``seconds`` ago: ``shown`` messages about it were shown."""
+
+    began: float
+    seconds: float
+    shown: int
+
+
+class OutputRouter:
+    """The outgoing side of one session.
+
+    ``current`` is the request in flight with its ``limits``. If it began with ``hold``, its reply and everything after
+    that wait for `end`: under strict checkpoints nothing is confirmed before its copy is taken. ``cells`` records the
+    cells whose results nobody takes.
+    """
+
+    def __init__(self, kernel_id: str, front: JupyterBroadcaster, limits: Limits, spool: Path, cells: CellLog) -> None:
+        self.kernel_id, self.front, self.policy_limits, self.spool = kernel_id, front, limits, spool
+        self.cells = cells
+        self.current: CellRequest | None = None
+        self.limits: CellLimits | None = None
+        self.busy_since: float | None = None
+        self.file: SessionFile | None = None
+        """Where it is noted how much of a request was shown to those who watch."""
+        self.owner = ""
+        """The Jupyter session of the client that has started the kernel for itself."""
+        self._heard = self._shown_before = 0
+        """How many messages about the request have come, and how many of them another supervisor has shown."""
+        self.goes_on = False
+        """Whether the request has gone out from another supervisor: what the kernel says of it, it may say again."""
+        self._held: list[tuple[str, list[bytes]]] | None = None
+        self._held_bytes = 0
+        self._faults = 0
+
+    def running(self) -> OutputSoFar:
+        """The cell that runs now, and what it has written so far."""
+        request = self.current
+        content = shown_content(request) if request is not None else None
+        output = request.output if request is not None else None
+        cell = None
+        if request is not None and content is not None and self.busy_since is not None:
+            run = request.run if request.direct is not None and isinstance(request.run, str) else ""
+            cell = RunningCell(str(content["code"])[:LONGEST_CODE], shown_author(request), self.busy_since, run)
+        if output is None:
+            return OutputSoFar("", "", cell)
+        return OutputSoFar(output.text("stdout"), output.text("stderr"), cell)
+
+    def hears(self) -> None:
+        """Take note that a message of the kernel has come, before it is dealt with."""
+        self._heard += 1
+        if self.current is not None and self.current.output is not None:
+            self.current.output.published = self._is_news
+
+    @property
+    def _is_news(self) -> bool:
+        return self._heard > self._shown_before
+
+    @property
+    def _may_be_known(self) -> bool:
+        """Whether another supervisor may have died after it had shown the message, and before it had noted that."""
+        return self.goes_on and self._heard == self._shown_before + 1
+
+    def _note_shown(self) -> None:
+        if self.file is not None and self._is_news and not self._held:
+            self.file.note_published(self._heard)
+
+    def begin(
+        self, request: CellRequest, live: WorkerLink, hold: bool, taken_over: TakenOver | None = None
+    ) -> CellLimits:
+        """Start the clock of a request that goes to the kernel now, or has gone there from another supervisor."""
+        request.started, self.busy_since = time.perf_counter(), time.time()
+        before = 0.0
+        self._heard = self._shown_before = 0
+        self.goes_on = taken_over is not None
+        if taken_over is not None:
+            self.busy_since, before, self._shown_before = taken_over.began, taken_over.seconds, taken_over.shown
+            request.started -= before
+        spool = f"{self.spool}/{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
+        allowed = self.policy_limits
+        request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, self._publish_text)
+        self._held, self._held_bytes = [] if hold else None, 0
+        self.current = request
+        left = max(LEAST_SECONDS, allowed.cell_seconds - before)
+        self.limits = CellLimits(live, left, allowed.interrupt_grace_seconds, of=allowed.cell_seconds)
+        if request.says_that_it_waits:
+            self.front.publish(request, "clear_output", {"wait": False})
+        if request.direct is not None and taken_over is None:
+            if request.cell is not None and request.cell.watched != self.front.watched:
+                request.cell = replace(request.cell, watched=self.front.watched)
+            self.front.status(request, "busy")
+        return self.limits
+
+    def _publish_text(self, name: str, text: str) -> None:
+        """Publish text of the request in flight. The output has no reference to the request: it would be a cycle."""
+        self.front.stream(self.current, name, text)
+        self._note_shown()
+
+    def end(self) -> None:
+        """Send what was held, now that the request has been answered."""
+        held, self._held = self._held, None
+        for channel, parts in held or ():
+            self.front.send(channel, parts)
+        self.current = self.limits = self.busy_since = None
+
+    def forget_held(self) -> None:
+        """Drop what was held back: its kernel is gone, and the cell it confirms with it."""
+        self._held = None
+
+    def text(self, message: framing.Message) -> None:
+        """Pass on text that code wrote. Between requests, where a task may still run, it has no parent message."""
+        data = message.parts[0] if message.parts else b""
+        if self.current is not None and self.current.output is not None:
+            self.current.output.write(message.tag, data)
+        else:
+            name = "stdout" if message.tag == worker_protocol.STDOUT else "stderr"
+            self.front.stream(None, name, data[: self.policy_limits.output_bytes].decode("utf-8", "replace"))
+
+    def forward(self, channel: str, parts: tuple[bytes, ...]) -> None:
+        """Sign and forward a Jupyter message of the kernel; malformed messages are dropped."""
+        told = told_to_end(parts, self.owner) if channel == "shell" else parts
+        request, signed = self.current, self.front.signer.signed(told, again=self._may_be_known)
+        if signed is None:
+            return
+        if request is not None and request.output is not None:
+            request.output.flush()
+        if channel == "stdin" and self.limits is not None and request is not None and request.direct is None:
+            self.limits.wait_for_input()
+        if request is not None and request.direct is None:
+            request.collect_message(channel, parts)
+        if not self._is_news:
+            return
+        if self._held is not None and (channel == "shell" or self._held):
+            if self._held_bytes < MOST_HELD_BYTES:  # a reply and an idle status are small; more is a hostile kernel
+                self._held.append((channel, signed))
+                self._held_bytes += sum(map(len, signed))
+        else:
+            self.front.send(channel, signed)
+            self._note_shown()
+
+    def show(self, message: framing.Message) -> None:
+        """Keep what a direct cell shows for its caller, and publish it to those who watch."""
+        request, shown = self.current, heard(Shown, message)
+        if shown is None and request is not None and request.output is not None:
+            request.output.write(worker_protocol.STDERR, _NOT_SHOWN)
+        if request is None or request.direct is None or shown is None or shown.kind not in SHOWN_KINDS:
+            return
+        if request.output is not None:
+            request.output.flush()
+        if shown.kind in DISPLAYS:
+            request.collect(shown.kind, shown.content.get("data"), sum(map(len, message.parts)))
+        if self._is_news:
+            self.front.publish(request, shown.kind, shown.content, shown.metadata, buffers=message.parts[1:])
+            self._note_shown()
+
+    def fault(self, said: bytes) -> None:
+        """Log a fault that a kernel reports, within bounds, so that no kernel can fill the disk."""
+        self._faults += 1
+        if self._faults <= MOST_FAULTS:
+            fault = said[-LONGEST_FAULT:].decode("utf-8", "replace")
+            log.error("kernel %s reports a fault of its own:\n%s", self.kernel_id, printable(fault, keep="\n"))
+
+    def succeed(self, request: CellRequest, done: CellDone, limits: CellLimits) -> None:
+        """Hand the kernel's result to the caller of the supervisor."""
+        if request.direct is not None:
+            request.reply = done.reply or _UNREADABLE
+            if request.output is not None:
+                request.output.flush()
+            self.front.status(request, "idle")
+        reply = request.reply
+        if reply is not None and limits.ended not in (None, Ended.INTERRUPTED) and reply.status is CellStatus.OK:
+            # A finaliser that was stopped, or code that caught the interrupt: either is no cell that ended by itself.
+            reply = request.reply = replace(reply, status=CellStatus.ERROR)
+        if limits.ended is not None and reply is not None and reply.status is CellStatus.ERROR:
+            request.ended, request.reason = limits.ended, limits.reason
+        self._resolve(request, done)
+
+    def skip(self, request: CellRequest) -> None:
+        """Answer for a cell that does not begin after one that failed. Nobody who watches hears of it."""
+        request.ended, request.reason = Ended.SKIPPED, "a cell before it in its batch has not ended well"
+        if request.direct is not None and not request.direct.done():
+            request.direct.set_result(direct_result(request, CellDone(), 0.0))
+
+    def fail(self, request: CellRequest, ended: Ended, reason: str, loss: Loss | None = None) -> None:
+        """Answer in place of a kernel that will not: to the Jupyter client, or to the caller of the supervisor."""
+        if request.output is not None:
+            request.output.flush()
+        request.ended, request.reason, request.loss = ended, reason, loss
+        name, message = ended.error_name, request.why
+        traceback = (f"{name}: {message}",)
+        request.reply = CellReply(CellStatus.ERROR, ename=name, evalue=message, traceback=traceback)
+        self.front.fail(request, request.reply)
+        self._resolve(request, CellDone())
+
+    def _resolve(self, request: CellRequest, done: CellDone) -> None:
+        if request.direct is not None and not request.direct.done():
+            seconds = time.perf_counter() - request.started if request.started else 0.0
+            request.direct.set_result(direct_result(request, done, seconds))
+            if not request.left:
+                return
+        self.cells.note(request, self.busy_since)
+        if request.output is not None and (spool := request.output.close()) is not None:
+            spool.unlink(missing_ok=True)

@@ -1,0 +1,108 @@
+"""The driver of a session: it does what waits in the queue, strictly one after the other.
+
+That makes recovery simple: while a request or a copy is being made, nothing else touches the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rlm_ipc.errors import KernelDied
+from rlm_ipc.late_dataclasses import dataclass
+from rlm_ipc.outcomes import Ended
+from rlm_kernel.supervisor.cells.cell_request import CellRequest
+from rlm_kernel.supervisor.cells.request_queue import Item, QueuedOperation, RequestQueue
+from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.copies.recovery import Recovery
+from rlm_kernel.supervisor.processes.worker_link import PeerDied
+from rlm_kernel.supervisor.relay.output_router import OutputRouter
+from rlm_kernel.supervisor.running.request_runner import RequestRunner
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenOut:
+    """A request that another supervisor has given out under a number, and maybe ``answered``."""
+
+    request: CellRequest
+    serial: int
+    answered: bool
+
+
+class Driver:
+    """Works through ``queue`` from `start` to `cancel`. ``note`` is called after each item."""
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        runner: RequestRunner,
+        processes: KernelProcesses,
+        recovery: Recovery,
+        relay: OutputRouter,
+        note: Callable[[], None],
+    ) -> None:
+        self._note = note
+        self._queue, self._runner = queue, runner
+        self._processes, self._recovery, self._relay = processes, recovery, relay
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, going_on: GivenOut | None = None) -> None:
+        """Begin to work, maybe with a request that another supervisor has given out."""
+        self._task = asyncio.create_task(self._drive(going_on))
+
+    def cancel(self) -> None:
+        """Stop, also in the middle of something."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _drive(self, going_on: GivenOut | None) -> None:
+        if going_on is not None:
+            self._queue.taken = going_on.request
+            await self._do(going_on.request, going_on)
+            del going_on
+        while not self._queue.closed:
+            await self._do(await self._queue.take())  # unnamed: a name would keep the last request and its output
+
+    async def _do(self, item: Item, given_out: GivenOut | None = None) -> None:
+        try:
+            if not isinstance(item, CellRequest):
+                await self._operate(item)
+            elif given_out is not None:
+                await self._runner.go_on(item, given_out.serial, answered=given_out.answered)
+            else:
+                await self._runner.run(item)
+        except Exception as error:
+            # A fault of ours in one request must not silence the session for all that follow.
+            log.exception("a request of kernel %s failed in the supervisor", self._relay.kernel_id)
+            self._give_up(item, error)
+        finally:
+            self._queue.taken = None
+            if not self._queue.closed:
+                self._note()
+
+    def _give_up(self, item: Item, error: Exception) -> None:
+        if isinstance(item, CellRequest):
+            self._relay.fail(item, Ended.FAULT, f"the supervisor failed at this request ({error}); run it again")
+        elif not item.future.done():
+            item.future.set_exception(error)
+
+    async def _operate(self, operation: QueuedOperation) -> None:
+        future = operation.future
+        if future.cancelled():
+            return
+        try:
+            if not self._processes.alive:
+                await self._recovery.recover()
+            if self._queue.closed or future.cancelled():  # its caller has closed the descriptors that it lent
+                return
+            result = await operation.work()
+        except Exception as error:
+            failure = KernelDied(*await self._recovery.explain(None)) if isinstance(error, PeerDied) else error
+            if not future.done():
+                future.set_exception(failure)
+        else:
+            if not future.done():
+                future.set_result(result)
