@@ -39,6 +39,12 @@ def plain(message: object) -> JsonObject:
     return _dumper(type(message))(message)  # type: ignore[arg-type]  # a class is hashable
 
 
+def alike(kind: type[T], source: object, /, **others: Any) -> T:
+    """Return a message of that kind with what ``source`` has under the same names; ``others`` are its other fields."""
+    names = [field.name for field in dataclasses.fields(kind) if field.name not in others]  # type: ignore[arg-type]
+    return kind(**{name: getattr(source, name) for name in names}, **others)
+
+
 def read(kind: type[T], value: object) -> T:
     """Return the message of that kind which a JSON value holds.
 

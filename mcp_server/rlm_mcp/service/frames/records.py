@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from rlm_ipc.messages import alike
 from rlm_ipc.tree_record import RecordedEvent, RecordedFrame
 from rlm_memory import sessions
 from rlm_memory.errors import SessionEnded
@@ -19,25 +20,22 @@ def record_of_frame(store: Store, row: FrameRow) -> RecordedFrame:
     with store.transaction():
         session = session_of(store, row)
         kept = rows.compaction_of(store, row.key)
-        return RecordedFrame(
-            id=row.id,
+        return alike(
+            RecordedFrame,
+            row,
             parent=None if row.parent is None else rows.frame_id(row.parent),
             kind=row.kind.value,
-            goal=row.goal,
             status=row.status.value,
-            author=row.author,
             session=None if session is None else session.id,
             policy=None if session is None else session.policy,
-            created_at=row.created_at,
-            started_at=row.started_at,
-            ended_at=row.ended_at,
             summary=kept.text if kept else "",
             summary_by=kept.source if kept else "",
             artifacts=kept.artifacts if kept else (),
             decisions=kept.decisions if kept else (),
             handed_over=tuple(value.name for value in handed_over(store, row.key)),
-            log=row.log,
             events=tuple(map(_event, rows.events_of(store, row.key))),
+            cells=(),
+            contexts=(),
         )
 
 

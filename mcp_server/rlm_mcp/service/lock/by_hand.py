@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from rlm_ipc.lock_requests import LockShown, ShowLock
-from rlm_ipc.messages import Json
+from rlm_ipc.messages import Json, alike
 from rlm_lock.protocol import CompareVersions, Phase, ReadSection, Section
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock import content as shape
@@ -40,16 +40,11 @@ async def show_lock(lock: Lock, asked: ShowLock) -> LockShown:
     changes = None
     if asked.since:
         changes = shape.difference(await project.ask(CompareVersions(asked.since, found.version, asked.seconds)))
-    return LockShown(
+    return alike(
+        LockShown,
+        found,
         root=project.root,
-        version=found.version,
-        tree=found.tree,
-        created=found.created,
-        files=found.files,
-        untracked=found.untracked,
         is_hit=checked.is_hit,
-        is_stale=found.is_stale,
-        changed=found.changed,
         missing=tuple(dict.fromkeys(missing)),
         phase=found.phase.value,
         done=progress.done if progress else 0,

@@ -17,6 +17,7 @@ from dataclasses import replace
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.displays import kept
 from rlm_ipc.kernel_reports import CellNote, CellResult
+from rlm_ipc.messages import alike
 from rlm_mcp.service.sessions.sessions import Clock
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import journal
@@ -188,18 +189,14 @@ class Journal:
 
 def entry_row(entry: JournalEntry) -> JournalCell:
     """An entry as the command line prints it."""
-    return JournalCell(
+    return alike(
+        JournalCell,
+        entry,
         author=entry.by,
-        code=entry.code,
         started_at=moment(entry.started_at),
         ended_at=moment(entry.ended_at),
-        status=entry.status,
-        output=entry.output,
-        queries=entry.queries,
         attachment=entry.front_end,
-        number=entry.number,
         seconds=round(entry.ended_at - entry.started_at, 3),
-        count=entry.count,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlm_ipc.daemon_rows import SaidMessage
-from rlm_ipc.messages import plain
+from rlm_ipc.messages import alike, plain
 from rlm_ipc.session_record import (
     AttachmentNote,
     RecordedCell,
@@ -72,20 +72,9 @@ def record_of(
 
 def keep_turn(store: Store, session: int, turn: KeepTurn, variables: Sequence[RecordedVariable]) -> None:
     """Write a turn down, what the answers to its code have used, and the variables that there are after it."""
-    row = turns.TurnRow(
-        session,
-        model=turn.model,
-        said=tuple(plain(message) for message in turn.said),
-        reply=turn.reply,
-        final=turn.final,
-        input_tokens=turn.input_tokens,
-        output_tokens=turn.output_tokens,
-        started_at=turn.started_at,
-        ended_at=turn.ended_at,
-        cost=turn.cost,
-        variables=tuple(map(plain, variables)),
-    )
-    used = [Bill(use.query, use.model, use.input_tokens, use.output_tokens, use.cost) for use in turn.answers]
+    said, held = tuple(map(plain, turn.said)), tuple(map(plain, variables))
+    row = alike(turns.TurnRow, turn, session=session, said=said, variables=held, number=0)
+    used = [alike(Bill, use) for use in turn.answers]
     with store.transaction():
         turns.append(store, row)
         queries.spend(store, session, used)
@@ -106,57 +95,21 @@ def _in_frame(store: Store, session: int, turn: KeepTurn) -> None:
 
 def cell_of(entry: JournalEntry, asked: dict[str, RecordedQuery]) -> RecordedCell:
     """Return a cell as records have it, with those of its queries that ``asked`` has by id."""
-    return RecordedCell(
-        number=entry.number,
-        author=entry.by,
-        code=entry.code,
-        started_at=entry.started_at,
-        ended_at=entry.ended_at,
-        status=entry.status,
-        output=entry.output,
-        queries=tuple(asked[query] for query in entry.queries if query in asked),
-        attachment=entry.front_end,
-        displays=entry.displays,
-        count=entry.count,
-        value=entry.value,
-        traceback=entry.traceback,
-    )
+    known = tuple(asked[query] for query in entry.queries if query in asked)
+    return alike(RecordedCell, entry, author=entry.by, queries=known, attachment=entry.front_end)
 
 
 def query_of(row: QueryRow) -> RecordedQuery:
     """Return a query as records have it."""
     came = row.resolved_at if row.state is not QueryState.CANCELLED else None
-    return RecordedQuery(
-        id=row.id,
-        prompt=row.prompt,
-        state=row.state.value,
-        answer=row.answer,
-        error=row.error,
-        model=row.answered_by or row.model,
-        seconds=0.0 if came is None else came - row.created_at,
-        input_tokens=row.input_tokens,
-        output_tokens=row.output_tokens,
-        cost=row.cost,
-        recursive=row.recursive,
-    )
+    seconds = 0.0 if came is None else came - row.created_at
+    return alike(RecordedQuery, row, state=row.state.value, model=row.answered_by or row.model, seconds=seconds)
 
 
 def _turn(row: turns.TurnRow) -> RecordedTurn:
     said = tuple(SaidMessage(message["role"], message["content"]) for message in row.said)
     held = tuple(RecordedVariable(**variable) for variable in row.variables)
-    return RecordedTurn(
-        model=row.model,
-        said=said,
-        reply=row.reply,
-        final=row.final,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        input_tokens=row.input_tokens,
-        output_tokens=row.output_tokens,
-        cost=row.cost,
-        variables=held,
-        number=row.number,
-    )
+    return alike(RecordedTurn, row, said=said, variables=held)
 
 
 def context_of(row: ContextRow) -> RecordedContext:
