@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.cli.completion import policy_choices, session_choices
+from rlm_mcp.cli.completion import policy_option, session_option
 from rlm_mcp.cli.output import (
     FAILED,
     JsonFlag,
@@ -43,16 +43,8 @@ def ask(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of a configured model; default: the default one.")] = None,
     sub_model: Annotated[str | None, typer.Option(help="The model that answers the code's queries.")] = None,
-    policy: Annotated[str, typer.Option(help="Policy of the session.", autocompletion=policy_choices)] = "recursive",
-    session: Annotated[
-        str | None,
-        typer.Option(
-            "--session",
-            "-s",
-            help="Work in this session and keep it; default: a new one.",
-            autocompletion=session_choices,
-        ),
-    ] = None,
+    policy: Annotated[str, policy_option("Policy of the session.")] = "recursive",
+    session: Annotated[str | None, session_option("Work in this session and keep it; default: a new one.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="At most this many turns of the model.")] = 30,
     calls: Annotated[
         int, typer.Option(min=1, help="At most this many calls of models, with the code's queries.")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
+
+import typer
 
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.discovery import DiscoveryError
@@ -26,3 +29,13 @@ def policy_choices(incomplete: str) -> list[str]:
     from rlm_sandbox.policy import policy_names
 
     return [name for name in policy_names() if name.startswith(incomplete)]
+
+
+def session_option(said: str) -> Any:
+    """Return the option that names a session."""
+    return typer.Option("--session", "-s", help=said, autocompletion=session_choices)
+
+
+def policy_option(said: str) -> Any:
+    """Return the option that names a policy."""
+    return typer.Option(help=said, autocompletion=policy_choices)

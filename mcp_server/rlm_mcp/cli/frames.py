@@ -12,7 +12,7 @@ from rlm_ipc.errors import ToolFailed
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.tree_record import RecordedFrame, TreeRecord
 from rlm_mcp.cli import trees
-from rlm_mcp.cli.completion import policy_choices
+from rlm_mcp.cli.completion import policy_option
 from rlm_mcp.cli.notebooks import write
 from rlm_mcp.cli.output import (
     FAILED,
@@ -79,10 +79,7 @@ def push(
     goal: Annotated[str, typer.Argument(help="The goal, in a few words, or the id of a planned frame.")],
     parent: ParentOption = None,
     fork: Annotated[bool, typer.Option(help="Work in a fork of the session above, or in that session itself.")] = True,
-    policy: Annotated[
-        str | None,
-        typer.Option(help="A stricter policy for the fork; default: the same.", autocompletion=policy_choices),
-    ] = None,
+    policy: Annotated[str | None, policy_option("A stricter policy for the fork; default: the same.")] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:

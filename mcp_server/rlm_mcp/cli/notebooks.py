@@ -20,7 +20,7 @@ from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.session_requests import ShowRecord, ShowRunsBelow
-from rlm_mcp.cli.completion import policy_choices, session_choices
+from rlm_mcp.cli.completion import policy_option, session_choices
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, interruptible, printable, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
@@ -129,10 +129,7 @@ def replay(
         Path, typer.Argument(help="A notebook of `rlm-kernel export`, or a .json file of `rlm-kernel tree --export`.")
     ],
     policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Run under this policy; default: RLM_KERNEL_POLICY, else `default`.", autocompletion=policy_choices
-        ),
+        str | None, policy_option("Run under this policy; default: RLM_KERNEL_POLICY, else `default`.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

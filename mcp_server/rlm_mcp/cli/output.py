@@ -21,7 +21,7 @@ from rlm_ipc.discovery import DiscoveryError
 from rlm_ipc.displays import printable
 from rlm_ipc.errors import DaemonNotStarted, DaemonRefused, KernelError, ProcessError, ToolFailed
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.cli.completion import policy_choices, session_choices
+from rlm_mcp.cli.completion import policy_option, session_option
 from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
 
@@ -65,20 +65,10 @@ INTERRUPTED = 130
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SessionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--session",
-        "-s",
-        help="Session to use; default: from the environment, else the git root.",
-        autocompletion=session_choices,
-    ),
+    str | None, session_option("Session to use; default: from the environment, else the git root.")
 ]
 PolicyOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Policy of a session that this opens; default: RLM_KERNEL_POLICY, else `default`.",
-        autocompletion=policy_choices,
-    ),
+    str | None, policy_option("Policy of a session that this opens; default: RLM_KERNEL_POLICY, else `default`.")
 ]
 
 _LINE = 100

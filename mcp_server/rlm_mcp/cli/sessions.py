@@ -24,7 +24,7 @@ from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.json_lines import MADE_BY, TERMINAL
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import ListJournal, ListSessions, SessionList
-from rlm_mcp.cli.completion import policy_choices, session_choices
+from rlm_mcp.cli.completion import policy_option, session_choices
 from rlm_mcp.cli.output import (
     FAILED,
     USAGE,
@@ -120,10 +120,7 @@ def fork(
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new session.")] = None,
     policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Policy of the new session, equal or stricter; default: the same.", autocompletion=policy_choices
-        ),
+        str | None, policy_option("Policy of the new session, equal or stricter; default: the same.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -11,7 +11,7 @@ from rlm_ipc.daemon_connection import ask
 from rlm_ipc.json_lines import named_policy
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import RestoreSession, SaveSession, ShowOverview
-from rlm_mcp.cli.completion import policy_choices, session_choices
+from rlm_mcp.cli.completion import policy_option, session_choices
 from rlm_mcp.cli.output import FAILED, JsonFlag, errors, fail, interruptible, show, tell
 
 
@@ -44,11 +44,7 @@ def restore(
     ],
     session: Annotated[str | None, typer.Option("--session", "-s", help="Restore under this id.")] = None,
     policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Restore under this policy; default: `default` for a file, else its own.",
-            autocompletion=policy_choices,
-        ),
+        str | None, policy_option("Restore under this policy; default: `default` for a file, else its own.")
     ] = None,
     foreign: Annotated[
         bool, typer.Option("--foreign", help="Restore a file that another user or machine wrote, or that was changed.")
