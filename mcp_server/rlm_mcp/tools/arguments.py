@@ -7,7 +7,7 @@ come as JSON text, the way several clients send them.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -56,13 +56,11 @@ LockPriority = Literal["P0", "P1", "P2", "P3"]
 LockField = Literal["project", "keyfiles", "rules", "history"]
 LockRole = Literal["analyst", "planner", "implementer", "reviewer", "tester", "conductor"]
 RuleSet = Literal["full", "safe", "light", "fast"]
-_LOCK_FIELDS = {"type": "array", "items": {"enum": list(get_args(LockField))}}
 Names = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "array"})]
 
 Paths = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "string"})]
 """One path or pattern, or a list of them; the schema, which costs tokens on every turn, shows the usual form."""
 ScanFlag = Literal["case", "fixed", "word", "invert", "count", "per_file"]
-_SCAN_FLAGS = {"type": "array", "items": {"enum": list(get_args(ScanFlag))}}
 
 
 class Arguments(BaseModel):
@@ -112,7 +110,7 @@ class Scan(Arguments):
     pattern: Annotated[str, Field(min_length=1, max_length=10_000)]
     context_lines: Annotated[int, Field(ge=0)] = 0
     max_matches: Annotated[int, Field(ge=1)] = 50
-    flags: Annotated[list[ScanFlag], BeforeValidator(_listed), WithJsonSchema(_SCAN_FLAGS)] = []
+    flags: Annotated[list[ScanFlag], BeforeValidator(_listed)] = []
     start_line: Annotated[int | None, Field(ge=0)] = None
 
 
@@ -224,19 +222,19 @@ class Pop(Arguments):
     """Arguments of pop; without ``id`` it is the current frame."""
 
     id: str | None = None
-    status: Annotated[Outcomes, WithJsonSchema({"enum": list(get_args(Outcomes))})] = "completed"
-    summary: Annotated[str, WithJsonSchema({"type": "string"})] = ""
+    status: Outcomes = "completed"
+    summary: str = ""
     artifacts: Names = []
     decisions: Names = []
     hand_over: Names = []
-    children: Annotated[Below, WithJsonSchema({"enum": list(get_args(Below))})] = "refuse"
+    children: Below = "refuse"
 
 
 class ShowFrame(Arguments):
     """Arguments of frame; without ``id`` it is the current frame."""
 
     id: str | None = None
-    do: Annotated[Change | None, WithJsonSchema({"enum": list(get_args(Change))})] = None
+    do: Change | None = None
     note: str | None = None
 
     @model_validator(mode="after")
@@ -251,10 +249,10 @@ class ShowFrame(Arguments):
 class WorkArguments(Arguments):
     """Arguments of work. What ``data`` takes depends on the verb."""
 
-    do: Annotated[WorkVerb, WithJsonSchema({"enum": list(get_args(WorkVerb))})] = "next"
+    do: WorkVerb = "next"
     id: str | None = None
-    data: Annotated[JsonObject, WithJsonSchema({"type": "object"})] = {}
-    fields: Annotated[Detail | None, WithJsonSchema({"enum": list(get_args(Detail))})] = None
+    data: JsonObject = {}
+    fields: Detail | None = None
     wait: bool = False
     holder: Annotated[str | None, Field(max_length=200)] = None
 
@@ -263,7 +261,7 @@ class HandOffArguments(Arguments):
     """Arguments of handoff. With ``data`` it is written, without it is read."""
 
     id: str
-    data: Annotated[JsonObject, WithJsonSchema({"type": "object"})] = {}
+    data: JsonObject = {}
     details: bool = False
 
 
@@ -271,16 +269,16 @@ class LockArguments(Arguments):
     """Arguments of lock. ``map`` is how many tokens of a map; ``frame`` is an id, or any name of a task."""
 
     lock_id: Annotated[str | None, Field(min_length=1, max_length=200)] = None
-    priority: Annotated[LockPriority | None, WithJsonSchema({"enum": list(get_args(LockPriority))})] = None
-    fields: Annotated[list[LockField] | None, BeforeValidator(_listed), WithJsonSchema(_LOCK_FIELDS)] = None
-    role: Annotated[LockRole | None, WithJsonSchema({"enum": list(get_args(LockRole))})] = None
+    priority: LockPriority | None = None
+    fields: Annotated[list[LockField] | None, BeforeValidator(_listed)] = None
+    role: LockRole | None = None
     agent: Annotated[str | None, Field(max_length=200)] = None
     frame: Annotated[str | None, Field(max_length=200)] = None
     map: Annotated[int | None, Field(ge=100)] = None
     focus: Annotated[Names, Field(max_length=100)] = []
-    about: Annotated[str, Field(max_length=2000), WithJsonSchema({"type": "string"})] = ""
-    path: Annotated[str, Field(max_length=4000), WithJsonSchema({"type": "string"})] = ""
-    rules: Annotated[RuleSet, WithJsonSchema({"enum": list(get_args(RuleSet))})] = "full"
+    about: Annotated[str, Field(max_length=2000)] = ""
+    path: Annotated[str, Field(max_length=4000)] = ""
+    rules: RuleSet = "full"
 
 
 class Navigate(Arguments):

@@ -216,10 +216,14 @@ def _compact(part: Mapping[str, Any]) -> JsonObject:
     for choice in part.get("anyOf", ()):
         if choice.get("type") != "null":
             kept |= choice
-    bounds = {"minimum", "exclusiveMinimum", "minLength", "maxLength", "additionalProperties"}
-    if kept.get("default", "?") in (None, {}, [], "", 0, True) or "enum" in kept:  # the first of an enum is the default
-        kept.pop("default", None)
-    return {key: value for key, value in kept.items() if key not in bounds}
+    if "enum" in kept.get("items", {}):
+        kept["items"] = {"enum": kept["items"]["enum"]}
+    unneeded = {"minimum", "exclusiveMinimum", "minLength", "maxLength", "additionalProperties"}
+    if "enum" in kept:  # its texts say their type, and the first of them is the default
+        unneeded |= {"type", "default"}
+    if kept.get("default", "?") in (None, {}, [], "", 0, True):
+        unneeded.add("default")
+    return {key: value for key, value in kept.items() if key not in unneeded}
 
 
 def _capped(said: JsonObject) -> JsonObject:
