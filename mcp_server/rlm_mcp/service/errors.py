@@ -10,8 +10,10 @@ so that every tool answers the same failure in the same way.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from rlm_contexts import errors as context
@@ -52,6 +54,19 @@ def invalid_arguments(tool: str, message: str, accepted: dict[str, str]) -> Tool
         f"call {tool} with the arguments listed in `accepted`",
         accepted=accepted,
     )
+
+
+def refuse_unknown(tool: str, data: Iterable[str], known: Iterable[str], hint: str) -> None:
+    """Refuse data under a name that a call does not take: it would be lost.
+
+    Raises:
+        ToolFault: there is such a name; the message has the one that was meant.
+    """
+    if unknown := sorted(set(data) - set(known)):
+        name = unknown[0][:80]
+        near = difflib.get_close_matches(name, sorted(known), n=1)
+        meant = f": did you mean {near[0]!r}?" if near else ""
+        raise ToolFault("invalid_arguments", f"{tool}: {name!r} is not known{meant}", hint)
 
 
 def invalid_name(name: str, reason: str, better: str = "") -> ToolFault:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.errors import ToolFault, refuse_unknown
 from rlm_memory.frames import edges, rows, tree
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import EdgeType, Kind
@@ -21,6 +20,7 @@ _KINDS = {kind.value: kind for kind in (Kind.TASK, Kind.STORY, Kind.EPIC)}
 _TEXTS = ("goal", "parent", "kind", "type", "description", "acceptance")
 _EDGES = tuple(kind.value for kind in EdgeType)
 _KNOWN = {*_TEXTS, *_EDGES, "priority", "paths", "drop"}
+_TAKES = f"data takes {', '.join(sorted(_KNOWN))}"
 _AUTHOR = "work"
 
 
@@ -65,9 +65,7 @@ def add(
 
 
 def _check(data: Mapping[str, Any], *, new: bool) -> None:
-    if unknown := sorted(set(data) - _KNOWN):
-        near = difflib.get_close_matches(unknown[0][:80], sorted(_KNOWN), n=1)
-        raise _refused(f"{unknown[0][:80]!r} is not known" + (f": did you mean {near[0]!r}?" if near else ""))
+    refuse_unknown("work", data, _KNOWN, _TAKES)
     if new and not isinstance(data.get("goal"), str):
         raise _refused("a new task needs a goal")
     if not new and {"goal", "parent", "kind"} & set(data):
@@ -89,5 +87,4 @@ def _list(data: Mapping[str, Any], name: str) -> Sequence[str]:
 
 
 def _refused(why: str) -> ToolFault:
-    hint = f"data takes {', '.join(sorted(_KNOWN))}"
-    return ToolFault("invalid_arguments", f"work: {why}", hint)
+    return ToolFault("invalid_arguments", f"work: {why}", _TAKES)

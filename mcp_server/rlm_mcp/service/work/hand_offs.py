@@ -10,7 +10,7 @@ from rlm_contexts.store.pins import holding
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.contexts.contexts import Contexts
-from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.errors import ToolFault, refuse_unknown
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.holders import Holders
 from rlm_mcp.service.sessions.sessions import Session
@@ -24,6 +24,7 @@ from rlm_memory.work import leases
 from rlm_memory.work.handoffs import HandOff, Result, hand_off, of_frame, short
 
 _KNOWN = ("status", "summary", "files", "decisions", "details")
+_TAKES = f"data takes {', '.join(_KNOWN)}"
 
 
 class HandOffs:
@@ -105,8 +106,7 @@ class HandOffs:
 
 
 def _checked(data: Mapping[str, Any]) -> tuple[Result, str, dict[str, list[str]], str]:
-    if unknown := sorted(set(data) - set(_KNOWN)):
-        raise _refused(f"{unknown[0][:80]!r} is not known")
+    refuse_unknown("handoff", data, _KNOWN, _TAKES)
     if data.get("status", "PASS") not in list(Result):
         raise _refused(f"status must be one of {', '.join(Result)}")
     summary, details = data.get("summary"), data.get("details", "")
@@ -120,4 +120,4 @@ def _checked(data: Mapping[str, Any]) -> tuple[Result, str, dict[str, list[str]]
 
 
 def _refused(why: str) -> ToolFault:
-    return ToolFault("invalid_arguments", f"handoff: {why}", f"data takes {', '.join(_KNOWN)}")
+    return ToolFault("invalid_arguments", f"handoff: {why}", _TAKES)

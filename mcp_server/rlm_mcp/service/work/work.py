@@ -20,7 +20,7 @@ from rlm_ipc.work_requests import MeasuredLine, MeasuresShown, WorkImported
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.beginnings import Beginnings
 from rlm_mcp.service.caller import Caller
-from rlm_mcp.service.errors import ToolFault
+from rlm_mcp.service.errors import ToolFault, refuse_unknown
 from rlm_mcp.service.frames.boundaries import told_of
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.holders import Holders
@@ -61,7 +61,7 @@ _DATA: Final = {
     "done": {"decisions", "fence", "files", "force", "status", "summary"},
     "list": {"limit", "scope", "status"},
 }
-"""What the data of each verb may hold."""
+"""What the data of each verb may hold; `add` looks itself, and `renew` takes notes of any name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ class Work:
 
     async def do(self, session: Session, caller: Caller, asked: Asked) -> ToolAnswer:
         """Do what a call asks; raises what the verbs do."""
-        _check_data(asked)
+        if (takes := _DATA.get(asked.do)) is not None:
+            refuse_unknown("work", asked.data or (), takes, f"data of {asked.do} takes {', '.join(sorted(takes))}")
         at = self._frames.current(session, caller)
         client = caller.handshake
         match asked.do:
@@ -327,17 +328,6 @@ class Work:
 
 def _in_the_way(status: str) -> str:
     return status if status in {"failed", "blocked"} else "has nothing left to do and was not popped"
-
-
-def _check_data(asked: Asked) -> None:
-    """Refuse what a verb does not take: a summary under a wrong name would be lost.
-
-    `add` looks itself, and `renew` takes notes of any name.
-    """
-    takes = _DATA.get(asked.do)
-    if takes and (unknown := sorted(set(asked.data or {}) - takes)):
-        hint = f"data of {asked.do} takes {', '.join(sorted(takes))}"
-        raise ToolFault("invalid_arguments", f"work: {unknown[0][:80]!r} is not known", hint)
 
 
 def _limit(asked: Asked, default: int) -> int:
