@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import Field, field, fields
 from typing import Any, Self
 
 from rlm_ipc.errors import ProtocolError
@@ -47,10 +47,10 @@ class Result:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of a tool's answer; fields that it does not know are in ``raw`` only."""
-        known = {part.name for part in fields(cls)} & answer.keys()
+        """Make it of a tool's answer, lists in it as tuples; fields that it does not know are in ``raw`` only."""
+        known = {part.name: _made(part, answer[part.name]) for part in fields(cls) if part.name in answer}
         try:
-            return cls(raw=answer, **{name: answer[name] for name in known})
+            return cls(raw=answer, **known)
         except TypeError as error:
             raise ProtocolError(
                 f"the daemon's answer is not a valid {cls.__name__}: {error}; use one version of rlm-kernel"
@@ -97,16 +97,6 @@ class Cell(Result):
     cells: tuple[Cell, ...] = ()
     skipped: int = 0
 
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of an answer of eval_code, wait or answer_queries."""
-        queries = tuple(Query.read(query) for query in answer.get("pending_llm_queries") or ())
-        names = tuple(answer.get("defined_variables") or ())
-        cells = tuple(Cell.read(cell) for cell in answer.get("cells") or ())
-        shown = tuple(answer.get("displayed") or ())
-        lists = {"pending_llm_queries": queries, "defined_variables": names, "displayed": shown, "cells": cells}
-        return super().read({**answer, **lists})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Answered(Result):
@@ -120,9 +110,8 @@ class Answered(Result):
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Self:
         """Make it of an answer of answer_queries."""
-        parts = {name: tuple(answer.get(name) or ()) for name in ("answered", "failed", "still_pending")}
         cell = Cell.read(answer) if "success" in answer or "status" in answer else None
-        return super().read({**answer, **parts, "cell": cell})
+        return super().read({**answer, "cell": cell})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +136,6 @@ class Context(Result):
     type: str
     files: Files | None = None
     notice: str | None = None
-
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of an answer of load_context."""
-        files = answer.get("files")
-        return super().read({**answer, "files": None if files is None else Files.read(files)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,12 +172,6 @@ class Found(Result):
     truncated: bool
     results: tuple[Match, ...]
 
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of an answer of scan."""
-        found = [Match.read({**match, "context": tuple(match.get("context") or ())}) for match in answer["results"]]
-        return super().read({**answer, "results": tuple(found)})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Variable(Result):
@@ -219,11 +196,6 @@ class Variables(Result):
     session: str
     variables: tuple[Variable, ...]
     total_size: int
-
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of an answer of list_vars."""
-        return super().read({**answer, "variables": tuple(Variable.read(row) for row in answer["variables"])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,12 +249,6 @@ class Undone(Result):
     variables_restored: tuple[str, ...]
     variables_gone: tuple[str, ...]
 
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of an answer of rollback."""
-        names = ("undone", "variables_restored", "variables_gone")
-        return super().read({**answer, **{name: tuple(answer.get(name) or ()) for name in names}})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Result):
@@ -290,11 +256,6 @@ class Pictures(Result):
 
     images: tuple[Mapping[str, Any], ...]
     data: tuple[bytes, ...] = ()
-
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of an answer of view_images."""
-        return super().read({**answer, **{name: tuple(answer.get(name) or ()) for name in ("images", "data")}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,11 +276,6 @@ class FrameAnswer(Result):
     current: str = ""
     breadcrumb: str = ""
     notice: str | None = None
-
-    @classmethod
-    def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of an answer of plan, push, pop or frame; its lists cannot be changed."""
-        return super().read({key: tuple(said) if isinstance(said, list) else said for key, said in answer.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,3 +342,21 @@ class Frame(FrameAnswer):
     forgotten: tuple[str, ...] = ()
     stats: Mapping[str, Any] | None = None
     turns: tuple[Mapping[str, Any], ...] = ()
+
+
+_HELD: Mapping[str, Callable[[Mapping[str, Any]], Result]] = {
+    "cells": Cell.read,
+    "files": Files.read,
+    "pending_llm_queries": Query.read,
+    "results": Match.read,
+    "variables": Variable.read,
+}
+"""Fields that hold answers, and how these are read."""
+
+
+def _made(part: Field[Any], value: Any) -> Any:
+    """Return a value of an answer as its field has it."""
+    read = _HELD.get(part.name)
+    if str(part.type).startswith("tuple"):
+        return tuple(value or () if read is None else map(read, value or ()))
+    return value if read is None or value is None else read(value)
