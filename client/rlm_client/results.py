@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, field, fields
+from dataclasses import Field, field, fields, replace
 from typing import Any, Self
 
 from rlm_ipc.errors import ProtocolError
@@ -102,16 +102,16 @@ class Cell(Result):
 class Answered(Result):
     """Which answers were taken. ``cell`` is what came of the cell that waited for one of them."""
 
-    answered: tuple[str, ...]
-    failed: tuple[Mapping[str, Any], ...]
-    still_pending: tuple[str, ...]
+    answered: tuple[str, ...] = ()
+    failed: tuple[Mapping[str, Any], ...] = ()
+    still_pending: tuple[str, ...] = ()
     cell: Cell | None = None
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Self:
         """Make it of an answer of answer_queries."""
         cell = Cell.read(answer) if "success" in answer or "status" in answer else None
-        return super().read({**answer, "cell": cell})
+        return replace(super().read(answer), cell=cell)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,16 +245,16 @@ class Undone(Result):
     """What a rollback undid: the code of the cells, and variables that have their old values or are gone."""
 
     session: str
-    undone: tuple[str, ...]
-    variables_restored: tuple[str, ...]
-    variables_gone: tuple[str, ...]
+    undone: tuple[str, ...] = ()
+    variables_restored: tuple[str, ...] = ()
+    variables_gone: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Result):
     """Pictures that code has shown: what each is, and in ``data`` its PNG."""
 
-    images: tuple[Mapping[str, Any], ...]
+    images: tuple[Mapping[str, Any], ...] = ()
     data: tuple[bytes, ...] = ()
 
 

@@ -8,7 +8,7 @@ import pytest
 from command_line import cli
 
 from rlm_client import AsyncClient, Client
-from rlm_client.results import Cell, Context
+from rlm_client.results import Answered, Cell, Context
 from rlm_ipc.errors import CallerError, ProtocolError, ToolFailed
 from rlm_mcp.tools.catalogue import TOOLS
 
@@ -149,3 +149,14 @@ def test_an_answer_that_is_none_is_told(client: Client) -> None:
     with pytest.raises(ProtocolError, match="use one version of rlm-kernel"):
         Context.read({"name": "x"})
     assert Cell.read({"success": True, "unknown": 1}).raw["unknown"] == 1
+
+
+def test_raw_is_the_answer_as_it_came() -> None:
+    """What a program writes down as JSON: no list of it has become a tuple, and no part of it an object."""
+    told = {"success": True, "answered": ["q1"], "cells": [{"success": True, "defined_variables": ["x"]}]}
+    answered = Answered.read(told)
+    assert answered.raw == told
+    assert answered.answered == ("q1",)
+    assert answered.cell is not None
+    assert answered.cell.raw == told
+    assert answered.cell.cells[0].defined_variables == ("x",)
