@@ -36,20 +36,29 @@ class QuickDisplayHook(ZMQShellDisplayHook):
     """Shows the value of a cell, and keeps it as ``_``, ``_1`` and ``Out[1]``."""
 
     exec_result = None  # a trait of IPython's, which nobody observes
+    showing = False
+    """Whether the value of a cell is shown at this moment."""
     _: Any
     __: Any
     ___: Any
 
     def __call__(self, result: Any = None) -> None:
         """Take the value of a cell; under the language wall without IPython's log for exports."""
-        if self.shell.wall is None:
-            super().__call__(result)
-        elif result is not None and not self.quiet():
-            data, metadata = self.compute_format_data(result)
-            self.update_user_ns(result)
-            self.fill_exec_result(result)
-            if data:
-                self.send(data, metadata)
+        self.showing = True
+        try:
+            if self.shell.wall is None:
+                super().__call__(result)
+            elif result is not None and not self.quiet():
+                self._show(result)
+        finally:
+            self.showing = False
+
+    def _show(self, result: Any) -> None:
+        data, metadata = self.compute_format_data(result)
+        self.update_user_ns(result)
+        self.fill_exec_result(result)
+        if data:
+            self.send(data, metadata)
 
     def send(self, data: dict[str, object], metadata: dict[str, object]) -> None:
         """Send the representations of a value, after what was printed before."""

@@ -14,10 +14,20 @@ _GIVEN = (
 ).split()
 
 
-def display(*objects: Any, display_id: str | bool | None = None, clear: bool = False) -> Any:
+def display(
+    *objects: Any,
+    include: Any = None,
+    exclude: Any = None,
+    metadata: Any = None,
+    transient: Any = None,
+    display_id: str | bool | None = None,
+    raw: bool = False,
+    clear: bool = False,
+) -> Any:
     """Show objects in their richest form, as in any notebook."""
     # The work of the session, not the wall's own: it runs methods of the objects.
-    return ipython.display(*objects, display_id=display_id, clear=clear)
+    shown = {"include": include, "exclude": exclude, "metadata": metadata, "transient": transient}
+    return ipython.display(*objects, display_id=display_id, raw=raw, clear=clear, **shown)
 
 
 class Source:

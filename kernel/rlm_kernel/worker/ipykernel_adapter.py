@@ -167,7 +167,7 @@ class SandboxedKernel(IPythonKernel):
         Output leaves while the cell runs, unbuffered, because it must survive a crash of the process.
         """
         shell = self.shell
-        shell._last_traceback, shell._last_traceback_during_displayhook = None, False
+        shell._last_traceback = None
         shell.by_person = self.walled and not self.session.bare
         self._forward_input(allow_stdin)
         self.hold(False)
@@ -263,7 +263,7 @@ class SandboxedKernel(IPythonKernel):
         if shell.leaves(result.error_in_exec):
             reply["status"] = "ok"
             shell.payload_manager.write_payload({"source": "ask_exit", "keepkernel": True})
-        elif result.success and not shell._last_traceback_during_displayhook:
+        elif result.success:
             reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
         else:
             error = result.error_before_exec or result.error_in_exec

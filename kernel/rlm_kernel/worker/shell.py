@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipykernel.jsonutil import json_clean
 from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core import interactiveshell
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 from traitlets import Type
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
 
 SPARE_BYTES = 16 * 1024
 """Memory that is there when code has taken all: to raise the limit takes some, too."""
-HIDDEN_NAMES = ("get_ipython", "exit", "quit", "open", "__builtin__", "__loader__", "__spec__", "__session__")
+HIDDEN_NAMES = ("__builtin__", "__loader__", "__spec__", "__session__")
+POWERS = ("get_ipython", "exit", "quit", "open")
+"""What IPython gives code under names that are free for variables of its own."""
 SIDE_CHANNELS = [
     "ev",
     "ex",
@@ -108,7 +111,7 @@ class GuardedShell(ZMQInteractiveShell):
             # The closed methods are instance attributes: without them the class's own show again.
             for name in SIDE_CHANNELS:
                 self.__dict__.pop(name, None)
-            self.user_ns.update(__builtins__=builtins, get_ipython=self.get_ipython, open=builtins.open)
+            self.user_ns.update(__builtins__=builtins, get_ipython=self.get_ipython)
         if wall is not None:
             warnings.filterwarnings("ignore", message="IProgress not found")  # there are no widgets
             # IPython sets these up and takes them down again for each cell.
@@ -126,7 +129,15 @@ class GuardedShell(ZMQInteractiveShell):
         for names in (self.user_ns, self.user_ns_hidden):
             for name in HIDDEN_NAMES:
                 names.pop(name, None)
+            for name in POWERS:
+                if name in names and self._gave(names[name]):
+                    del names[name]
         self.wall.prepare(self.user_ns)
+
+    def _gave(self, value: Any) -> bool:
+        """Whether IPython itself has put a value into the namespace, and not code of the session."""
+        own = type(value) is types.MethodType and value.__self__ is self
+        return own or value is self.exiter or value is interactiveshell._modified_open
 
     # -- text → syntax tree → code object → run
 
@@ -277,6 +288,8 @@ class GuardedShell(ZMQInteractiveShell):
             # A value could not be shown, and the cell goes on. An agent gets no message of an error but its cell's own.
             sys.stderr.write("\n".join([*render(error), ""]))
             return
+        if self.displayhook.showing and (result := self.displayhook.exec_result) is not None:
+            result.error_in_exec = showable(error)  # a notebook's cell whose value cannot be shown has failed
         if self.wall is None:
             super().showtraceback(exc_tuple, *args, **options)
             return

@@ -280,7 +280,7 @@ def _help(*objects: Any) -> None:
         print(inspect.getdoc(value) or f"no documentation for {type(value).__name__!r} objects")  # noqa: T201
 
 
-def _exit(code: Any = None) -> None:
+def leave(code: Any = None) -> None:
     """``exit()`` ends the cell."""
     raise SystemExit(code)
 
@@ -292,7 +292,7 @@ def has_left(error: BaseException | None) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code is _exit.__code__
+    return trace is not None and trace.tb_frame.f_code is leave.__code__
 
 
 def _breakpoint(*_: Any, **__: Any) -> None:
@@ -317,8 +317,8 @@ _REPLACED: Final[dict[str, Callable[..., Any] | type]] = {
     "vars": dynamic.guarded_vars,
     "type": SafeType,
     "help": _help,
-    "exit": _exit,
-    "quit": _exit,
+    "exit": leave,
+    "quit": leave,
     "breakpoint": _breakpoint,
     "input": _input,
 }

@@ -229,6 +229,18 @@ async def test_what_refers_to_itself_is_collected_while_code_goes_on(run) -> Non
     assert (await run("kept = [[] for _ in range(20000)]\nr() is None")).result == "True"
 
 
+@pytest.mark.parametrize("name", ["open", "exit", "quit", "get_ipython"])
+async def test_a_variable_may_have_the_name_of_what_ipython_gives_code(run, name) -> None:
+    """A table of prices has an `open`. The value was gone with the next statement, and the builtin in its place."""
+    made = await run(f"{name} = [1]\n{name}.append(2)\n{name}")
+    assert (made.error, made.result, made.defined) == (None, "[1, 2]", (name,))
+    assert (await run(name)).result == "[1, 2]"
+    await run(f"del {name}")
+    assert (await run("exit")).error.ename == "SystemExit"
+    assert (await run("open('kept.txt', 'w').close()")).error is None
+    assert (await run("get_ipython")).error.ename == "NameError"
+
+
 async def test_a_progress_bar_gives_no_advice_about_widgets(supervisor, spawn, policy) -> None:
     """The first line of many notebooks imports the bar of notebooks; without widgets it is the one of terminals."""
     pytest.importorskip("tqdm")

@@ -178,6 +178,15 @@ async def test_what_shows_objects_can_be_imported(run) -> None:
     assert (await ran(run, "repr(Markdown('**y**'))")).result == "'**y**'"
 
 
+async def test_what_is_shown_can_be_given_by_its_forms(run) -> None:
+    """`raw` shows a mapping from forms to data, and `include` and `exclude` choose the forms, as in any notebook."""
+    shown = await ran(run, "display({'text/plain': 'given', 'text/html': '<b>x</b>'}, raw=True, metadata={'a': {}})")
+    assert shown.data == ({"text/plain": "given", "text/html": "<b>x</b>"},)
+    await ran(run, "class Two:\n    def __repr__(self): return 'text'\n    def _repr_html_(self): raise ValueError")
+    assert (await ran(run, "display(Two(), include=['text/plain'])")).data == ({"text/plain": "text"},)
+    assert (await ran(run, "display(Two(), exclude=['text/html'])")).data == ({"text/plain": "text"},)
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -161,6 +161,18 @@ async def test_an_agent_is_told_why_a_value_could_not_be_shown(run, code) -> Non
     assert result.stderr.endswith("ValueError: not ready\n")
 
 
+async def test_a_cell_of_a_person_whose_value_could_not_be_shown_has_failed(front_end) -> None:
+    """As in other kernels: what runs all cells stops there. The error of what `display` could not show stops nothing."""
+    await seen_by(front_end, "class Thing:\n    def __repr__(self): raise ValueError('not ready')\nthing = Thing()")
+    for code in ("thing", "[thing]"):
+        reply = await front_end.execute_interactive(code, timeout=SECONDS, output_hook=lambda _: None)
+        said = reply["content"]
+        assert (said["status"], said["ename"], said["evalue"]) == ("error", "ValueError", "not ready")
+    for code in ("thing;", "display(thing)"):
+        reply = await front_end.execute_interactive(code, timeout=SECONDS, output_hook=lambda _: None)
+        assert reply["content"]["status"] == "ok"
+
+
 async def test_a_refusal_is_called_by_its_name_alone(run) -> None:
     """Where the wall defines it helps nobody; a library's error keeps the name of its module."""
     for code, last in (

@@ -18,6 +18,7 @@ from rlm_kernel.worker.introspection import helping, inspection, tables
 from rlm_kernel.worker.introspection.expressions import Scope
 from rlm_kernel.worker.magics.rewriting import OFFERED
 from rlm_kernel.worker.traceback import name_of
+from rlm_sandbox.language_wall.wall import leave
 
 LONG_ENOUGH: Final = 0.2
 """Seconds that a measurement of ``%timeit`` takes at least, if it chooses the number of loops itself."""
@@ -52,6 +53,7 @@ class Actions:
             "%pinfo": self._details,
             "%pwd": os.getcwd,
             "%show": _show,
+            "%leave": _leave,
             "%figures": self._show_figures_as,
             "%lsmagic": lambda: print(" ".join(OFFERED)),  # noqa: T201
         }
@@ -129,6 +131,11 @@ class Actions:
 
 def _show(form: str, text: str) -> None:
     display({"HTML": HTML, "Markdown": Markdown}[form](text))
+
+
+def _leave(value: Any) -> Any:
+    """``exit`` alone ends the cell, but for a variable of that name."""
+    return value() if value is leave else value
 
 
 def _enough(inner: Inner) -> int:

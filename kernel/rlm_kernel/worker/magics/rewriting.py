@@ -23,7 +23,7 @@ _FIGURES: Final = ("InlineBackend.figure_format", "InlineBackend.figure_formats"
 FORMS: Final = {"png": "png", "retina": "retina", "png2x": "retina", "jpeg": "jpeg", "jpg": "jpeg"}
 """What ``%config`` may show figures as, by the names that code writes."""
 _LEAVING: Final = ("exit", "quit")
-"""Names that are commands if they stand alone."""
+"""Names that are commands if they stand alone, unless code gives them another value."""
 MARKS: Final = ("get_ipython", *_LEAVING)
 """One of them stands in the Python text of each cell that has something to rewrite, if that text is plain ASCII."""
 RESULT: Final = "_%"
@@ -70,7 +70,7 @@ def rewritten(tree: ast.Module) -> ast.Module:
 class _Rewriter(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> Any:
         if isinstance(node.value, ast.Name) and node.value.id in _LEAVING:
-            return ast.copy_location(ast.Expr(ast.copy_location(_call(node.value.id), node)), node)
+            return ast.copy_location(ast.Expr(ast.copy_location(_call("%leave", node.value), node)), node)
         if (magic := _magic(node.value)) is None:
             return self.generic_visit(node)
         return self._statements(magic, node, None)
