@@ -133,6 +133,7 @@ async def test_code_that_is_queued_behind_a_waiting_cell_is_told_so(agent) -> No
     ("tool", "arguments"),
     [
         ("peek", {"name": "kept"}),
+        ("var_info", {"name": "kept"}),
         ("scan", {"name": "kept", "pattern": "o"}),
         ("load_context", {"name": "text", "variable": "kept"}),
         ("unload", {"name": "kept"}),

@@ -215,11 +215,7 @@ class Reading:
             if name in await session.kernel.shadowed():
                 found["shadowed_in_code"] = True
             return ToolAnswer({"name": name, **_described(row.content), **times, **found}, ("metadata",))
-        rows = await self._variables.rows(session) or []
-        for variable in rows:
-            if variable.name == name:
-                return ToolAnswer(_listed_variable(variable), ("preview",))
-        raise self._variables.missing(session, name, [row.name for row in rows])
+        return ToolAnswer(_listed_variable(await self._variables.row(session, name)), ("preview",))
 
     async def _first(
         self, session: Session, name: str, offset: int, limit: int, room: int

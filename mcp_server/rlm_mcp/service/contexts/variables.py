@@ -53,6 +53,16 @@ class KernelVariables:
         unlisted = set(contexts.names(self._store, session.key) if texts is None else texts) - shadowing
         return [row for row in rows if row.name not in unlisted]
 
+    async def row(self, session: Session, name: str) -> VariableRow:
+        """Describe one, after the cell that runs."""
+        rows = await self._ask(
+            session, name, lambda client, kernel: client.variables(kernel, wait_seconds=_ASK_SECONDS)
+        )
+        for row in rows:
+            if row.name == name:
+                return row
+        raise self.missing(session, name, [row.name for row in rows])
+
     async def export(self, session: Session, name: str, limit: int) -> bytes:
         """Return a variable as UTF-8 text; raises TextTooLarge when that has more than ``limit`` bytes."""
         return await self._ask(
