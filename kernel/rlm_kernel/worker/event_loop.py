@@ -8,10 +8,11 @@ import os
 import signal
 import threading
 from asyncio import _set_running_loop
-from collections.abc import Coroutine, Sequence, Sized
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator, Sequence, Sized
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from rlm_ipc.signals import set_handler
 from rlm_sandbox.language_wall.modules.system import new_loop
 
 Result = TypeVar("Result")
@@ -21,6 +22,26 @@ Result = TypeVar("Result")
 _KEPT: list[object] = []
 # All tasks that live. Most cells make none, and to ask for the pending ones takes a dozen calls.
 _TASKS: Sized | None = getattr(asyncio.tasks, "_scheduled_tasks", getattr(asyncio.tasks, "_all_tasks", None))
+
+
+@contextmanager
+def ended_by_interrupts(work: asyncio.Task[Any]) -> Iterator[None]:
+    """Have an interrupt end a task: by `KeyboardInterrupt` while its own code runs, and else by cancelling it.
+
+    ipykernel only cancels, with the next turn of the loop. A loop that sleeps takes none unless it is woken.
+    """
+    loop = work.get_loop()
+
+    def interrupted(*_: object) -> None:
+        if asyncio.current_task(loop) is work:
+            raise KeyboardInterrupt
+        loop.call_soon_threadsafe(work.cancel)
+
+    before = set_handler(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        set_handler(signal.SIGINT, before)
 
 
 class EventLoop:

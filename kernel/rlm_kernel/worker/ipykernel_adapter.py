@@ -22,6 +22,7 @@ from rlm_ipc.messages import JsonObject
 from rlm_ipc.signals import IGNORE, set_handler
 from rlm_ipc.worker_protocol import RunCell
 from rlm_kernel.worker.cell_compiler import CellRefused, GuardedCompiler
+from rlm_kernel.worker.event_loop import ended_by_interrupts
 from rlm_kernel.worker.introspection import completions, inspection
 from rlm_kernel.worker.shell import GuardedShell, showable
 from rlm_kernel.worker.traceback import name_of, text_of
@@ -231,13 +232,12 @@ class SandboxedKernel(IPythonKernel):
         return {**content, "execution_count": self.shell.execution_count - 1, "user_expressions": {}, "payload": []}
 
     async def _run_cell(self, code: str, silent: bool, store_history: bool, cell_id: str | None) -> Any:
-        shell, problem = self.shell, None
+        shell, problem, result = self.shell, None, None
         try:
             transformed = shell.transform_cell(code)
         except Exception:
             transformed, problem = code, sys.exc_info()
         options = {"transformed_cell": transformed, "preprocessing_exc_tuple": problem}
-        result = None
         try:
             # `should_run_async` compiles the cell a second time, and Python's compiler can fail.
             waits = may_wait(code) and shell.should_run_async(code, **options)
@@ -246,7 +246,7 @@ class SandboxedKernel(IPythonKernel):
             cell = shell.run_cell_async(code, store_history, silent, cell_id=cell_id, **options)
             if waits:
                 future = self.new_task(cell)
-                with self._cancel_on_sigint(future):
+                with ended_by_interrupts(future):
                     result = await future
             else:
                 result = await cell

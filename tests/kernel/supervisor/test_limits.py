@@ -178,6 +178,27 @@ async def test_an_interrupt_ends_the_cell_only(supervisor, kernel) -> None:
     assert (await supervisor.execute(kernel.kernel_id, "len(steps) < 1000").result()).result == "True"
 
 
+AWAITING = {
+    "sleeps": "await asyncio.sleep(100)",
+    "waits for what never comes": "await asyncio.Event().wait()",
+    "waits for another task": "await asyncio.gather(asyncio.sleep(100), asyncio.Event().wait())",
+    "computes": "while True: pass",
+}
+
+
+@pytest.mark.parametrize("code", AWAITING.values(), ids=AWAITING.keys())
+async def test_an_interrupt_ends_a_cell_that_awaits_and_what_it_did_stays(supervisor, kernel, code) -> None:
+    """Its event loop sleeps, and was not woken: after a second the process was killed, with all that the cell did."""
+    ready = f"import asyncio\nawait asyncio.sleep(0)\ndone = ['before']\ntry:\n    print('ready')\n    {code}"
+    execution = supervisor.execute(kernel.kernel_id, f"{ready}\nfinally: done.append('after')")
+    async with asyncio.timeout(SECONDS):
+        await until(execution.output_so_far, lambda so_far: so_far[0] == "ready\n")
+        await execution.interrupt()
+        result = await execution.result()
+    assert result.error.ename == "CellInterrupted"
+    assert (await supervisor.execute(kernel.kernel_id, "done").result()).result == "['before', 'after']"
+
+
 @contextmanager
 def held(pid: int) -> Iterator[None]:
     """Keep a process from doing anything meanwhile."""

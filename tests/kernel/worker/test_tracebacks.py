@@ -162,7 +162,7 @@ async def test_an_agent_is_told_why_a_value_could_not_be_shown(run, code) -> Non
 
 
 async def test_a_cell_of_a_person_whose_value_could_not_be_shown_has_failed(front_end) -> None:
-    """As in other kernels: what runs all cells stops there. The error of what `display` could not show stops nothing."""
+    """As in other kernels: what runs all cells stops there, but not at what `display` could not show."""
     await seen_by(front_end, "class Thing:\n    def __repr__(self): raise ValueError('not ready')\nthing = Thing()")
     for code in ("thing", "[thing]"):
         reply = await front_end.execute_interactive(code, timeout=SECONDS, output_hook=lambda _: None)
