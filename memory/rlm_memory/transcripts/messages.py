@@ -19,7 +19,7 @@ def as_text(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if isinstance(content, list):
         content = "\n".join(str(block.get("text", "")) for block in blocks(dict(message), "text"))
-    calls = [_call(call.get("function", call)) for call in message.get("tool_calls") or ()]
+    calls = [_call(function) for function in functions_of(message)]
     return f"{message.get('role')}: {chr(10).join([str(content), *calls]).strip()}"
 
 
@@ -45,6 +45,12 @@ def blocks(message: Message, kind: str) -> list[dict[str, Any]]:
     if not isinstance(content, list):
         return []
     return [block for block in content if isinstance(block, dict) and block.get("type") == kind]
+
+
+def functions_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the functions that a message calls in ``tool_calls``, but nothing there that is no call."""
+    made = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    return [call["function"] if isinstance(call.get("function"), dict) else call for call in made]
 
 
 def calls_of(message: Message) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Required, TypedDict
 
 from rlm_memory.transcripts.masking import unmask
-from rlm_memory.transcripts.messages import Message, blocks
+from rlm_memory.transcripts.messages import Message, blocks, functions_of
 from rlm_memory.transcripts.turn import Turn
 
 HEADER = "[Context Summary]\n"
@@ -117,5 +117,5 @@ def _head(message: Message) -> str:
 
 
 def _tools(message: Message) -> list[str]:
-    called = [call.get("function", call) for call in message.get("tool_calls") or ()] + blocks(message, "tool_use")
+    called = [*functions_of(message), *blocks(message, "tool_use")]
     return [str(call.get("name", "?"))[:60] for call in called]

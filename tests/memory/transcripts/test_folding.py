@@ -32,6 +32,17 @@ def _result(call: str, text: str) -> Message:
     return {"role": "tool", "tool_call_id": call, "content": text}
 
 
+@pytest.mark.parametrize("calls", ["a text", [None, 5], [{"id": "a", "function": None}], [{}]])
+def test_a_damaged_record_of_calls_is_folded_as_any_other(calls: Any) -> None:
+    """A transcript may hold lines that were cut or written by something else. The fold ended with an AttributeError."""
+    context = _manager(max_tokens=300)
+    for number in range(6):
+        context.add_user_message(f"Do step {number} " + "x" * 400)
+        context.add_message({"role": "assistant", "content": None, "tool_calls": calls})
+    context.fold_if_full()
+    assert (context.stats()["folded_turns"] > 0, len(context.rebuild())) == (True, 12)
+
+
 def _work(context: ContextManager, turns: int, *, output: int = 2000) -> None:
     """Let an agent work: each turn asks, calls a tool, reads its output and replies."""
     for number in range(turns):

@@ -30,6 +30,11 @@ from rlm_memory.errors import QuotaExceeded
 from rlm_memory.handles import HandleRow
 from rlm_memory.store import Store
 
+_DECODE = (
+    "if it has another encoding, such as utf-16 or latin-1, read it in code with open(path, encoding=...).read(), "
+    "and load that with variable="
+)
+
 
 class Contexts:
     """The contexts of every session."""
@@ -54,6 +59,7 @@ class Contexts:
         notices = []
         if done.replaced:
             notices.append(f"the source is not all UTF-8: {done.replaced:,} sequences of its bytes became U+FFFD")
+            notices.append(_DECODE)
         if done.shadowed:
             notices.append("code reads the text under this name; its variable is gone")
         if notices:
