@@ -239,12 +239,11 @@ class ModuleSet:
 
     def _add_submodules(self, name: str, real: types.ModuleType, values: Namespace) -> None:
         """Submodules that the package has loaded itself are its attributes."""
-        prefix, drop = f"{name}.", DROP.get(name, frozenset())
-        for full in [full for full in sys.modules.copy() if full.startswith(prefix)]:
-            leaf = full[len(prefix) :]
-            if "." in leaf or leaf in drop or not self.admits(full):
-                continue
-            if isinstance(sys.modules[full], types.ModuleType) and getattr(real, leaf, None) is sys.modules[full]:
+        drop = DROP.get(name, frozenset())
+        for leaf, value in list(vars(real).items()):
+            full = f"{name}.{leaf}"
+            loaded = isinstance(value, types.ModuleType) and sys.modules.get(full) is value
+            if loaded and leaf not in drop and self.admits(full):
                 values[leaf] = self.copy_of(full)
 
     def _late(self, module: str, real: types.ModuleType) -> Callable[[str], Any]:

@@ -22,10 +22,21 @@ class _Ordinary:
 
 def harden_methods() -> None:
     """Check the methods of the classes of modules that have come since it was done last; called after each import."""
-    shared = [vars(module) for name, module in list(sys.modules.items()) if name.startswith(_SHARED)]
-    kinds = [found[_TYPE] for found in shared if _TYPE in found]
+    kinds: list[type] | None = None
+    checked: dict[int, object] = {}  # most classes are in several modules
     for module in came_since(_done):
+        if kinds is None:
+            kinds = _kinds()
         for cls in filter(is_class, list(vars(module).values())):
+            if id(cls) in checked:
+                continue
+            checked[id(cls)] = cls  # kept, so that no other class gets its id
             for kind in kinds:
                 if any(type(value) is kind for value in dict_of(cls).values()):
                     _core.check_methods(cls, kind, _Ordinary)
+
+
+def _kinds() -> list[type]:
+    """The classes of methods that Cython has compiled."""
+    shared = [vars(module) for name, module in list(sys.modules.items()) if name.startswith(_SHARED)]
+    return [found[_TYPE] for found in shared if _TYPE in found]
