@@ -213,6 +213,9 @@ async def test_a_stale_lease_can_be_taken_and_any_lease_on_purpose(worker: Worke
     clock.now += STALE_SECONDS + 1
     assert (await two("work", data={"stale": True})) == {"stale": [task]}
     assert (await two("work", do="list"))["frames"][0]["status"] == "stale"
+    assert [row["id"] for row in (await two("work", do="list", data={"status": "stale"}))["frames"]] == [task]
+    refused = await two("work", do="list", data={"status": "stal"})
+    assert (refused["error"], "ready, waiting, stale, planned" in refused["message"]) == ("invalid_arguments", True)
     assert (await two("work", do="claim", data={"stale": True}))["fence"] == 2
     assert (await one("work", do="claim", id=task, data={"steal": "it is mine"}))["fence"] == 3
     assert (await two("work", do="release", id=task))["error"] == "lease_lost"

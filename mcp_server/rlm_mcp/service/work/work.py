@@ -51,6 +51,7 @@ LONGEST_WAIT = 45.0
 """Seconds that a call waits for something to become ready."""
 _MOST_LISTED = 500
 _MOST_STUCK = 5
+_LISTED = ("ready", "waiting", "stale", *map(str, Status))
 _ABOVE_ENDS = {"completed": Status.COMPLETED, "failed": Status.FAILED, "blocked": Status.BLOCKED}
 
 
@@ -297,11 +298,13 @@ class Work:
         if asked.id is not None:
             return {"frame": shown(self._store, self._row(at, asked), asked.fields or "standard")}
         data, scope = asked.data or {}, self._scope(at, asked)
-        wanted = data.get("status")
+        if (wanted := data.get("status")) not in (None, *_LISTED):
+            raise _refused(f"status must be one of {', '.join(_LISTED)}")
+        late = leases.stale(self._store, at.tree, now=self._clock()) if wanted == "stale" else ()
         found = sorted(self._whole(at.tree, scope), key=lambda row: row.key)
-        goals = [
-            row for row in found if row.kind is not Kind.SESSION and wanted in (None, row.status.value, state(row))
-        ]
+        goals = [row for row in found if row.kind is not Kind.SESSION]
+        if wanted is not None:
+            goals = [row for row in goals if wanted in (row.status.value, state(row, stale=row.key in late))]
         most = _limit(asked, _MOST_LISTED)
         told = [shown(self._store, row, asked.fields or "minimal", now=self._clock()) for row in goals[:most]]
         return {"frames": told} | ({} if len(goals) <= most else {"more": len(goals) - most})
