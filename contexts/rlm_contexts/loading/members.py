@@ -80,7 +80,7 @@ class Members:
 
     def entry(self, shown: str, opened: Callable[[], AbstractContextManager[Place]], *, named: bool) -> Entry:
         """A file that is opened when it is read; ``named``: by somebody, not only found in a folder."""
-        return Entry(shown, lambda: self._pieces(opened, named))
+        return Entry(shown, lambda: self._pieces(shown, opened, named))
 
     def archive(self, fd: int) -> Iterator[Entry]:
         """The files in a zip archive, in its order; each is to be read before the next one is asked for."""
@@ -91,7 +91,7 @@ class Members:
                 with suppress(SourceError):
                     deque(pieces, 0)  # what nobody wanted of it
 
-    def _pieces(self, opened: Callable[[], AbstractContextManager[Place]], named: bool) -> Iterator[bytes]:
+    def _pieces(self, shown: str, opened: Callable[[], AbstractContextManager[Place]], named: bool) -> Iterator[bytes]:
         with opened() as place, place.read() as fd:
             start = os.pread(fd, START, 0)
             packed = compression_of(start)
@@ -105,7 +105,7 @@ class Members:
                         yield from _read(file)
                     else:
                         pieces = unpacked(file, packed)
-                        yield from pieces if named else self._found(pieces)
+                        yield from _named(shown, pieces) if named else self._found(pieces)
 
     def _found(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """What a compressed file holds that nobody has named: as far as it can be read, and while there is room."""
@@ -183,6 +183,14 @@ class Members:
             yield _REST
         finally:
             self._seconds -= time.monotonic() - began
+
+
+def _named(shown: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """What a compressed file holds that somebody has named; an error says which of several files it is."""
+    try:
+        yield from pieces
+    except SourceError as problem:
+        raise SourceError(f"{shown}: {problem.what}", problem.hint) from problem
 
 
 def _pieces_of(first: Packed, rest: Iterator[Packed]) -> Iterator[bytes]:

@@ -225,6 +225,15 @@ def test_a_hostile_directory_costs_its_own_places_only(store: ContextStore, tmp_
     remove_folder(deep)
 
 
+def test_a_damaged_file_among_several_is_named(store: ContextStore, tmp_path: Path) -> None:
+    """A pattern of a hundred rotated logs fails because of one, which may be half written."""
+    whole = gzip.compress(b"old\n" * 100)
+    (tmp_path / "a.log.gz").write_bytes(whole)
+    (tmp_path / "b.log.gz").write_bytes(whole[:-10])
+    with pytest.raises(errors.SourceError, match=r"b\.log\.gz: the gzip data is damaged \(it ends early\)"):
+        put_files(store, [tmp_path / "a.log.gz", tmp_path / "b.log.gz"])
+
+
 def test_several_files_are_shown_relative_to_what_they_share_and_unpacked(store: ContextStore, tmp_path: Path) -> None:
     """Rotated logs, say; a file named twice by different patterns is the caller's business."""
     (tmp_path / "a").mkdir()
