@@ -131,7 +131,7 @@ def _overview(shown: LockShown) -> None:
 
 def _changes(found: Mapping[str, Any]) -> None:
     if found["before"] is None:
-        tell("that version is not kept any more: only the newest ones of a project are")
+        tell(f"that version is not there: the newest is {found['after']}, and only the newest ones are kept")
         return
     tell(f"version {found['before']} to {found['after']}: {found['count']} files changed")
     for change in found["changes"]:
