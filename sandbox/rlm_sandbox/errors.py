@@ -9,10 +9,9 @@
     │   ├── PolicyLinkError        a path of the policy goes through a link that a session could replace
     │   └── PolicyFileError        a policy file has mistakes: file, line, field
     │       └── PolicyUnreadableError  ... cannot be a policy at all; nothing of it is quoted
-    ├── WallError                  the machine, or what it allows us
-    │   ├── WallMissingError       the policy requires a wall that does not stand here
-    │   └── WallSetupError         a wall that this machine offers could not be raised
-    └── ProcessGone                a watched process no longer exists
+    └── WallError                  the machine, or what it allows us
+        ├── WallMissingError       the policy requires a wall that does not stand here
+        └── WallSetupError         a wall that this machine offers could not be raised
 
 Every message says what to do next.
 """
@@ -174,11 +173,3 @@ class WallMissingError(WallError):
 
 class WallSetupError(WallError):
     """Raising a wall failed half-way; the process that tried must not run any cell."""
-
-
-class ProcessGone(SandboxError):
-    """The process ``pid`` no longer exists, or its number now belongs to another process."""
-
-    def __init__(self, pid: int) -> None:
-        super().__init__(f"process {pid} is gone; ask the supervisor for the session's new process")
-        self.pid = pid

@@ -39,7 +39,6 @@ from rlm_kernel.supervisor.processes.zygotes import FORK_SECONDS, HEIR_ENTRY, ZY
 from rlm_kernel.supervisor.running.kept_session import KeptSpec
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.unattended import Unattended
-from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor
 from rlm_sandbox.policy.model import Policy
 
 MEMORY_SECONDS = 0.1
@@ -74,7 +73,6 @@ class Supervisor:
         self._unfinished = Unfinished(MOST_UNFINISHED)
         self._zygotes = Zygotes(runtime, log, keeping, self._unfinished)
         self._watch: asyncio.Task[None] | None = None
-        self._monitor = MemoryMonitor()
         self._pressure = MemoryPressure(self.capacity.keep_free, self._make_room)
         self.owners = Owners(keeping, self._owner_ended)
         self.unattended = Unattended(log.parent / left_kernels.FOLDER, self.sessions, self._is_attended)
@@ -262,7 +260,7 @@ class Supervisor:
                     session.watch.memory()
                 if tick % SLOW_TICKS == 0:
                     with contextlib.suppress(OSError):  # out of descriptors: the next look is soon
-                        session.watch.tree(self._monitor)
+                        session.watch.tree()
                         await session.watch.scratch()
                         await session.watch.copies()
 

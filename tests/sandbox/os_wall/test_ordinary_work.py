@@ -122,7 +122,7 @@ def test_modules_can_be_imported_late(own_room: Any) -> None:
     """The Python installation stays readable: the standard library, packages and our own."""
     code = """
         import importlib, sys
-        late = ['wave', 'rlm_sandbox.os_wall.memory_monitor', 'psutil']
+        late = ['wave', 'rlm_sandbox.os_wall.folder_size', 'psutil']
         fresh = [name for name in late if name not in sys.modules]
         result = [importlib.import_module(name).__name__ for name in fresh] == fresh and bool(fresh)
     """

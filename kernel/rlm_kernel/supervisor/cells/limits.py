@@ -145,11 +145,21 @@ class CellLimits:
 
 def private_memory(pid: int) -> int:
     """Bytes of anonymous resident memory of a process, 0 if it is gone. Mapped contexts are shared and do not count."""
-    # Resident minus shared pages, from the cheapest file in /proc that has them (proc_pid_statm(5)).
+    resident, shared = _resident_and_shared(pid)
+    return resident - shared
+
+
+def resident_memory(pid: int) -> int:
+    """Bytes of resident memory of a process, shared pages included; 0 if it is gone."""
+    return _resident_and_shared(pid)[0]
+
+
+def _resident_and_shared(pid: int) -> tuple[int, int]:
+    # From the cheapest file in /proc that has them (proc_pid_statm(5)).
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as statm:
         fields = statm.read().split()
-        return (int(fields[1]) - int(fields[2])) * PAGE
-    return 0
+        return int(fields[1]) * PAGE, int(fields[2]) * PAGE
+    return 0, 0
 
 
 def proportional_memory(pid: int) -> int:

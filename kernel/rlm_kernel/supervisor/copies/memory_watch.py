@@ -6,16 +6,16 @@ Most limits are the system's own (`rlm_sandbox.os_wall.rlimits`). These checks a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 
 from rlm_ipc.outcomes import Ended
-from rlm_kernel.supervisor.cells.limits import CellLimits, private_memory, proportional_memory
+from rlm_kernel.supervisor.cells.limits import CellLimits, private_memory, proportional_memory, resident_memory
 from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
 from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.processes import other_threads
+from rlm_kernel.supervisor.processes.proc_status import descendants_of
 from rlm_kernel.supervisor.relay.output_router import OutputRouter
-from rlm_sandbox.errors import ProcessGone
-from rlm_sandbox.os_wall.memory_monitor import MemoryMonitor, folder_bytes
+from rlm_sandbox.os_wall.folder_size import folder_bytes
 from rlm_sandbox.policy.model import Limits
 from rlm_sandbox.policy.sizes import MIB
 
@@ -61,23 +61,22 @@ class MemoryWatch:
             # No interrupt first: while it is handled, memory would go on growing.
             live.kill()
 
-    def tree(self, monitor: MemoryMonitor) -> None:
+    def tree(self) -> None:
         """Every few seconds: threads, and programs that a session runs, count towards its limits.
 
         RLIMIT_NPROC does not apply to root, so somebody has to count from outside.
         """
         live, limits = self._processes.live, self._relay.limits
-        if limits is None or live is None or live.pid is None:
+        if limits is None or live is None or live.pid is None or live.dead:
             return
         programs = self._allowed.processes
-        with contextlib.suppress(ProcessGone):
-            used = monitor.sample(live.pid, tree=programs > 0)
-            if used.threads > self._allowed.threads:
-                limits.stop(Ended.THREAD_LIMIT, f"the cell runs more than {self._allowed.threads} threads")
-            elif used.children > programs:
-                limits.stop(Ended.PROCESS_LIMIT, f"the cell runs more than {programs} processes")
-            elif programs and used.rss > self.base + self._allowed.memory_bytes:
-                limits.stop(Ended.MEMORY_LIMIT, f"kernel and programs use over {self._allowed.memory_bytes:,} bytes")
+        below = descendants_of(live.pid) if programs else []
+        if 1 + other_threads.count(live.pid) > self._allowed.threads:
+            limits.stop(Ended.THREAD_LIMIT, f"the cell runs more than {self._allowed.threads} threads")
+        elif len(below) > programs:
+            limits.stop(Ended.PROCESS_LIMIT, f"the cell runs more than {programs} processes")
+        elif programs and sum(map(resident_memory, (live.pid, *below))) > self.base + self._allowed.memory_bytes:
+            limits.stop(Ended.MEMORY_LIMIT, f"kernel and programs use over {self._allowed.memory_bytes:,} bytes")
 
     async def copies(self) -> None:
         """Every few seconds: copies count as memory of the session. The oldest copy goes first."""

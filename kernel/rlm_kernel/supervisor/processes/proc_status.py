@@ -17,6 +17,20 @@ def parent_of(pid: int) -> int | None:
     return int(stat[1]) if stat else None
 
 
+def descendants_of(pid: int) -> list[int]:
+    """The processes below one. It takes a look at every process of the machine."""
+    below: dict[int | None, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            below.setdefault(parent_of(int(name)), []).append(int(name))
+    found, waiting = list[int](), [pid]
+    while waiting:
+        children = below.pop(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
 def process_of(thread: int) -> int | None:
     """The process that a thread belongs to; None if there is no such thread."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{thread}/status", "rb") as status:
