@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rlm_ipc import discovery, framing
 from rlm_ipc import supervisor_wire as wire
@@ -16,9 +16,9 @@ from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.supervisor_protocol import Operation
 from rlm_ipc.version import VERSION
+from rlm_kernel.supervisor.attachments import Attachment
 from rlm_kernel.supervisor.processes.capacity import full_instead
 from rlm_kernel.supervisor.processes.patience import retrieved
-from rlm_kernel.supervisor.relay.attachments import Attachment
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.supervisor import Supervisor
 
@@ -45,13 +45,6 @@ Handler = Callable[["Connection", _Request, Envelope], Coroutine[Any, Any, Answe
 """Answers a request; None if the answer will come from somewhere else."""
 
 
-class Listener(Protocol):
-    """Where clients connect; see `server.ControlServer`."""
-
-    supervisor: Supervisor
-    connections: set[Connection]
-
-
 HANDLERS: dict[str, tuple[Operation[Any, Any], Handler[Any, Any]]] = {}
 
 
@@ -68,10 +61,13 @@ def answers(
 
 
 class Connection:
-    """One client of the control socket; its calls run concurrently and end with it."""
+    """One client of the control socket; its calls run concurrently and end with it.
 
-    def __init__(self, control: Listener, sock: socket.socket) -> None:
-        self.control = control
+    ``supervisor`` is the inventory that they work on. ``connections`` are all that there are.
+    """
+
+    def __init__(self, supervisor: Supervisor, connections: set[Connection], sock: socket.socket) -> None:
+        self.supervisor, self._connections = supervisor, connections
         self.wants_events = False
         self.spoken = 0
         """The version of the calls that is spoken here; 0: only the core, which every version knows."""
@@ -84,11 +80,6 @@ class Connection:
         self._beginning = False
         """Whether the task of a call has yet to take its first step."""
         self.stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
-
-    @property
-    def supervisor(self) -> Supervisor:
-        """The inventory that calls work on."""
-        return self.control.supervisor
 
     def own(self, kernel_id: str) -> None:
         """The kernel ends with this connection, or with whoever has made it."""
@@ -141,7 +132,7 @@ class Connection:
         message.close()
 
     def _closed(self) -> None:
-        self.control.connections.discard(self)
+        self._connections.discard(self)
         if self.attachment is not None:
             self.attachment.close()
         for task in self.tasks:
@@ -150,7 +141,7 @@ class Connection:
             session.queue.leave(run)
         self._cells.clear()
         for kernel_id in self.owned:
-            owned = self.control.supervisor.sessions.get(kernel_id)
+            owned = self.supervisor.sessions.get(kernel_id)
             if owned is not None:
                 owned.close()
 

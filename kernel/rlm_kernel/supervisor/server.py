@@ -18,10 +18,10 @@ from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.kernel_reports import CellNotes, ForkInfo, KernelInfo, RollbackInfo
 from rlm_ipc.version import VERSION
+from rlm_kernel.supervisor.attachments import Attachment
 from rlm_kernel.supervisor.control_connection import Answered, Connection, Envelope, answers
 from rlm_kernel.supervisor.copies.equipment import BoundText
 from rlm_kernel.supervisor.handing_over import facts
-from rlm_kernel.supervisor.relay.attachments import Attachment
 from rlm_kernel.supervisor.supervisor import Supervisor
 
 ACCEPT_PAUSE_SECONDS = 0.2
@@ -74,7 +74,7 @@ class ControlServer:
         if discovery.peer(sock).uid != os.getuid():
             sock.close()
             return
-        self.connections.add(Connection(self, sock))
+        self.connections.add(Connection(self.supervisor, self.connections, sock))
 
     def _accept_again(self, listener: socket.socket) -> None:
         if listener is self._listener:

@@ -123,7 +123,7 @@ class SupervisedSession:
             self.recovery,
         )
         self._messages = KernelMessages(relay, self.front, queue, self.queries, self.wait, processes, report)
-        self._clients = ClientRequests(self, self.front, queue, processes, relay, self.wait)
+        self.clients = ClientRequests(self.interrupt, self.shut_down, self.front, queue, processes, relay, self.wait)
         runner = RequestRunner(
             processes,
             checkpoints,
@@ -146,7 +146,7 @@ class SupervisedSession:
     # -- what its parts hear of
 
     def _from_client(self, channel: str, parts: list[bytes]) -> None:
-        self._clients.take(channel, parts)
+        self.clients.take(channel, parts)
 
     def heard(self, link: WorkerLink, message: framing.Message) -> None:
         """Take a message of one of its processes. Only the live one has anything to say."""
@@ -205,11 +205,6 @@ class SupervisedSession:
     def note(self) -> None:
         """Note what another supervisor would need."""
         self.kept.note(self)
-
-    @property
-    def memory_base(self) -> int:
-        """The bytes that its process had before any cell."""
-        return self.watch.base
 
     def report(self, event: Event) -> None:
         """Tell its callers what has happened."""
@@ -294,10 +289,6 @@ class SupervisedSession:
         """Whether a request of that name runs now."""
         return self.relay.current is not None and self.relay.current.run == run
 
-    def enqueue(self, request: CellRequest) -> None:
-        """Put a request behind all others."""
-        self.queue.enqueue(request)
-
     def execute(self, call: Execute, run: str) -> asyncio.Future[CellResult]:
         """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`).
 
@@ -311,10 +302,6 @@ class SupervisedSession:
         request = CellRequest.of_caller(call.code, call.store_history, future, run, may_begin, call.attachment)
         self.queue.enqueue(request)
         return future
-
-    def input_came(self, parts: list[bytes]) -> None:
-        """Pass on what a person has typed for a cell that asks."""
-        self._clients.input_came(parts)
 
     def interrupt(self, escalate: bool = False) -> bool:
         """Interrupt what runs, or else the next cell; ``escalate`` also kills. False if there is none."""
@@ -331,10 +318,6 @@ class SupervisedSession:
         """End the cell of that name, whether it is queued, about to begin or running; False if it has ended."""
         if self.runs(run):
             return self.interrupt(escalate=True)
-        return self.withdraw(run)
-
-    def withdraw(self, run: object) -> bool:
-        """Let no request of that name begin any more; False if there is none."""
         return self.queue.withdraw(run)
 
     # -- work between requests

@@ -27,12 +27,12 @@ from rlm_ipc.supervisor_protocol import Event, KernelEnded, LowMemory, Spawn
 from rlm_kernel.session_policy import read_policy
 from rlm_kernel.supervisor import unattended
 from rlm_kernel.supervisor.adoption import Adoption
-from rlm_kernel.supervisor.copies.memory_pressure import MemoryPressure
 from rlm_kernel.supervisor.forks import branch
 from rlm_kernel.supervisor.handing_over import hand_over
 from rlm_kernel.supervisor.keeping.keeping import Keeping
 from rlm_kernel.supervisor.keeping.owners import Owners
 from rlm_kernel.supervisor.keeping.session_file import SessionFile
+from rlm_kernel.supervisor.memory_pressure import MemoryPressure
 from rlm_kernel.supervisor.processes.capacity import SOCKETS_PER_SESSION, Capacity, demand_memory
 from rlm_kernel.supervisor.processes.worker_link import MOST_UNFINISHED
 from rlm_kernel.supervisor.processes.zygotes import FORK_SECONDS, HEIR_ENTRY, ZYGOTE_ENTRY, Zygotes, importable

@@ -8,46 +8,19 @@ from __future__ import annotations
 
 import os
 import types
-from typing import Any, Protocol
+from typing import Any
 
-from rlm_ipc import framing
 from rlm_ipc.kernel_reports import WallState
 from rlm_ipc.worker_protocol import Started, StartFork, encode
 from rlm_kernel.session_policy import read_policy
-from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
-from rlm_kernel.worker.session_state import WorkerSession
-from rlm_kernel.worker.stdio import TextStream
+from rlm_kernel.worker.worker_process import WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import trusted
-from rlm_sandbox.namespaces import Namespace
 from rlm_sandbox.os_wall.report import Wall, WallReport
 from rlm_sandbox.policy.compare import admits
 from rlm_sandbox.policy.model import Policy
 
 
-class ForkedWorker(Protocol):
-    """What a fork needs from its process to become a session; see `worker_process.WorkerProcess`."""
-
-    link: framing.SupervisorLink
-    kernel: SandboxedKernel
-    session: WorkerSession | None
-    stdout: TextStream
-    stderr: TextStream
-
-    @property
-    def namespace(self) -> Namespace:
-        """The user's globals."""
-        ...
-
-    def activate(self) -> None:
-        """Become a process that serves."""
-        ...
-
-    def use_streams(self) -> None:
-        """Send prints through the streams of the session's wall, if it has one."""
-        ...
-
-
-def begin(worker: ForkedWorker, start: StartFork) -> None:
+def begin(worker: WorkerProcess, start: StartFork) -> None:
     """Become the session that the supervisor describes and report it, or end the process."""
     try:
         report, descriptors, dropped = _become(worker, start)
@@ -63,7 +36,7 @@ def begin(worker: ForkedWorker, start: StartFork) -> None:
 
 
 @trusted
-def _send(worker: ForkedWorker, started: Started, descriptors: tuple[int, ...]) -> None:
+def _send(worker: WorkerProcess, started: Started, descriptors: tuple[int, ...]) -> None:
     tag, part = encode(started)
     worker.link.send(tag, (part,), descriptors)
 
@@ -73,7 +46,7 @@ def wall_states(report: WallReport) -> dict[str, WallState]:
     return {name: WallState(wall.standing, wall.detail) for name, wall in report.items()}
 
 
-def _become(worker: ForkedWorker, start: StartFork) -> tuple[WallReport, tuple[int, ...], list[str]]:
+def _become(worker: WorkerProcess, start: StartFork) -> tuple[WallReport, tuple[int, ...], list[str]]:
     state = worker.session
     assert state is not None
     # A session of its own in the sense of setsid(2): a signal to the parent's process group must not reach this one.

@@ -12,11 +12,11 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from rlm_ipc import framing, processes, signals
 from rlm_ipc.worker_protocol import Fork, Forked, ForkState
 from rlm_kernel.worker import threads
+from rlm_kernel.worker.warmup import Warmup
 from rlm_kernel.worker.worker_process import Left, WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.os_wall import private_root
@@ -26,19 +26,11 @@ _PID = b'{"pid":%10d}'
 """The fields of `Forked`, with the pid padded to a fixed width."""
 
 
-class SessionPreparation(Protocol):
-    """What a fork of the zygote does while it waits for its session; see `warmup.Warmup`."""
-
-    def make_ready(self) -> None:
-        """Do ahead what is the same for every usual session."""
-        ...
-
-
 class Forking:
     """Forks one process."""
 
-    def __init__(self, process: WorkerProcess, preparation: SessionPreparation) -> None:
-        self._process, self._preparation = process, preparation
+    def __init__(self, process: WorkerProcess, warmup: Warmup) -> None:
+        self._process, self._warmup = process, warmup
 
     def fork(self, request: Fork, descriptors: Sequence[int]) -> None:
         """Fork a child that owns the first of ``descriptors``. It waits for a session, or sleeps as a checkpoint."""
@@ -131,7 +123,7 @@ class Forking:
         if not process.dormant:
             process.activate()
         if state is ForkState.WARM:
-            self._preparation.make_ready()
+            self._warmup.make_ready()
         process.handshake(left)
 
     def _seclusion_to_come(self) -> private_root.Seclusion:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from rlm_ipc import worker_protocol
 from rlm_ipc.kernel_reports import AskedQuery, BudgetUsed, QueryOutcome, id_of_query
@@ -17,6 +17,7 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.worker_protocol import Resolved
 from rlm_kernel.worker.answer_schema import AnswerSchema
 from rlm_kernel.worker.deferred import DeferredAnswer
+from rlm_kernel.worker.suspension import Suspension
 from rlm_sandbox.policy.model import Limits, LlmMode, LlmPolicy
 
 ANSWERS_NAME = "llm_answers"
@@ -44,16 +45,6 @@ class QueryTimeout(TimeoutError):
     """No answer came while the cell waited."""
 
 
-class Suspend(Protocol):
-    """How a cell waits; see `suspension.Suspension`."""
-
-    def check(self) -> None:
-        """Raise CannotWait unless the caller may wait now."""
-
-    def wait(self, ids: Sequence[str], take: Callable[[Resolved], bool]) -> None:
-        """Wait for the queries ``ids``: pass news to ``take`` until it returns True."""
-
-
 @dataclass(frozen=True)
 class _Asking:
     """How queries are asked: which model, which mode, which form of answer."""
@@ -72,7 +63,7 @@ class _Asking:
 class CellQueries:
     """The queries of one kernel.
 
-    ``announce`` hands new queries to the supervisor, ``suspend`` waits for answers. ``next_number`` is the first id
+    ``announce`` hands new queries to the supervisor, ``suspension`` waits for answers. ``next_number`` is the first id
     that this session has never used. No id is used twice, not even by a kernel that replaces a crashed one: an answer
     that comes late must not meet another question.
     """
@@ -83,13 +74,13 @@ class CellQueries:
         next_number: int,
         limits: Limits,
         llm: LlmPolicy,
-        suspend: Suspend,
+        suspension: Suspension,
     ) -> None:
         self.announce = announce
         self.next_number = next_number
         self.limits = limits
         self.llm = llm
-        self._suspend = suspend
+        self._suspension = suspension
         self.answers: dict[str, str] = {}
         """The answers as code sees them, and may change them."""
         self.said: dict[str, str] = {}
@@ -208,7 +199,7 @@ class CellQueries:
 
     def _ask_and_wait(self, prompts: list[str], how: _Asking) -> list[DeferredAnswer]:
         """Ask all or none, and wait for all. Those that nobody answered in time are still pending."""
-        self._suspend.check()
+        self._suspension.check()
         self._check(prompts)
         asked = self._ask(prompts, how)
         late: set[str] = set()
@@ -220,7 +211,7 @@ class CellQueries:
             return all(one.status != "pending" or one.query_id in late for one in asked)
 
         if asked:
-            self._suspend.wait([one.query_id for one in asked], take)
+            self._suspension.wait([one.query_id for one in asked], take)
         over = [one for one in asked if one.query_id in self._over_budget]
         if over:
             raise BudgetExceeded(f"{over[0]}; earlier answers are in {ANSWERS_NAME}")

@@ -10,7 +10,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rlm_contexts.errors import ContextError, TextTooLarge
 from rlm_contexts.search.scan import scan
@@ -18,7 +18,7 @@ from rlm_contexts.shares import fair_share
 from rlm_contexts.text import shared_str
 from rlm_contexts.view.variable import ContextVariable, attach
 from rlm_ipc.errors import KernelError, to_wire
-from rlm_ipc.framing import Message, SupervisorLink
+from rlm_ipc.framing import Message
 from rlm_ipc.messages import plain
 from rlm_ipc.worker_protocol import encode
 from rlm_ipc.worker_requests import (
@@ -53,22 +53,17 @@ from rlm_kernel.worker.advice import advice
 from rlm_kernel.worker.ipykernel_adapter import ignore_interrupts, interruptible
 from rlm_kernel.worker.session_state import WorkerSession, user_code
 from rlm_kernel.worker.traceback import name_of, text_of
+from rlm_kernel.worker.worker_process import WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import trusted
 
 Reply = TypeVar("Reply")
 Blobs = tuple[bytes, ...]
 
 
-class AskedWorker(snapshot.SavedWorker, Protocol):
-    """What requests need from the process that carries them out; see `worker_process.WorkerProcess`."""
-
-    link: SupervisorLink
+Handler = Callable[[WorkerProcess, Any, Message], tuple[Reply, Blobs]]
 
 
-Handler = Callable[[AskedWorker, Any, Message], tuple[Reply, Blobs]]
-
-
-def answer(worker: AskedWorker, message: Message) -> None:
+def answer(worker: WorkerProcess, message: Message) -> None:
     """Carry out one request, and send what comes of it."""
     request = read_request(json.loads(message.parts[0]))
     try:
@@ -100,7 +95,7 @@ def _map(message: Message, request: Bind) -> ContextVariable:
     return attach(message.descriptors, request.header, type=request.type, metadata=request.metadata)
 
 
-def _bind(worker: AskedWorker, request: Bind, message: Message) -> tuple[Done, Blobs]:
+def _bind(worker: WorkerProcess, request: Bind, message: Message) -> tuple[Done, Blobs]:
     state = worker.session
     assert state is not None
     variable = _map(message, request)
@@ -109,7 +104,7 @@ def _bind(worker: AskedWorker, request: Bind, message: Message) -> tuple[Done, B
     return Done(), ()
 
 
-def _unbind(worker: AskedWorker, request: Unbind, message: Message) -> tuple[Done, Blobs]:
+def _unbind(worker: WorkerProcess, request: Unbind, message: Message) -> tuple[Done, Blobs]:
     state = worker.session
     assert state is not None
     with user_code(state):  # the object that loses its name may have a finaliser of the user's
@@ -118,16 +113,16 @@ def _unbind(worker: AskedWorker, request: Unbind, message: Message) -> tuple[Don
     return Done(), ()
 
 
-def _shadowed(worker: AskedWorker, request: Shadowed, message: Message) -> tuple[ShadowedNames, Blobs]:
+def _shadowed(worker: WorkerProcess, request: Shadowed, message: Message) -> tuple[ShadowedNames, Blobs]:
     state = worker.session
     return ShadowedNames(tuple(state.shadowed(worker.namespace) if state is not None else ())), ()
 
 
-def _threads(worker: AskedWorker, request: LookAtThreads, message: Message) -> tuple[OtherThreads, Blobs]:
+def _threads(worker: WorkerProcess, request: LookAtThreads, message: Message) -> tuple[OtherThreads, Blobs]:
     return threads.others().told(), ()
 
 
-def _variables(worker: AskedWorker, request: Variables, message: Message) -> tuple[VariableRows, Blobs]:
+def _variables(worker: WorkerProcess, request: Variables, message: Message) -> tuple[VariableRows, Blobs]:
     state, namespace = worker.session, worker.namespace
     contexts = state.contexts if state else {}
     found = variables.visible(namespace, worker.hidden)
@@ -138,13 +133,13 @@ def _variables(worker: AskedWorker, request: Variables, message: Message) -> tup
     return VariableRows(tuple(rows)), ()
 
 
-def _lines(worker: AskedWorker, name: str) -> Any:
+def _lines(worker: WorkerProcess, name: str) -> Any:
     """A variable's lines. This may run a user's ``__repr__``, so it happens under the wall, like a cell."""
     with user_code(worker.session):
         return variables.as_lines(variables.find(worker.namespace, worker.hidden, name))
 
 
-def _peek(worker: AskedWorker, request: Peek, message: Message) -> tuple[Lines, Blobs]:
+def _peek(worker: WorkerProcess, request: Peek, message: Message) -> tuple[Lines, Blobs]:
     lines = _lines(worker, request.name)
     offset, limit, room = request.offset, request.limit, request.max_chars
     wanted = [str(line) for line in lines[offset : offset + limit]]
@@ -156,7 +151,7 @@ def _peek(worker: AskedWorker, request: Peek, message: Message) -> tuple[Lines, 
     return Lines(len(lines), tuple(wanted[:fit]), tuple(chars[:fit])), ()
 
 
-def _scan(worker: AskedWorker, request: Scan, message: Message) -> tuple[FoundLines, Blobs]:
+def _scan(worker: WorkerProcess, request: Scan, message: Message) -> tuple[FoundLines, Blobs]:
     found = scan(
         _lines(worker, request.name),
         request.pattern,
@@ -174,7 +169,7 @@ def _scan(worker: AskedWorker, request: Scan, message: Message) -> tuple[FoundLi
     return FoundLines(tuple(matches), found.truncated, found.total, found.exact), ()
 
 
-def _export(worker: AskedWorker, request: Export, message: Message) -> tuple[Exported, Blobs]:
+def _export(worker: WorkerProcess, request: Export, message: Message) -> tuple[Exported, Blobs]:
     with user_code(worker.session):
         text = variables.as_text(variables.find(worker.namespace, worker.hidden, request.name))
     data = str.encode(text, "utf-8", "replace")
@@ -183,7 +178,7 @@ def _export(worker: AskedWorker, request: Export, message: Message) -> tuple[Exp
     return Exported(len(data)), (data,)
 
 
-def _resolve(worker: AskedWorker, request: Resolve, message: Message) -> tuple[KnownQueries, Blobs]:
+def _resolve(worker: WorkerProcess, request: Resolve, message: Message) -> tuple[KnownQueries, Blobs]:
     state = worker.session
     assert state is not None
     with user_code(state):

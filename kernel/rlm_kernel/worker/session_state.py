@@ -24,9 +24,10 @@ from rlm_ipc.worker_protocol import Resolved, Start
 from rlm_ipc.worker_requests import HandedOut, Resolve
 from rlm_kernel.session_policy import read_policy
 from rlm_kernel.worker import displays
-from rlm_kernel.worker.queries import ANSWERS_NAME, REFUSED_NAME, CellQueries, Suspend, said_of
+from rlm_kernel.worker.queries import ANSWERS_NAME, REFUSED_NAME, CellQueries, said_of
 from rlm_kernel.worker.self_answers import GivenWatch
 from rlm_kernel.worker.shell import GuardedShell
+from rlm_kernel.worker.suspension import Suspension
 from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.language_wall import audit_hook
 from rlm_sandbox.language_wall.audit_hook import trusted
@@ -70,12 +71,12 @@ FONTS = ".matplotlib"
 class WorkerSession:
     """The state of a session's kernel besides its globals. ``start`` is the supervisor's description of the session."""
 
-    def __init__(self, start: Start, announce: Callable[[Sequence[AskedQuery]], None], suspend: Suspend) -> None:
+    def __init__(self, start: Start, announce: Callable[[Sequence[AskedQuery]], None], suspension: Suspension) -> None:
         self.policy = _parsed(start.policy)
         self.scratch = Path(start.scratch)
         self.protect = [Path(folder) for folder in start.protect]
         self.workspace = Path(start.workspace) if start.workspace else None
-        self.queries = CellQueries(announce, start.query_base, self.policy.limits, self.policy.llm, suspend)
+        self.queries = CellQueries(announce, start.query_base, self.policy.limits, self.policy.llm, suspension)
         self._given = GivenWatch()
         self.contexts: dict[str, ContextVariable] = {}
         self.returned: set[str] = set()

@@ -12,14 +12,13 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import CallerError
 from rlm_ipc.framing import Message
 from rlm_ipc.worker_requests import Digest, Digests, HandedOut, PutBack, Restore, Save, SavedRow
 from rlm_kernel.worker import variables
-from rlm_kernel.worker.ipykernel_adapter import SandboxedKernel
 from rlm_kernel.worker.session_state import WorkerSession, user_code
 from rlm_kernel.worker.snapshots.common import Names, Unkept
 from rlm_kernel.worker.snapshots.digests import digest_of_each
@@ -28,6 +27,7 @@ from rlm_kernel.worker.snapshots.image import Image, digest_of, pieces_of, read_
 from rlm_kernel.worker.snapshots.restoring import Restorer
 from rlm_kernel.worker.snapshots.saving import Saver
 from rlm_kernel.worker.traceback import name_of, text_of
+from rlm_kernel.worker.worker_process import WorkerProcess
 from rlm_sandbox.namespaces import Namespace
 
 LONGEST_REASON = 300
@@ -35,24 +35,7 @@ _NAME_REFUSED = "a variable cannot have this name: the session uses it, or it is
 _CODE = types.ModuleType | type | types.FunctionType | types.BuiltinFunctionType | types.MethodType
 
 
-class SavedWorker(Protocol):
-    """The parts of a process that are saved and restored; see `worker_process.WorkerProcess`."""
-
-    kernel: SandboxedKernel
-    session: WorkerSession | None
-
-    @property
-    def namespace(self) -> Namespace:
-        """The user's globals."""
-        ...
-
-    @property
-    def hidden(self) -> Namespace:
-        """Globals that the session came with."""
-        ...
-
-
-def save(worker: SavedWorker, request: Save, message: Message) -> tuple[HandedOut, tuple[bytes, ...]]:
+def save(worker: WorkerProcess, request: Save, message: Message) -> tuple[HandedOut, tuple[bytes, ...]]:
     """Hand out an image of variables: of ``names``, or of all if that is None.
 
     At most ``room`` bytes come at once. The image stays until all of it has been handed out, from ``at`` on.
@@ -72,7 +55,7 @@ def save(worker: SavedWorker, request: Save, message: Message) -> tuple[HandedOu
 
 
 def _made(
-    worker: SavedWorker, state: WorkerSession, names: tuple[str, ...] | None
+    worker: WorkerProcess, state: WorkerSession, names: tuple[str, ...] | None
 ) -> tuple[HandedOut, list[memoryview]]:
     values = _chosen(worker, state, names)
     failed: list[NotKept] = []
@@ -87,7 +70,7 @@ def _made(
 
 
 def _image(
-    worker: SavedWorker, state: WorkerSession, values: Names, failed: list[NotKept]
+    worker: WorkerProcess, state: WorkerSession, values: Names, failed: list[NotKept]
 ) -> tuple[Image, list[NotKept]]:
     """An image of all that can be kept of the values; takes the rest out of them, and names it."""
     try:
@@ -106,13 +89,13 @@ def _image(
     return _saved(worker, state, values)
 
 
-def _saved(worker: SavedWorker, state: WorkerSession, values: Names) -> tuple[Image, list[NotKept]]:
+def _saved(worker: WorkerProcess, state: WorkerSession, values: Names) -> tuple[Image, list[NotKept]]:
     saver = Saver(_environment(worker, state))
     image = saver.save(values)
     return image, [NotKept(f"({what})", why) for what, why in saver.notes.items()]
 
 
-def _chosen(worker: SavedWorker, state: WorkerSession, names: tuple[str, ...] | None) -> Names:
+def _chosen(worker: WorkerProcess, state: WorkerSession, names: tuple[str, ...] | None) -> Names:
     found = dict(_modules(worker.namespace)) if names is None else {}
     for name, value in variables.visible(worker.namespace, worker.hidden):
         if state.contexts.get(name, state) is not value and (names is None or name in names):
@@ -134,7 +117,7 @@ def _row(state: WorkerSession, name: str, value: Any) -> SavedRow:
     return SavedRow(name, name_of(type(value))[:200], issubclass(type(value), _CODE), content_of)
 
 
-def digest(worker: SavedWorker, request: Digest, message: Message) -> tuple[Digests, tuple[bytes, ...]]:
+def digest(worker: WorkerProcess, request: Digest, message: Message) -> tuple[Digests, tuple[bytes, ...]]:
     """A hash of the variables together and, if it is asked for, of each: equal values have equal hashes anywhere."""
     state = _state(worker)
     values = _chosen(worker, state, request.names)
@@ -153,7 +136,7 @@ def digest(worker: SavedWorker, request: Digest, message: Message) -> tuple[Dige
 # -- and back
 
 
-def restore(worker: SavedWorker, request: Restore, message: Message) -> tuple[PutBack, tuple[bytes, ...]]:
+def restore(worker: WorkerProcess, request: Restore, message: Message) -> tuple[PutBack, tuple[bytes, ...]]:
     """Bind the variables of images, which are in the file that comes with the request, one after the other.
 
     Contexts keep their names, except for those that variables ``shadow`` as before.
@@ -185,7 +168,7 @@ def restore(worker: SavedWorker, request: Restore, message: Message) -> tuple[Pu
 
 
 def _read(
-    worker: SavedWorker, state: WorkerSession, image: Image | Unkept, kept: Collection[str], failed: dict[str, str]
+    worker: WorkerProcess, state: WorkerSession, image: Image | Unkept, kept: Collection[str], failed: dict[str, str]
 ) -> tuple[Names, str]:
     """The variables of an image, without those that need what this session does not have; and the one that broke it."""
     if isinstance(image, Unkept):
@@ -213,7 +196,7 @@ def _read(
 
 
 @contextmanager
-def _loan(worker: SavedWorker, kept: Collection[str]) -> Iterator[Callable[[str, Any], None]]:
+def _loan(worker: WorkerProcess, kept: Collection[str]) -> Iterator[Callable[[str, Any], None]]:
     """Let code read variables as globals for as long as others are being read, if they may be bound at all."""
     namespace, before = worker.namespace, Namespace()
     lent = set[str]()
@@ -233,7 +216,7 @@ def _loan(worker: SavedWorker, kept: Collection[str]) -> Iterator[Callable[[str,
         namespace.update(before)
 
 
-def _may_be_bound(worker: SavedWorker, name: str) -> bool:
+def _may_be_bound(worker: WorkerProcess, name: str) -> bool:
     usual = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
     taken = {*worker.hidden, *_state(worker).queries.helpers(), "display", "cite", "In", "Out"}
     return usual and (name not in taken or name == "budget")  # code often has a variable `budget` of its own
@@ -262,13 +245,13 @@ def reason_of(error: BaseException) -> str:
     return (said if own else f"{name_of(type(error))}: {said}")[:LONGEST_REASON]
 
 
-def _environment(worker: SavedWorker, state: WorkerSession) -> Environment:
+def _environment(worker: WorkerProcess, state: WorkerSession) -> Environment:
     wall, queries = worker.kernel.shell.wall, state.queries
     if wall is None:
         return OpenEnvironment(worker.namespace, state.contexts, queries.adopt, state.restored)
     return Environment(wall, worker.namespace, state.contexts, queries.adopt, state.restored)
 
 
-def _state(worker: SavedWorker) -> WorkerSession:
+def _state(worker: WorkerProcess) -> WorkerSession:
     assert worker.session is not None
     return worker.session

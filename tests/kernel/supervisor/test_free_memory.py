@@ -8,8 +8,8 @@ import pytest
 from session_processes import copies_of
 from waiting import until
 
-from rlm_kernel.supervisor.copies import memory_pressure
-from rlm_kernel.supervisor.copies.memory_pressure import MemoryPressure
+from rlm_kernel.supervisor import memory_pressure
+from rlm_kernel.supervisor.memory_pressure import MemoryPressure
 from rlm_kernel.supervisor.processes import free_memory
 from rlm_kernel.supervisor.processes.free_memory import available_memory
 from rlm_kernel.supervisor.processes.oom_victims import COPY, LIVE, RUNS_A_COPIED_CELL

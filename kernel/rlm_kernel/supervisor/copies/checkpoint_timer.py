@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from rlm_ipc.outcomes import NoCopy
 from rlm_kernel.supervisor.cells.request_queue import RequestQueue
 from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
+from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.processes.patience import retrieved
 from rlm_kernel.supervisor.processes.worker_link import ForkRefused
 
@@ -26,26 +26,10 @@ IDLE_BEFORE_SHARING_SECONDS = 5.0
 TRY_AGAIN_SECONDS = 1.0
 
 
-class CopiedProcesses(Protocol):
-    """What is copied; see `kernel_processes.KernelProcesses`."""
-
-    async def checkpoint(self) -> None:
-        """Take a sleeping copy of the live process; raises `ForkRefused` or `PeerDied`."""
-        ...
-
-    async def demand_still(self) -> bool:
-        """Whether it has one thread; raises `ForkRefused` for threads that keep it from being copied, or `PeerDied`."""
-        ...
-
-    def prefault(self) -> None:
-        """Have the live process make the pages its own that any cell writes to."""
-        ...
-
-
 class CheckpointTimer:
     """Takes the copies of one session. ``mode`` is what its policy says: ``off``, ``lazy`` or ``strict``."""
 
-    def __init__(self, mode: str, processes: CopiedProcesses, checkpoints: Checkpoints, queue: RequestQueue) -> None:
+    def __init__(self, mode: str, processes: KernelProcesses, checkpoints: Checkpoints, queue: RequestQueue) -> None:
         self.mode = mode
         self._processes, self._checkpoints, self._queue = processes, checkpoints, queue
         self._timer: asyncio.TimerHandle | None = None

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.worker_requests import Answered, Reply, Request, encode_request, read_reply
 from rlm_kernel.failures import from_worker
+from rlm_kernel.supervisor.cells.limits import CellLimits
 from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
 from rlm_kernel.supervisor.processes.worker_link import PeerDied, WorkerLink, heard
 
 RawAnswer = tuple[JsonObject, tuple[bytes, ...]]
 """The fields of an answer, and the blobs beside it."""
-
-
-class RequestClock(Protocol):
-    """The time limit of one request; see `limits.CellLimits`."""
-
-    @property
-    def reason(self) -> str:
-        """Why the request was ended, in words; empty if it was not."""
-        ...
-
-    def end(self) -> None:
-        """The request has ended."""
-        ...
 
 
 class KernelRequests:
@@ -35,7 +23,7 @@ class KernelRequests:
     A request may run user code (a ``__repr__``, a finaliser), so ``start_clock`` gives it the time limit of a cell.
     """
 
-    def __init__(self, checkpoints: Checkpoints, start_clock: Callable[[WorkerLink], RequestClock]) -> None:
+    def __init__(self, checkpoints: Checkpoints, start_clock: Callable[[WorkerLink], CellLimits]) -> None:
         self._checkpoints, self._start_clock = checkpoints, start_clock
 
     async def ask(self, live: WorkerLink, request: Request[Any], descriptors: tuple[int, ...] = ()) -> RawAnswer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from rlm_ipc import worker_protocol
 from rlm_kernel.supervisor.cells.cell_request import CellRequest
@@ -14,31 +14,23 @@ from rlm_kernel.supervisor.relay.waiting_notes import WaitingNotes
 from rlm_kernel.supervisor.running.answer_wait import AnswerWait
 
 
-class ControlledSession(Protocol):
-    """What a client's control requests act on; see `session.SupervisedSession`."""
-
-    def interrupt(self) -> bool:
-        """Interrupt what runs, or else the next cell; False if there is none."""
-        ...
-
-    def shut_down(self) -> None:
-        """End the session if its clients may do that."""
-        ...
-
-
 class ClientRequests:
-    """Queues requests, passes input on, and answers those that the supervisor answers itself."""
+    """Queues requests, passes input on, and answers those that the supervisor answers itself.
+
+    ``interrupt`` interrupts what runs, or else the next cell. ``shut_down`` ends the session, if clients may do that.
+    """
 
     def __init__(
         self,
-        session: ControlledSession,
+        interrupt: Callable[[], object],
+        shut_down: Callable[[], None],
         front: JupyterBroadcaster,
         queue: RequestQueue,
         processes: KernelProcesses,
         relay: OutputRouter,
         wait: AnswerWait,
     ) -> None:
-        self._session, self._front, self._queue = session, front, queue
+        self._interrupt, self._shut_down, self._front, self._queue = interrupt, shut_down, front, queue
         self._processes, self._relay, self._wait = processes, relay, wait
         queue.waits = WaitingNotes(queue, front).watch
 
@@ -67,11 +59,11 @@ class ClientRequests:
         if message is None:
             return
         if message.kind == "interrupt_request":
-            self._session.interrupt()
+            self._interrupt()
             self._front.answer_control(message, {"status": "ok"})
         elif message.kind == "shutdown_request":
             restart = bool(message.content.get("restart", False))
             self._front.answer_control(message, {"status": "ok", "restart": restart})
-            self._session.shut_down()
+            self._shut_down()
         else:
             self._queue.enqueue(CellRequest.of_client(worker_protocol.CONTROL, parts))

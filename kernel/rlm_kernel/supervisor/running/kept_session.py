@@ -19,6 +19,7 @@ from rlm_kernel.supervisor.cells.request_queue import RequestQueue
 from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
 from rlm_kernel.supervisor.copies.equipment import Equipment
 from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
+from rlm_kernel.supervisor.copies.memory_watch import MemoryWatch
 from rlm_kernel.supervisor.copies.recovery import Recovery
 from rlm_kernel.supervisor.keeping.given_images import KeptImage
 from rlm_kernel.supervisor.keeping.keeping import Keeping
@@ -105,10 +106,7 @@ class NotedSession(Protocol):
     queries: QueryBook
     recovery: Recovery
     queue: RequestQueue
-
-    @property
-    def memory_base(self) -> int:
-        """The bytes that its process had before any cell."""
+    watch: MemoryWatch
 
 
 class KeptSession:
@@ -246,7 +244,7 @@ def _state_of(session: NotedSession) -> KeptState:
         attached={link.key: dict(link.attached) for link in processes.links() if link.attached},
         gate=gate.name if gate is not None else "",
         walls=dict(processes.walls.states),
-        memory_base=session.memory_base,
+        memory_base=session.watch.base,
         texts=tuple(
             KeptText(
                 text_key(session.kernel_id, text.serial),

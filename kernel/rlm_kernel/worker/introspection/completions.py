@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import keyword
-import os
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.worker.introspection import expressions, known, tables
@@ -23,6 +22,7 @@ from rlm_kernel.worker.introspection.static import (
     is_module,
     module_names,
 )
+from rlm_kernel.worker.introspection.surroundings import SessionSurroundings
 from rlm_kernel.worker.kinds import one_of
 from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.language_wall.names import AttributeAccess, access
@@ -46,20 +46,7 @@ class Match:
     signature: str = ""
 
 
-class Surroundings(Protocol):
-    """What a session lets code see."""
-
-    scope: expressions.Scope
-    magics: Iterable[str]
-
-    def modules(self, package: str) -> Iterable[str]:
-        """Return the modules that code can import: of a package, or at the top."""
-
-    def list_folder(self, folder: str) -> list[tuple[str, bool]]:
-        """Return the names in a folder that code may read, and whether each is a folder."""
-
-
-def complete(around: Surroundings, code: str, position: int) -> tuple[int, list[Match]]:
+def complete(around: SessionSurroundings, code: str, position: int) -> tuple[int, list[Match]]:
     """Return where the completed text begins, and what it may be."""
     cursor = locate(code, position)
     if cursor.comment:
@@ -73,7 +60,7 @@ def complete(around: Surroundings, code: str, position: int) -> tuple[int, list[
     return start, sorted(unique.values(), key=lambda match: (match.text.startswith("_"), match.type != "param"))[:MOST]
 
 
-def _found(around: Surroundings, cursor: Cursor) -> tuple[int, list[Match]]:
+def _found(around: SessionSurroundings, cursor: Cursor) -> tuple[int, list[Match]]:
     if cursor.quote:
         return _in_text(around, cursor)
     if (magic := _MAGIC.match(cursor.line)) is not None:
@@ -94,7 +81,7 @@ def _found(around: Surroundings, cursor: Cursor) -> tuple[int, list[Match]]:
 # -- names and attributes
 
 
-def _names(around: Surroundings, word: str) -> list[Match]:
+def _names(around: SessionSurroundings, word: str) -> list[Match]:
     scope, found = around.scope, []
     for name in scope.written:
         if name.startswith(word) and not name.startswith("__"):
@@ -181,7 +168,7 @@ def _subscripted(cursor: Cursor) -> str | None:
     return None
 
 
-def _keys(around: Surroundings, expression: str, cursor: Cursor) -> list[Match]:
+def _keys(around: SessionSurroundings, expression: str, cursor: Cursor) -> list[Match]:
     """The keys that begin with what is typed: within a quote their rest, else as they are written."""
     found = around.scope.text(_INDEXERS.sub("", expression))
     if found is None:
@@ -203,7 +190,7 @@ def _within(key: str, quote: str) -> str:
     return text.replace(quote[-1], f"\\{quote[-1]}")
 
 
-def _arguments(around: Surroundings, cursor: Cursor) -> list[Match]:
+def _arguments(around: SessionSurroundings, cursor: Cursor) -> list[Match]:
     call = _innermost_call(cursor)
     if call is None or not cursor.argument:
         return []
@@ -219,7 +206,7 @@ def _innermost_call(cursor: Cursor) -> Call | None:
     return call if call is not None and call.bracket == "(" and call.of else None
 
 
-def _in_text(around: Surroundings, cursor: Cursor) -> tuple[int, list[Match]]:
+def _in_text(around: SessionSurroundings, cursor: Cursor) -> tuple[int, list[Match]]:
     expression = _subscripted(cursor)
     if expression is not None and cursor.argument:
         return cursor.start, _keys(around, expression, cursor)
@@ -235,7 +222,7 @@ def _in_text(around: Surroundings, cursor: Cursor) -> tuple[int, list[Match]]:
     return cursor.start + len(head) + len(slash), files
 
 
-def _columns_for(around: Surroundings, cursor: Cursor) -> list[Match]:
+def _columns_for(around: SessionSurroundings, cursor: Cursor) -> list[Match]:
     """The columns of a table, in a call of one of its methods: ``df.groupby('``."""
     call = next((call for call in reversed(cursor.calls) if call.bracket == "(" and call.of), None)
     if call is None or "." not in call.of:
@@ -246,33 +233,21 @@ def _columns_for(around: Surroundings, cursor: Cursor) -> list[Match]:
     return [Match(_within(name, cursor.quote), "column") for name in names if name.startswith(cursor.word)]
 
 
-def list_folder(folder: str, allows: Callable[[str], bool]) -> list[tuple[str, bool]]:
-    """Return what is in a folder that may be read; nothing if it may not."""
-    path = os.path.expanduser(folder)
-    if "\0" in path or not allows(path):
-        return []
-    try:
-        with os.scandir(path) as found:
-            return sorted((item.name, item.is_dir() and allows(item.path)) for item in found)
-    except OSError:
-        return []
-
-
 # -- modules and magics
 
 
-def _modules(around: Surroundings, path: str) -> list[Match]:
+def _modules(around: SessionSurroundings, path: str) -> list[Match]:
     package, _, word = path.rpartition(".")
     return [Match(name, "module") for name in around.modules(package) if name.startswith(word)]
 
 
-def _of_module(around: Surroundings, path: str) -> list[Match]:
+def _of_module(around: SessionSurroundings, path: str) -> list[Match]:
     module = around.scope.module(path)
     own = [] if module is None else list(attributes(known.known(module), ""))
     return [*own, *(Match(name, "module") for name in around.modules(path))]
 
 
-def _magics(around: Surroundings, word: str) -> list[Match]:
+def _magics(around: SessionSurroundings, word: str) -> list[Match]:
     return [Match(name, "magic") for name in around.magics if name.startswith(word)]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlm_kernel.worker.introspection.completions import list_folder
 from rlm_kernel.worker.introspection.expressions import Scope
 from rlm_kernel.worker.introspection.static import MISSING, entries, entry, is_module, module_names
 from rlm_sandbox.language_wall.audit_hook import is_installed, trusted
@@ -50,8 +50,18 @@ class SessionSurroundings:
         return sorted(named)
 
     def list_folder(self, folder: str) -> list[tuple[str, bool]]:
-        """Return the names in a folder that code may read, and whether each is a folder."""
-        return list_folder(folder, lambda path: self._files.allows(path, writing=False))
+        """Return the names in a folder that code may read, and whether each is a folder; nothing of another one."""
+        path = os.path.expanduser(folder)
+        if "\0" in path or not self._may_read(path):
+            return []
+        try:
+            with os.scandir(path) as found:
+                return sorted((item.name, item.is_dir() and self._may_read(item.path)) for item in found)
+        except OSError:
+            return []
+
+    def _may_read(self, path: str) -> bool:
+        return self._files.allows(path, writing=False)
 
 
 @trusted

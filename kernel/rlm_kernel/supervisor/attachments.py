@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.jupyter_wire import DELIMITER, well_formed
 from rlm_ipc.messages import JsonObject
-from rlm_ipc.supervisor_protocol import AttachmentChanged, Event, Recovered
+from rlm_ipc.supervisor_protocol import AttachmentChanged, Recovered
 from rlm_ipc.supervisor_wire import GOODBYE
 from rlm_ipc.worker_protocol import CellReply, CellStatus
 from rlm_kernel.supervisor.cells.cell_request import EXECUTE, CellRequest
-from rlm_kernel.supervisor.cells.request_queue import RequestQueue
 from rlm_kernel.supervisor.processes.patience import retrieved
-from rlm_kernel.supervisor.relay.broadcaster import ATTACHED, JupyterBroadcaster
-from rlm_sandbox.policy.model import Policy
+from rlm_kernel.supervisor.relay.broadcaster import ATTACHED
+from rlm_kernel.supervisor.session import SupervisedSession
 
 CHANNELS = {worker_protocol.SHELL: "shell", worker_protocol.CONTROL: "control", worker_protocol.STDIN: "stdin"}
 TAGS = {"iopub": worker_protocol.IOPUB, **{channel: tag for tag, channel in CHANNELS.items()}}
@@ -38,76 +36,13 @@ _INTERRUPT = ("KeyboardInterrupt", "the cell was interrupted before it began")
 _NOT_BEGUN = CellReply(CellStatus.ERROR, ename=_INTERRUPT[0], evalue=_INTERRUPT[1], traceback=(": ".join(_INTERRUPT),))
 
 
-class AttachedSession(Protocol):
-    """What a front end needs from the session that it has open; see `session.SupervisedSession`."""
-
-    @property
-    def kernel_id(self) -> str:
-        """Which kernel it is."""
-        ...
-
-    @property
-    def policy(self) -> Policy:
-        """What front ends may do."""
-        ...
-
-    @property
-    def front(self) -> JupyterBroadcaster:
-        """Where its messages go out."""
-        ...
-
-    @property
-    def kernel_info(self) -> JsonObject:
-        """The content of a ``kernel_info_reply``."""
-        ...
-
-    @property
-    def queue(self) -> RequestQueue:
-        """What waits to be done."""
-        ...
-
-    @property
-    def cell(self) -> CellRequest | None:
-        """The cell that runs, or else the next one."""
-        ...
-
-    @property
-    def emit(self) -> Callable[[str, Event], None]:
-        """Reports what happened."""
-        ...
-
-    def runs(self, run: object) -> bool:
-        """Whether a request of that name runs now."""
-        ...
-
-    def enqueue(self, item: CellRequest) -> None:
-        """Put a request behind all others."""
-        ...
-
-    def withdraw(self, run: object) -> bool:
-        """Let no request of that name begin any more; False if there is none."""
-        ...
-
-    def input_came(self, parts: list[bytes]) -> None:
-        """Pass on what a person has typed."""
-        ...
-
-    def interrupt(self, escalate: bool = False) -> bool:
-        """Interrupt what runs."""
-        ...
-
-    def restart(self) -> Awaitable[None]:
-        """Start again with a fresh process."""
-        ...
-
-
 class Attachment:
     """One front end of ``session``, called ``name`` in the journal. One that only ``watches`` runs nothing.
 
     What it has asked for is known by its ``line``, the same for each supervisor.
     """
 
-    def __init__(self, session: AttachedSession, stream: Stream, name: str, line: str, *, watches: bool) -> None:
+    def __init__(self, session: SupervisedSession, stream: Stream, name: str, line: str, *, watches: bool) -> None:
         self.session, self.name, self.watches = session, name, watches
         self.prefix = ATTACHED + line.encode()
         self._stream = stream
@@ -129,7 +64,7 @@ class Attachment:
         if self._second_thought is not None:
             self._second_thought.cancel()
         self.session.front.attachments.pop(self.prefix, None)
-        self.session.withdraw(self.prefix)
+        self.session.queue.withdraw(self.prefix)
         if self.session.runs(self.prefix):
             self.session.interrupt(escalate=True)
         self._tell(False)
@@ -160,7 +95,7 @@ class Attachment:
         request = CellRequest.of_client(message.tag, parts, run=self.prefix, attachment=self.name)
         if channel == "stdin":
             if self.session.runs(self.prefix):
-                self.session.input_came(parts)
+                self.session.clients.input_came(parts)
         elif request.kind == "kernel_info_request" and self.session.kernel_info:
             self._answer(request, {"status": "ok", **self.session.kernel_info})
         elif channel == "control" and request.kind in _CONTROLS:
@@ -168,7 +103,7 @@ class Attachment:
         elif self.watches and request.kind not in HARMLESS:
             self._refuse(request)
         else:
-            self.session.enqueue(request)
+            self.session.queue.enqueue(request)
 
     # -- what the supervisor answers itself, at once, also while a cell runs
 
@@ -193,7 +128,7 @@ class Attachment:
 
     async def _begin_anew(self) -> None:
         await self.session.restart()
-        self.session.emit(self.session.kernel_id, Recovered(anew=True))
+        self.session.report(Recovered(anew=True))
 
     def _answer(self, request: CellRequest, content: JsonObject) -> None:
         front, channel = self.session.front, CHANNELS[request.tag]
@@ -218,7 +153,7 @@ class Attachment:
         self.send("iopub", [kind.encode(), *self.session.front.signer.parts(kind, request.header or b"{}", content)])
 
     def _tell(self, is_open: bool) -> None:
-        self.session.emit(self.session.kernel_id, AttachmentChanged(self.name, open=is_open))
+        self.session.report(AttachmentChanged(self.name, open=is_open))
 
 
 _CONTROLS = {"interrupt_request": Attachment._interrupt, "shutdown_request": Attachment._shut_down}

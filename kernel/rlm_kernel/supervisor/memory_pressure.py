@@ -12,11 +12,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import Generic, Protocol, TypeVar
 
-from rlm_kernel.supervisor.cells.request_queue import RequestQueue
-from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
 from rlm_kernel.supervisor.processes.free_memory import available_memory
+from rlm_kernel.supervisor.session import SupervisedSession
 
 SAVING, SAVING_BYTES = 1.25, 32 << 20
 """To save a session takes so many times its memory, and so many bytes on the way."""
@@ -32,28 +30,13 @@ PROMISED_SECONDS = 60.0
 """After so long a promise ends of which nobody has said that it is kept: the daemon may have died."""
 
 
-class PressedSession(Protocol):
-    """A session that may give memory back; see `session.SupervisedSession`."""
-
-    kernel_id: str
-    queue: RequestQueue
-    checkpoints: Checkpoints
-
-    @property
-    def memory_bytes(self) -> int:
-        """What its code has taken."""
-
-
-S = TypeVar("S", bound=PressedSession)
-
-
-class MemoryPressure(Generic[S]):
+class MemoryPressure:
     """Sees to it that ``keep_free`` bytes stay free.
 
     ``make_room`` has a session saved and ended, which takes a while; it returns False for one that has to stay.
     """
 
-    def __init__(self, keep_free: int, make_room: Callable[[S], bool]) -> None:
+    def __init__(self, keep_free: int, make_room: Callable[[SupervisedSession], bool]) -> None:
         self._keep_free, self._make_room = keep_free, make_room
         self._asked: dict[str, float] = {}
         self._ended: dict[str, float] = {}
@@ -75,13 +58,13 @@ class MemoryPressure(Generic[S]):
         promised = sum(size for size, until in self._promised.values() if now < until)
         return max(self._keep_free, promised + SAVING_BYTES if promised else 0)
 
-    async def wait(self, sessions: Callable[[], Collection[S]]) -> None:
+    async def wait(self, sessions: Callable[[], Collection[SupervisedSession]]) -> None:
         """Wait while memory is short and somebody makes room."""
         until = time.monotonic() + WAIT_SECONDS
         while self.relieve(sessions(), self.wanted) and time.monotonic() < until:
             await asyncio.sleep(PAUSE_SECONDS)
 
-    def relieve(self, sessions: Collection[S], wanted: int = 0) -> bool:
+    def relieve(self, sessions: Collection[SupervisedSession], wanted: int = 0) -> bool:
         """Give up some memory if there is too little. Returns whether there will be more at a later call."""
         needed, promised = max(wanted, self._keep_free), self.wanted
         free = available_memory(enough=max(needed, promised))
