@@ -10,13 +10,13 @@ import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rlm_contexts.store.store import SharedText
-from rlm_ipc import discovery, worker_requests
+from rlm_ipc import discovery
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.kernel_reports import (
@@ -31,15 +31,7 @@ from rlm_ipc.kernel_reports import (
 )
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_protocol import OutputSoFar, SpawnRequest
-from rlm_ipc.worker_requests import (
-    Digests,
-    FoundLines,
-    HandedOut,
-    Lines,
-    PutBack,
-    Reply,
-    VariableRow,
-)
+from rlm_ipc.worker_requests import Reply, Request, VariableRow, Variables, read_reply, request_json
 from rlm_kernel.fork_policy import refuse_looser_fork
 from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call, write_connection
 from rlm_kernel.supervisor_connection import Blobs, SupervisorConnection
@@ -243,82 +235,31 @@ class SupervisorClient(SupervisorConnection):
     async def variables(self, kernel_id: str, *, wait_seconds: float | None = None) -> tuple[VariableRow, ...]:
         """The user's globals that are no contexts, or have taken the name of one; none of a kernel that lies."""
         try:
-            found, _ = await self._ask(kernel_id, worker_requests.Variables(), wait_seconds)
+            found, _ = await self.ask(kernel_id, Variables(), wait_seconds=wait_seconds)
         except ProtocolError:
             return ()
         return found.variables
-
-    async def peek_variable(
-        self,
-        kernel_id: str,
-        name: str,
-        offset: int,
-        limit: int,
-        max_chars: int,
-        *,
-        every: bool = False,
-        wait_seconds: float | None = None,
-    ) -> Lines:
-        """Lines of a variable.
-
-        Without ``every`` the first whole ones that have at most ``max_chars``; with it as many as ``limit`` says, the
-        longest cut. Raises `UnknownVariable`, `KernelBusy`.
-        """
-        request = worker_requests.Peek(name, offset, limit, max_chars, every)
-        lines, _ = await self._ask(kernel_id, request, wait_seconds)
-        return lines
-
-    async def scan_variable(
-        self, kernel_id: str, search: worker_requests.Scan, *, wait_seconds: float | None = None
-    ) -> FoundLines:
-        """Search the lines of a variable."""
-        found, _ = await self._ask(kernel_id, search, wait_seconds)
-        return found
-
-    async def export_variable(
-        self, kernel_id: str, name: str, max_bytes: int, *, wait_seconds: float | None = None
-    ) -> bytes:
-        """The text of a variable as UTF-8; raises TextTooLarge if it is over ``max_bytes``."""
-        _, blobs = await self._ask(kernel_id, worker_requests.Export(name, max_bytes), wait_seconds)
-        return blobs[0]
-
-    async def save_variables(
-        self, kernel_id: str, names: Sequence[str] | None, at: int, room: int
-    ) -> tuple[HandedOut, tuple[bytes, ...]]:
-        """Bytes of an image of variables (`worker.snapshot.save`); what a kernel says of itself is hostile."""
-        chosen = None if names is None else tuple(names)
-        return await self._ask(kernel_id, worker_requests.Save(chosen, at, room))
 
     async def make_room(self, kernel_id: str, size: int) -> None:
         """Wait until there is so much memory for variables that a kernel is about to get; raises `MachineFull`."""
         await self.call(protocol.MAKE_ROOM, protocol.MakeRoom(kernel_id, size))
 
-    async def digest_variables(self, kernel_id: str, names: Sequence[str], *, each: bool) -> Digests:
-        """Hashes of variables, to compare them with those of another kernel."""
-        told, _ = await self._ask(kernel_id, worker_requests.Digest(tuple(names), each))
-        return told
-
-    async def restore_variables(
-        self, kernel_id: str, images: Sequence[int], file: int, shadow: Collection[str] = ()
-    ) -> PutBack:
-        """Give a kernel what `save_variables` gave: ``file`` holds images of these sizes; it stays ours.
-
-        ``shadow`` are the names that they take from contexts.
-        """
-        request = worker_requests.Restore(tuple(images), tuple(sorted(shadow)))
-        back, _ = await self._ask(kernel_id, request, descriptors=[os.dup(file)])
-        return back
-
-    async def _ask(
+    async def ask(
         self,
         kernel_id: str,
-        request: worker_requests.Request[Reply],
+        request: Request[Reply],
+        *,
         wait_seconds: float | None = None,
-        descriptors: Sequence[int] = (),
-    ) -> tuple[Reply, tuple[bytes, ...]]:
-        call = protocol.AskWorker(kernel_id, worker_requests.request_json(request), wait_seconds)
-        answer, blobs = await self.start_call(protocol.ASK, call, descriptors)
-        return worker_requests.read_reply(request, answer.content), blobs
+        file: int | None = None,
+    ) -> tuple[Reply, Blobs]:
+        """Ask the kernel process, in order with its cells; ``file`` goes along, and stays ours.
+
+        What a kernel says of itself is hostile. Raises ProtocolError for what is no reply, `KernelBusy` if a cell runs
+        for longer than ``wait_seconds``, and the error that the kernel answers with, such as `UnknownVariable`.
+        """
+        call = protocol.AskWorker(kernel_id, request_json(request), wait_seconds)
+        answer, blobs = await self.start_call(protocol.ASK, call, [] if file is None else [os.dup(file)])
+        return read_reply(request, answer.content), blobs
 
     # -- queries
 

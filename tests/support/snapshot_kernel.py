@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 
-from rlm_ipc.worker_requests import HandedOut, PutBack
+from rlm_ipc.worker_requests import HandedOut, PutBack, Restore, Save
 from rlm_kernel.supervisor_client import SupervisorClient
 
 MUCH = 64 << 20
@@ -26,9 +26,10 @@ class Saving:
 
     async def save(self, names: Sequence[str] | None = None, room: int = MUCH) -> tuple[HandedOut, bytes]:
         """The whole image, ``room`` bytes at a time."""
-        told, (data,) = await self.supervisor.save_variables(self.id, names, 0, room)
+        chosen = None if names is None else tuple(names)
+        told, (data,) = await self.supervisor.ask(self.id, Save(chosen, 0, room))
         while len(data) < told.size:
-            _, (more,) = await self.supervisor.save_variables(self.id, names, len(data), room)
+            _, (more,) = await self.supervisor.ask(self.id, Save(chosen, len(data), room))
             assert more
             data += more
         return told, data
@@ -39,7 +40,9 @@ class Saving:
             file.write(b"".join(images))
             file.flush()
             os.lseek(file.fileno(), 0, os.SEEK_SET)
-            return await self.supervisor.restore_variables(self.id, list(map(len, images)), file.fileno())
+            request = Restore(tuple(map(len, images)))
+            back, _ = await self.supervisor.ask(self.id, request, file=file.fileno())
+            return back
 
 
 def reasons(reply: HandedOut | PutBack) -> dict[str, str]:

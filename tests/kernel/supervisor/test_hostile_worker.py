@@ -23,6 +23,7 @@ from rlm_ipc import framing
 from rlm_ipc.errors import KernelError
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_ipc.worker_requests import Export
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.os_wall.rlimits import RESERVED_FILES
 from rlm_sandbox.policy import load_policy
@@ -231,7 +232,7 @@ async def test_an_answer_that_is_too_large_costs_one_call(supervisor, run, hosti
     )
     with suppress(KernelError):
         async with asyncio.timeout(SECONDS):
-            await supervisor.export_variable(hostile.kernel_id, "mine", 100)
+            await supervisor.ask(hostile.kernel_id, Export("mine", 100))
     assert supervisor.alive
 
 

@@ -15,6 +15,7 @@ from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelError, SupervisorGone, UnknownKernel
 from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import Event, Recovered, SpawnRequest
+from rlm_ipc.worker_requests import Peek
 from rlm_kernel.supervisor_client import SupervisorClient
 
 pytestmark = pytest.mark.anyio
@@ -286,7 +287,7 @@ async def test_a_death_in_words_of_the_process_itself_is_not_believed(supervisor
     )
     assert (await supervisor.execute(kernel.kernel_id, code).result()).status == "ok"
     with pytest.raises(KernelError, match="gone") as caught:
-        await supervisor.peek_variable(kernel.kernel_id, "odd", 0, 1, 100)
+        await supervisor.ask(kernel.kernel_id, Peek("odd", 0, 1, 100, every=False))
     assert type(caught.value) is KernelError
     assert (await supervisor.execute(kernel.kernel_id, "type(odd).__name__").result()).result == "'Odd'"
     await supervisor.shutdown(kernel.kernel_id)

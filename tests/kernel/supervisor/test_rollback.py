@@ -17,6 +17,7 @@ from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.variable_images import of_json
+from rlm_ipc.worker_requests import Restore
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import MIB
 
@@ -41,7 +42,7 @@ async def _restore_a_variable(supervisor, kernel: KernelInfo) -> None:
         image = of_json({"f": "restored"})
         file.write(image)
         file.flush()
-        await supervisor.restore_variables(kernel.kernel_id, [len(image)], file.fileno())
+        await supervisor.ask(kernel.kernel_id, Restore((len(image),)), file=file.fileno())
 
 
 async def test_the_last_cells_are_undone_behind_the_same_sockets(

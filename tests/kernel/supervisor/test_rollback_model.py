@@ -26,6 +26,7 @@ from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError
 from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_ipc.worker_requests import Peek
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import load_policy
 
@@ -133,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         """To show or complete the object runs its methods, which change the session as no cell of it says."""
         before = self.states[-1]["seen"]
         if how == "peek" or self.walled:  # under the wall a completion runs no code
-            self._do(self.supervisor.peek_variable(self.id, "noisy", 0, 10, 1000))
+            self._do(self.supervisor.ask(self.id, Peek("noisy", 0, 10, 1000, every=False)))
         else:
             self._do(self.notebook.complete("noisy.", reply=True, timeout=SECONDS))
         if killed:

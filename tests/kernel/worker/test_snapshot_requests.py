@@ -8,6 +8,7 @@ from snapshot_kernel import Saving, reasons
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import CallerError
 from rlm_ipc.variable_images import of_json
+from rlm_ipc.worker_requests import Restore, Save
 from rlm_kernel.supervisor_client import SupervisorClient
 
 pytestmark = pytest.mark.anyio
@@ -26,19 +27,19 @@ async def test_an_image_comes_in_pieces_and_is_that_of_its_beginning(supervisor,
     await one.run("a, b = b'a' * 5000, [1]")
     _, whole = await one.save()
     for room in (1, 7, len(whole) - 1, len(whole), len(whole) + 1):
-        told, (data,) = await supervisor.save_variables(kernel.kernel_id, None, 0, room)
+        told, (data,) = await supervisor.ask(kernel.kernel_id, Save(None, 0, room))
         assert (told.size, data) == (len(whole), whole[:room])
         if room > 1000:
             assert (await one.save(room=room))[1] == whole
     await one.run("b = bytearray(b'b') * (2 << 20)")  # long ones are not copied until then
-    told, (first,) = await supervisor.save_variables(kernel.kernel_id, ["b"], 0, 20)
+    told, (first,) = await supervisor.ask(kernel.kernel_id, Save(("b",), 0, 20))
     await one.run("b[0] = 0; b += b'c'")
-    _, (rest,) = await supervisor.save_variables(kernel.kernel_id, ["b"], 20, 3 << 20)
+    _, (rest,) = await supervisor.ask(kernel.kernel_id, Save(("b",), 20, 3 << 20))
     fresh = await spawn()
     assert (await saving(fresh).restore(first + rest)).restored == ("b",)
     assert await saving(fresh).run("b == bytearray(b'b') * (2 << 20)") == "True"
     with pytest.raises(CallerError, match="ask for its beginning first"):
-        await supervisor.save_variables(kernel.kernel_id, None, 20, 20)
+        await supervisor.ask(kernel.kernel_id, Save(None, 20, 20))
     assert [row.name for row in (await one.save(["b", "missing"]))[0].variables] == ["b"]
     for session in (kernel, fresh):
         await supervisor.shutdown(session.kernel_id)
@@ -87,7 +88,7 @@ async def test_sizes_that_are_not_those_of_the_file_are_refused(supervisor, spaw
         file.flush()
         for sizes in ([len(image) + 1], [len(image) - 1], [-1, len(image) + 1], []):
             with pytest.raises(CallerError, match="sizes of the variables"):
-                await supervisor.restore_variables(kernel.kernel_id, sizes, file.fileno())
+                await supervisor.ask(kernel.kernel_id, Restore(tuple(sizes)), file=file.fileno())
     assert await one.run("a") == "2"
     assert (await one.restore(image)).restored == ("a",)
     assert await one.run("a") == "1"

@@ -12,6 +12,7 @@ from waiting import until
 from rlm_ipc.errors import KernelDied, KernelError
 from rlm_ipc.kernel_reports import CellResult, KernelInfo, QueryOutcome
 from rlm_ipc.supervisor_protocol import SpawnRequest
+from rlm_ipc.worker_requests import Peek, Save
 from rlm_kernel.supervisor_client import SupervisorClient
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +44,7 @@ async def test_a_request_fails_alone_whatever_a_variable_raises(supervisor, kern
     """A page of a variable is refused with an error, and the kernel serves on."""
     await run(f"{code}\nshown = R()")
     with pytest.raises(KernelError) as raised:
-        await supervisor.peek_variable(kernel.kernel_id, "shown", 0, 5, 100)
+        await supervisor.ask(kernel.kernel_id, Peek("shown", 0, 5, 100, every=False))
     assert not isinstance(raised.value, KernelDied)
     assert (await lasting(supervisor, kernel, "type(shown).__name__")).result == "'R'"
 
@@ -97,7 +98,7 @@ async def test_a_variable_that_cannot_be_saved_costs_only_itself(supervisor, ker
         "class S:\n    def __getattribute__(self, name): raise B('never')\n"
         "r, s, kept = (n for n in [1]), S(), 5"
     )
-    answer, _ = await supervisor.save_variables(kernel.kernel_id, None, 0, 100_000)
+    answer, _ = await supervisor.ask(kernel.kernel_id, Save(None, 0, 100_000))
     assert {row.name for row in answer.variables} == {"B", "S", "s", "kept"}
     assert [row.name for row in answer.failed] == ["r"]
     await lasting(supervisor, kernel, "1")

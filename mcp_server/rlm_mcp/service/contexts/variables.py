@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 
 from rlm_contexts.search.strategy import compile_pattern
 from rlm_contexts.searches import LineMatch, ScanResult, Syntax
 from rlm_contexts.shares import ShownShare
-from rlm_ipc.errors import KernelBusy, UnknownVariable
-from rlm_ipc.worker_requests import Lines, Scan, VariableRow
-from rlm_kernel.supervisor_client import SupervisorClient
+from rlm_ipc.errors import KernelBusy, ProtocolError, UnknownVariable
+from rlm_ipc.worker_requests import Export, Lines, Peek, Reply, Request, Scan, VariableRow, Variables
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import contexts
 from rlm_memory.store import Store
@@ -20,9 +19,6 @@ _LIST_SECONDS = 1.0
 """How long a list waits for a kernel that runs a cell of a notebook."""
 _ASK_SECONDS = 20.0
 """How long a question about one variable waits for the running cell."""
-
-
-T = TypeVar("T")
 
 
 class KernelVariables:
@@ -55,9 +51,10 @@ class KernelVariables:
 
     async def row(self, session: Session, name: str) -> VariableRow:
         """Describe one, after the cell that runs."""
-        rows = await self._ask(
-            session, name, lambda client, kernel: client.variables(kernel, wait_seconds=_ASK_SECONDS)
-        )
+        rows: tuple[VariableRow, ...] = ()
+        with suppress(ProtocolError):  # a kernel that lies has no variables
+            found, _ = await self._ask(session, name, Variables())
+            rows = found.variables
         for row in rows:
             if row.name == name:
                 return row
@@ -65,11 +62,8 @@ class KernelVariables:
 
     async def export(self, session: Session, name: str, limit: int) -> bytes:
         """Return a variable as UTF-8 text; raises TextTooLarge when that has more than ``limit`` bytes."""
-        return await self._ask(
-            session,
-            name,
-            lambda client, kernel: client.export_variable(kernel, name, limit, wait_seconds=_ASK_SECONDS),
-        )
+        _, (text,) = await self._ask(session, name, Export(name, limit))
+        return text
 
     async def peek(self, session: Session, name: str, offset: int, limit: int, room: int) -> tuple[Sequence[str], int]:
         """Return the first lines of a page that have at most ``room`` characters, and how many lines there are."""
@@ -82,23 +76,14 @@ class KernelVariables:
         return [ShownShare(*line) for line in zip(found.lines[:limit], found.chars, strict=False)]
 
     async def _peek(self, session: Session, name: str, offset: int, limit: int, room: int, *, every: bool) -> Lines:
-        return await self._ask(
-            session,
-            name,
-            lambda client, kernel: client.peek_variable(
-                kernel, name, offset, limit, room, every=every, wait_seconds=_ASK_SECONDS
-            ),
-        )
+        found, _ = await self._ask(session, name, Peek(name, offset, limit, room, every))
+        return found
 
     async def scan(self, session: Session, search: Scan) -> ScanResult:
         """Search a variable's lines."""
         syntax = Syntax(search.case_sensitive, search.fixed, search.word)
         compile_pattern(search.pattern, syntax)  # so that a bad one is refused in the same words as for a context
-        found = await self._ask(
-            session,
-            search.name,
-            lambda client, kernel: client.scan_variable(kernel, search, wait_seconds=_ASK_SECONDS),
-        )
+        found, _ = await self._ask(session, search.name, search)
         matches = (LineMatch(row.line, row.text, row.context, row.chars, row.context_cut) for row in found.matches)
         return ScanResult(tuple(matches), found.truncated, found.total, found.exact, next_line=None)
 
@@ -119,11 +104,13 @@ class KernelVariables:
         known = contexts.names(self._store, session.key)
         return UnknownVariable(name, sorted({*known, *others}), because)
 
-    async def _ask(self, session: Session, name: str, question: Callable[[SupervisorClient, str], Awaitable[T]]) -> T:
+    async def _ask(self, session: Session, name: str, request: Request[Reply]) -> tuple[Reply, tuple[bytes, ...]]:
         if not session.kernel.alive:
             raise self.missing(session, name, [])
         session.kernel.turn.refuse_if_waiting()
         try:
-            return await session.kernel.ask(question)
+            return await session.kernel.ask(
+                lambda client, kernel: client.ask(kernel, request, wait_seconds=_ASK_SECONDS)
+            )
         except UnknownVariable as error:
             raise self.missing(session, name, error.available) from error

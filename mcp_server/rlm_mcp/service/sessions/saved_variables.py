@@ -16,7 +16,7 @@ from rlm_contexts.store.files import pieces_of, write_all
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError, ProtocolError
 from rlm_ipc.variable_images import NO_IMAGE, ROOM, ArrivingImage, pieces_in, refuse_too_large
-from rlm_ipc.worker_requests import Digests, HandedOut, PutBack, SavedRow
+from rlm_ipc.worker_requests import Digest, HandedOut, PutBack, Restore, Save, SavedRow
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.formats.pieces import PieceFolder, PieceWriter
 from rlm_mcp.formats.saved_image import SavedImage
@@ -123,11 +123,9 @@ async def hand_out_new(session: Session, folder: PieceFolder) -> tuple[HandedOut
 async def _part(
     session: Session, names: Sequence[str] | None, at: int, room: int
 ) -> tuple[HandedOut, tuple[bytes, ...]]:
-    async def ask(client: SupervisorClient, kernel: str) -> tuple[HandedOut, tuple[bytes, ...]]:
-        return await client.save_variables(kernel, names, at, room)
-
+    request = Save(None if names is None else tuple(names), at, room)
     try:
-        return await session.kernel.ask(ask)
+        return await session.kernel.ask(lambda client, kernel: client.ask(kernel, request))
     except ProtocolError as error:
         raise _nonsense() from error
 
@@ -176,17 +174,17 @@ class _Trial:
                 if not lost:
                     lost.append(NotKept("(trial)", "; ".join(["not all come back together", *reasons.values()])))
                 return
-            if not reasons and (await client.digest_variables(kernel, names, each=False)).whole == told.digest:
-                return
-            there = (await client.digest_variables(kernel, names, each=True)).each
-
-        async def ask(client: SupervisorClient, kernel: str) -> Digests:
-            return await client.digest_variables(kernel, names, each=True)
-
-        each = (await here.ask(ask)).each
+            if not reasons:
+                all_there, _ = await client.ask(kernel, Digest(tuple(names), each=False))
+                if all_there.whole == told.digest:
+                    return
+            each_one = Digest(tuple(names), each=True)
+            there, _ = await client.ask(kernel, each_one)
+        original, _ = await here.ask(lambda client, kernel: client.ask(kernel, each_one))
+        before, after = original.each, there.each
         lost += [_not_back(name, reasons[name]) for name in names if name in reasons]
         changed = [
-            row for row in told.variables if row.name not in reasons and each.get(row.name) != there.get(row.name)
+            row for row in told.variables if row.name not in reasons and before.get(row.name) != after.get(row.name)
         ]
         # A class may be different only because an object of it is, and come back without that.
         first = [row for row in changed if not row.code] or changed
@@ -228,7 +226,8 @@ async def hand_in(
     # Before Linux 6.7 a sealed file can be mapped only where it is open for reading alone.
     readable = os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return await client.restore_variables(kernel, images, readable, shadow)
+        back, _ = await client.ask(kernel, Restore(tuple(images), tuple(sorted(shadow))), file=readable)
+        return back
     except ProtocolError as error:
         raise _nonsense() from error
     finally:
