@@ -122,3 +122,12 @@ class Signer:
 def well_formed(parts: Sequence[bytes]) -> bool:
     """True if ``parts`` have the shape of a Jupyter message: prefix, delimiter, signature and four dicts."""
     return DELIMITER in parts and len(parts) >= parts.index(DELIMITER) + 6
+
+
+def object_in(parts: Sequence[bytes], at: int) -> JsonObject:
+    """The part that stands so far behind the delimiter (2 the header, 5 the content); empty if it is no object."""
+    try:
+        found = json.loads(parts[list(parts).index(DELIMITER) + at])
+    except (ValueError, LookupError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -40,6 +40,8 @@ SPEAKS = Range(PROTOCOL, PROTOCOL)
 # worker ↔ supervisor: the channels of Jupyter (raw parts), and text that code writes
 SHELL, CONTROL, IOPUB, STDIN = b"s", b"c", b"i", b"n"
 STDOUT, STDERR = b"o", b"e"
+CHANNELS = {SHELL: "shell", CONTROL: "control", STDIN: "stdin", IOPUB: "iopub"}
+TAGS = {channel: tag for tag, channel in CHANNELS.items()}
 
 # supervisor → worker: interrupt what comes next; make the pages of the next cell ready. worker → supervisor: the queued
 # cells of this client shall not run; a fault of our own, in words

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jupyter_client.session import Session
 
-from rlm_ipc.jupyter_wire import DELIMITER, Signer
+from rlm_ipc.jupyter_wire import DELIMITER, Signer, object_in
 
 KEY = b"the key of a session"
 
@@ -79,3 +79,18 @@ def test_what_is_forged_or_malformed_is_not_read(signer: Any, how: Any) -> None:
     """Rubbish, whether it is signed or not."""
     assert signer.read(FRAMES) is not None
     assert signer.read(SPOILT[how]) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "object_"),
+    [(b'{"a": 1}', {"a": 1}), (b"[1]", {}), (b"{", {}), (b"\xff", {}), (b"[" * 100_000, {})],
+    ids=["an object", "a list", "no JSON", "no text", "too deep"],
+)
+def test_a_part_that_is_no_object_reads_as_an_empty_one(part: bytes, object_: Any) -> None:
+    """Parts of hostile clients are looked at before anybody has checked them: the look never raises."""
+    assert object_in([b"route", DELIMITER, b"", b"{}", part], 3) == object_
+
+
+def test_a_part_that_is_missing_reads_as_an_empty_object() -> None:
+    """The same holds for a message that ends too early, and for one with no delimiter at all."""
+    assert object_in([DELIMITER, b""], 5) == object_in([b"{}"], 2) == {}

@@ -23,7 +23,7 @@ from typing import Any
 
 import zmq
 
-from rlm_ipc import discovery, framing, worker_protocol
+from rlm_ipc import discovery, framing
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.attachment_requests import EnterAttachment
 from rlm_ipc.daemon_connection import ask
@@ -32,18 +32,13 @@ from rlm_ipc.errors import CallerError, KernelError, SupervisorGone
 from rlm_ipc.jupyter_wire import DELIMITER, Signer
 from rlm_ipc.messages import Json
 from rlm_ipc.supervisor_wire import GOODBYE
+from rlm_ipc.worker_protocol import CHANNELS, CONTROL, TAGS
 from rlm_kernel.blocking_client import BlockingClient, clients_after
 from rlm_kernel.channels import bound
 from rlm_kernel.jupyter.ended import AskedCells, EndedSession
 from rlm_kernel.jupyter.kernelspecs import key_file
 from rlm_kernel.jupyter.sanitizer import sanitized
 
-CHANNELS = {
-    "shell": worker_protocol.SHELL,
-    "control": worker_protocol.CONTROL,
-    "stdin": worker_protocol.STDIN,
-    "iopub": worker_protocol.IOPUB,
-}
 SAFE_KINDS = frozenset(
     "clear_output comm_info_reply complete_reply error execute_input history_reply input_request interrupt_reply "
     "is_complete_reply kernel_info_reply shutdown_reply status stream".split()
@@ -118,12 +113,12 @@ class FrontEnd:
         self._context: zmq.Context[Any] = zmq.Context()
         self._context.linger = LINGER_MS
         self.sockets: dict[str, zmq.Socket[bytes]] = {}
-        for channel in (*CHANNELS, "hb"):
+        for channel in (*TAGS, "hb"):
             self.sockets[channel] = bound(self._context, connection, channel)
 
     def send(self, tag: bytes, parts: Sequence[bytes]) -> None:
         """Send a message of the session; to a client that is gone or does not read it is dropped."""
-        channel = next((channel for channel, known in CHANNELS.items() if known == tag), None)
+        channel = CHANNELS.get(tag)
         if channel is not None and DELIMITER in parts:
             at = list(parts).index(DELIMITER)
             if self._is_repeated(parts[at:]):
@@ -223,7 +218,7 @@ class Bridge:
         for parts in self._front_end.requests(channel):
             if channel == "shell":
                 self._front_end.asked.asked(parts)
-            self._say(framing.pack(CHANNELS[channel], parts))
+            self._say(framing.pack(TAGS[channel], parts))
 
     def _from_supervisor(self) -> bool:
         """Pass on what the supervisor says; False when it says goodbye, or there is none any more."""
@@ -262,7 +257,7 @@ class Bridge:
     def _interrupted(self) -> None:
         """A front end that knows no interrupt_request sends a signal instead."""
         self._wakes.recv(4096)
-        self._say(framing.pack(worker_protocol.CONTROL, Signer(b"").parts("interrupt_request", b"{}", {})))
+        self._say(framing.pack(CONTROL, Signer(b"").parts("interrupt_request", b"{}", {})))
 
 
 def enter(attachment: str) -> protocol.Attach:

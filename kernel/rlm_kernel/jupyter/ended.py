@@ -6,7 +6,6 @@ bridge stays, answers every cell with an error that says who has ended the sessi
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Protocol
 
 import zmq
 
-from rlm_ipc.jupyter_wire import DELIMITER, Signer
+from rlm_ipc.jupyter_wire import DELIMITER, Signer, object_in
 from rlm_ipc.messages import Json
 from rlm_ipc.version import VERSION
 
@@ -55,14 +54,14 @@ class AskedCells:
 
     def asked(self, parts: list[bytes]) -> None:
         """Take note of a request."""
-        header = _header(parts, 2)
+        header = object_in(parts, 2)
         if header.get("msg_type") == "execute_request":
             self.latest = self._waiting[str(header.get("msg_id"))] = parts
 
     def answered(self, parts: Sequence[bytes]) -> None:
         """Take note of a reply."""
         if self._waiting:
-            self._waiting.pop(str(_header(parts, 3).get("msg_id")), None)
+            self._waiting.pop(str(object_in(parts, 3).get("msg_id")), None)
 
     @property
     def waiting(self) -> list[list[bytes]]:
@@ -97,13 +96,13 @@ class EndedSession:
 
     def _answered(self, channel: str, request: list[bytes]) -> bool:
         """Answer a request; False when it was to shut down."""
-        kind = _header(request, 2).get("msg_type")
+        kind = object_in(request, 2).get("msg_type")
         if channel == "stdin":
             return True
         if kind == "kernel_info_request":
             self._reply(channel, request, {**_INFO, "banner": self._why})
         elif kind in {"shutdown_request", "interrupt_request"}:
-            self._reply(channel, request, {"status": "ok", "restart": bool(_header(request, 5).get("restart"))})
+            self._reply(channel, request, {"status": "ok", "restart": bool(object_in(request, 5).get("restart"))})
         else:
             self._refuse(channel, request)
         return bool(kind != "shutdown_request")
@@ -111,7 +110,7 @@ class EndedSession:
     def _refuse(self, channel: str, request: list[bytes]) -> None:
         error = {"ename": NAME, "evalue": self._why, "traceback": [f"{NAME}: {self._why}"]}
         content: Json = {"status": "error", **error}
-        if _header(request, 2).get("msg_type") == "execute_request":
+        if object_in(request, 2).get("msg_type") == "execute_request":
             self._reply(channel, request, {**content, "execution_count": 0, "payload": []}, error)
         else:
             self._reply(channel, request, content)
@@ -121,7 +120,7 @@ class EndedSession:
         self._publish("status", header, {"execution_state": "busy"})
         if shown is not None:
             self._publish("error", header, shown)
-        kind = str(_header(request, 2).get("msg_type")).replace("_request", "_reply")
+        kind = str(object_in(request, 2).get("msg_type")).replace("_request", "_reply")
         identities = request[: request.index(DELIMITER)]
         self._front.put(channel, [*identities, *self._front.signer.parts(kind, header, content)])
         self._publish("status", header, {"execution_state": "idle"})
@@ -132,12 +131,3 @@ class EndedSession:
 
 def _part(parts: Sequence[bytes], at: int) -> bytes:
     return parts[list(parts).index(DELIMITER) + at] if DELIMITER in parts else b"{}"
-
-
-def _header(parts: Sequence[bytes], at: int) -> Json:
-    """A part of a message as an object; an empty one for what is none."""
-    try:
-        found = json.loads(_part(parts, at))
-    except (ValueError, LookupError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

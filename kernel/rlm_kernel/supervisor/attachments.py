@@ -8,23 +8,20 @@ its crash end only the attachment. Its interrupt reaches its own cells, and the 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 
-from rlm_ipc import framing, worker_protocol
+from rlm_ipc import framing
 from rlm_ipc.framed_stream import Stream
-from rlm_ipc.jupyter_wire import DELIMITER, well_formed
+from rlm_ipc.jupyter_wire import object_in, well_formed
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.supervisor_protocol import AttachmentChanged, Recovered
 from rlm_ipc.supervisor_wire import GOODBYE
-from rlm_ipc.worker_protocol import CellReply, CellStatus
+from rlm_ipc.worker_protocol import CHANNELS, TAGS, CellReply, CellStatus
 from rlm_kernel.supervisor.cells.cell_request import EXECUTE, CellRequest
 from rlm_kernel.supervisor.processes.patience import retrieved
 from rlm_kernel.supervisor.relay.broadcaster import ATTACHED
 from rlm_kernel.supervisor.session import SupervisedSession
 
-CHANNELS = {worker_protocol.SHELL: "shell", worker_protocol.CONTROL: "control", worker_protocol.STDIN: "stdin"}
-TAGS = {"iopub": worker_protocol.IOPUB, **{channel: tag for tag, channel in CHANNELS.items()}}
 HARMLESS = frozenset(("comm_info_request", "history_request", "is_complete_request", "kernel_info_request"))
 """The requests of an attachment that only watches: none of them runs code of the session or changes it."""
 MOST_UNREAD_BYTES = 64 << 20
@@ -89,7 +86,7 @@ class Attachment:
         """Handle a message of the front end; malformed messages are dropped."""
         message.close()
         channel, parts = CHANNELS.get(message.tag), list(message.parts)
-        if channel is None or not well_formed(parts):
+        if channel in (None, "iopub") or not well_formed(parts):
             return
         parts = [self.prefix, *parts]
         request = CellRequest.of_client(message.tag, parts, run=self.prefix, attachment=self.name)
@@ -120,7 +117,7 @@ class Attachment:
                 self.session.front.fail(waiting, _NOT_BEGUN)
 
     def _shut_down(self, request: CellRequest) -> None:
-        restart = bool(_content(request).get("restart"))
+        restart = bool(object_in(request.parts, 5).get("restart"))
         self._answer(request, {"status": "ok", "restart": restart})
         if restart and self.session.policy.attachments.restart == "fresh" and not self.watches:
             asyncio.ensure_future(self._begin_anew()).add_done_callback(retrieved)
@@ -157,11 +154,3 @@ class Attachment:
 
 
 _CONTROLS = {"interrupt_request": Attachment._interrupt, "shutdown_request": Attachment._shut_down}
-
-
-def _content(request: CellRequest) -> JsonObject:
-    try:
-        content = json.loads(request.parts[request.parts.index(DELIMITER) + 5])
-    except (ValueError, LookupError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -6,14 +6,13 @@ events, and keeps the latest for a daemon that connects later.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from rlm_ipc.displays import kept
 from rlm_ipc.json_lines import TERMINAL
-from rlm_ipc.jupyter_wire import DELIMITER
+from rlm_ipc.jupyter_wire import object_in
 from rlm_ipc.kernel_reports import CellNote
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.worker_protocol import CellStatus
@@ -82,13 +81,10 @@ def content_of(request: CellRequest) -> JsonObject | None:
     """The content of an ``execute_request``; None for anything else."""
     if request.kind != "execute_request":
         return None
-    try:
-        if request.cell is not None:
-            return plain(request.cell)
-        content = json.loads(request.parts[request.parts.index(DELIMITER) + 5])
-    except (ValueError, LookupError, RecursionError):
-        return None
-    return content if isinstance(content, dict) and isinstance(content.get("code"), str) else None
+    if request.cell is not None:
+        return plain(request.cell)
+    content = object_in(request.parts, 5)
+    return content if isinstance(content.get("code"), str) else None
 
 
 def shown_content(request: CellRequest) -> JsonObject | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlm_ipc.jupyter_wire import DELIMITER
+from rlm_ipc.jupyter_wire import DELIMITER, object_in
 from rlm_ipc.kernel_reports import CellError, CellResult
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Ended, Loss, Uncopied
@@ -69,8 +68,8 @@ class CellRequest:
     @classmethod
     def of_client(cls, tag: bytes, parts: list[bytes], *, run: object = None, attachment: str = "") -> CellRequest:
         """A request of a Jupyter client, whose parts are `well_formed`."""
-        header = parts[parts.index(DELIMITER) + 2]
-        return cls(tag, _kind(header), parts, header, run=run, attachment=attachment)
+        kind, header = str(object_in(parts, 2).get("msg_type", "")), parts[parts.index(DELIMITER) + 2]
+        return cls(tag, kind, parts, header, run=run, attachment=attachment)
 
     @classmethod
     def of_caller(
@@ -149,14 +148,6 @@ class CellRequest:
         self.data_bytes += size
         if self.data_bytes <= MAX_DATA_BYTES and isinstance(data, dict):
             self.data.append(data)
-
-
-def _kind(header: bytes) -> str:
-    """The message type, or an empty string for a header that cannot be read."""
-    try:
-        return str(json.loads(header)["msg_type"])
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
 
 
 def _reply_in(content: JsonObject) -> CellReply:

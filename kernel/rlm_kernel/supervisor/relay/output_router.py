@@ -25,12 +25,6 @@ from rlm_kernel.supervisor.relay.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.relay.leaving import told_to_end
 from rlm_sandbox.policy.model import Limits
 
-CHANNELS = {
-    worker_protocol.IOPUB: "iopub",
-    worker_protocol.SHELL: "shell",
-    worker_protocol.CONTROL: "control",
-    worker_protocol.STDIN: "stdin",
-}
 MOST_HELD_BYTES = 64 << 20
 MOST_FAULTS = 20
 LONGEST_FAULT = 8192

@@ -13,7 +13,7 @@ from rlm_kernel.supervisor.cells.request_queue import RequestQueue
 from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.processes.worker_link import WorkerLink, heard
 from rlm_kernel.supervisor.relay.broadcaster import JupyterBroadcaster
-from rlm_kernel.supervisor.relay.output_router import CHANNELS, OutputRouter
+from rlm_kernel.supervisor.relay.output_router import OutputRouter
 from rlm_kernel.supervisor.running.answer_wait import AnswerWait
 
 
@@ -48,7 +48,7 @@ class KernelMessages:
             self._abort_waiting()
         elif message.tag == worker_protocol.FATAL:
             self._relay.fault(b"".join(message.parts))
-        elif (channel := CHANNELS.get(message.tag)) is not None:
+        elif (channel := worker_protocol.CHANNELS.get(message.tag)) is not None:
             self._relay.forward(channel, message.parts)
 
     def _asked(self, live: WorkerLink, told: Asked) -> None:
