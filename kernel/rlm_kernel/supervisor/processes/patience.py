@@ -11,7 +11,7 @@ from rlm_kernel.supervisor.processes.proc_status import effort
 MOST_SECONDS = 120.0
 
 
-async def answered(answer: asyncio.Future[Any], seconds: float, pid: object) -> Any:
+async def answered(answer: asyncio.Future[Any], seconds: float, pid: int | None) -> Any:
     """Wait for an answer of the process ``pid``; raises TimeoutError.
 
     The limit is ``seconds`` of processor time, and `MOST_SECONDS` by the clock while the process wants to run. On a

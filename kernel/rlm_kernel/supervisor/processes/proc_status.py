@@ -7,13 +7,14 @@ import os
 import signal
 from typing import NamedTuple
 
-_LONGEST_STAT = 4096
+from rlm_ipc.process_identity import stat_fields
+
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def parent_of(pid: int) -> int | None:
     """The parent of a process; None if there is no such process."""
-    stat = _stat(pid)
+    stat = stat_fields(pid)
     return int(stat[1]) if stat else None
 
 
@@ -54,22 +55,9 @@ class Effort(NamedTuple):
     wants: bool
 
 
-def effort(pid: object) -> Effort:
+def effort(pid: int | None) -> Effort:
     """What the process does now; no effort if there is no such process."""
-    stat = _stat(pid)
+    stat = stat_fields(pid or 0)
     if not stat:
         return Effort(0.0, False)
     return Effort((int(stat[11]) + int(stat[12])) / TICKS_PER_SECOND, stat[0] in (b"R", b"D"))
-
-
-def _stat(pid: object) -> list[bytes]:
-    """The fields of a process from its state on (proc_pid_stat(5)); empty if there is no such process."""
-    with contextlib.suppress(OSError, ValueError):
-        # The system's own calls: the objects of `open` take ten times as long, and a copy is taken with each cell.
-        stat = os.open(f"/proc/{int(str(pid))}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            # The program's name comes before, in parentheses. A process may choose it, with spaces and parentheses.
-            return os.read(stat, _LONGEST_STAT).rpartition(b")")[2].split()
-        finally:
-            os.close(stat)
-    return []
