@@ -1,7 +1,7 @@
 """What the operating system's walls read of a policy.
 
-Protocols and not the classes: a helper process is waited for, and pydantic would be most of its start. The supervisor,
-which imports the filters for their numbers, must not load it at all.
+Protocols and not the classes: a helper process is waited for, and has a smaller policy of its own
+(`rlm_contexts.helpers.walls`). To import the schema would take it some 10 ms.
 """
 
 from __future__ import annotations
