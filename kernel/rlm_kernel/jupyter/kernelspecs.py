@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlm_ipc import discovery
@@ -59,26 +59,25 @@ def publish(attachment: str, session: str, mode: str, key: str) -> None:
     keys.parent.mkdir(mode=0o700, exist_ok=True)
     _write(keys, key)
     variables = ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR", "RLM_KERNEL_CONFIG_DIR")
+    told = {"attachment": attachment, "session": session, "mode": mode, "state": str(discovery.state_dir())}
+    _put_spec(
+        spec_folder(session, mode),
+        display_name(session, mode),
+        ["rlm_kernel.jupyter.bridge", "--attachment", attachment],
+        env={name: os.environ[name] for name in variables if name in os.environ},
+        metadata={"rlm": told},
+    )
+
+
+def _put_spec(folder: Path, display_name: str, module: Sequence[str], **more: object) -> None:
+    """Put a kernelspec into its folder: of the kernel that ``module``, with its options, starts."""
     spec = {
-        "argv": [
-            sys.executable,
-            "-P",
-            "-m",
-            "rlm_kernel.jupyter.bridge",
-            "--attachment",
-            attachment,
-            "-f",
-            "{connection_file}",
-        ],
-        "display_name": display_name(session, mode),
+        "argv": [sys.executable, "-P", "-m", *module, "-f", "{connection_file}"],
+        "display_name": display_name,
         "language": "python",
         "interrupt_mode": "message",
-        "env": {name: os.environ[name] for name in variables if name in os.environ},
-        "metadata": {
-            "rlm": {"attachment": attachment, "session": session, "mode": mode, "state": str(discovery.state_dir())}
-        },
+        **more,
     }
-    folder = spec_folder(session, mode)
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / LOGO.name, LOGO.read_text(encoding="utf-8"))
     _write(folder / "kernel.json", json.dumps(spec, indent=1))
@@ -95,18 +94,8 @@ def publish_kernel() -> None:
     An environment lists what is installed in it: a front end of another one would not find the kernel. What another
     installation has published stays while that is there.
     """
-    folder = kernels_folder() / KERNEL
-    if is_startable(starts_here()):
-        return
-    spec = {
-        "argv": [sys.executable, "-P", "-m", "rlm_kernel", "-f", "{connection_file}"],
-        "display_name": "RLM (sandboxed Python)",
-        "language": "python",
-        "interrupt_mode": "message",
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / LOGO.name, LOGO.read_text(encoding="utf-8"))
-    _write(folder / "kernel.json", json.dumps(spec, indent=1))
+    if not is_startable(starts_here()):
+        _put_spec(kernels_folder() / KERNEL, "RLM (sandboxed Python)", ["rlm_kernel"])
 
 
 def is_startable(program: str) -> bool:
