@@ -1,4 +1,4 @@
-"""The folders of one user's processes, which nobody else may enter.
+"""The folders of one user's processes, which nobody else may enter, and files that nobody else may read.
 
 Standard library only and cheap to import, because the front needs them first: so paths are strings in here, and
 ``pathlib`` (12 ms) is imported only where the interface promises it.
@@ -85,6 +85,21 @@ def is_full(folder: str | os.PathLike[str]) -> bool:
     except OSError:
         return False
     return disk.f_bavail * disk.f_frsize < _LITTLE or (disk.f_files > 0 and disk.f_favail == 0)
+
+
+def put_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Put a file in its place as a whole, for its owner only. Raises OSError, and leaves nothing then."""
+    folder, name = os.path.split(path)
+    new = os.path.join(folder, f".{name}.{os.getpid()}")  # hidden, from whoever takes every file of a folder
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with open(os.open(new, flags, 0o600), "wb") as file:
+            file.write(content)
+        os.replace(new, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(new)
+        raise
 
 
 def _default_runtime() -> str:

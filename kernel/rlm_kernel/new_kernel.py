@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from rlm_ipc import discovery
 from rlm_ipc.messages import Json
+from rlm_ipc.private_folders import put_file
 from rlm_ipc.supervisor_protocol import Spawn, SpawnRequest
 from rlm_sandbox.policy.model import Policy, resolve
 
@@ -29,15 +29,7 @@ def spawn_call(request: SpawnRequest, policy: Policy, scratch: Path) -> Spawn:
 def write_connection(path: Path, connection: Mapping[str, Json]) -> None:
     """Write a Jupyter connection file, readable by its owner alone (it holds the key)."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(connection, file, indent=1)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    put_file(path, json.dumps(connection, indent=1).encode())
 
 
 def new_scratch(runtime: Path, kernel_id: str) -> Path:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rlm_ipc import discovery
+from rlm_ipc.private_folders import put_file
 
 KERNEL = "rlm"
 """The kernelspec of a session that a front end starts by itself."""
@@ -57,7 +58,7 @@ def publish(attachment: str, session: str, mode: str, key: str) -> None:
     """Have every Jupyter front end of this user list the session."""
     keys = key_file(attachment)
     keys.parent.mkdir(mode=0o700, exist_ok=True)
-    _write(keys, key)
+    put_file(keys, key.encode())
     variables = ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR", "RLM_KERNEL_CONFIG_DIR")
     told = {"attachment": attachment, "session": session, "mode": mode, "state": str(discovery.state_dir())}
     _put_spec(
@@ -79,8 +80,8 @@ def _put_spec(folder: Path, display_name: str, module: Sequence[str], **more: ob
         **more,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / LOGO.name, LOGO.read_text(encoding="utf-8"))
-    _write(folder / "kernel.json", json.dumps(spec, indent=1))
+    put_file(folder / LOGO.name, LOGO.read_bytes())
+    put_file(folder / "kernel.json", json.dumps(spec, indent=1).encode())
 
 
 def display_name(session: str, mode: str = "execute") -> str:
@@ -152,12 +153,3 @@ def _told(file: Path) -> tuple[str, str] | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return (attachment, state) if _ID.fullmatch(attachment) else None
-
-
-def _write(path: Path, text: str) -> None:
-    """Put a file there as a whole, for its owner only."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    new.replace(path)

@@ -15,6 +15,7 @@ import os
 from contextlib import suppress
 
 from rlm_ipc.json_lines import MODERN_VERSION_KEY, handshake_environment
+from rlm_ipc.private_folders import put_file
 from rlm_ipc.version import VERSION
 
 TYPE_CHECKING = False
@@ -102,13 +103,9 @@ class Answers:
 
     def _save(self, results: JsonObject) -> None:
         """Write the file in one step; failing to is no reason to fail a client."""
-        if not self.path:
-            return
-        temporary = f"{self.path}.{os.getpid()}"
-        with suppress(OSError):
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(json.dumps(results).encode())
-            os.replace(temporary, self.path)
+        if self.path:
+            with suppress(OSError):
+                put_file(self.path, json.dumps(results).encode())
 
 
 def first_key(tool_set: str | None, protocol: str | None, method: str) -> str:

@@ -10,6 +10,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from rlm_ipc.private_folders import put_file
+
 _LONGEST_LINE = 4 * 1024 * 1024
 
 
@@ -71,9 +73,7 @@ class HookFolder:
             if path.read_bytes() == data:
                 return False
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = path.with_name(f"prime.{os.getpid()}")
-        beside.write_bytes(data)
-        beside.replace(path)
+        put_file(path, data)
         return True
 
     def prime(self, tree: str) -> str:
