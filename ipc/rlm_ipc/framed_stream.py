@@ -8,7 +8,6 @@ from __future__ import annotations
 import array
 import asyncio
 import fcntl
-import os
 import socket
 import sys
 import termios
@@ -110,7 +109,7 @@ class Stream:
         One that may ``wait`` so many seconds leaves with the next one: each write wakes the peer.
         """
         if self.closed:
-            _close_all(descriptors)
+            framing.close_all(descriptors)
             return
         data = framing.pack(tag, parts, len(descriptors))
         self.unsent += len(data)
@@ -179,7 +178,7 @@ class Stream:
         if self._unfinished is not None:
             self._unfinished.note(self)
         while self._out:
-            _close_all(self._out.popleft()[1])
+            framing.close_all(self._out.popleft()[1])
         on_close, self.on_message, self.on_close = self.on_close, _unheard, _nothing  # whose owner holds this stream
         on_close()
 
@@ -262,7 +261,7 @@ class Stream:
         except OSError:
             # The peer's end is reported by the reader (or by its pidfd), with what it still wrote.
             while self._out:
-                _close_all(self._out.popleft()[1])
+                framing.close_all(self._out.popleft()[1])
         self._stop_writing()
 
     def _stop_writing(self) -> None:
@@ -274,7 +273,7 @@ class Stream:
         data, descriptors = self._out[0]
         if descriptors:
             sent = socket.send_fds(self.socket, [data], list(descriptors))
-            _close_all(descriptors)
+            framing.close_all(descriptors)
         else:
             sent = self.socket.send(data)
         self.unsent -= sent
@@ -282,11 +281,6 @@ class Stream:
             self._out.popleft()
         else:
             self._out[0] = (data[sent:], ())
-
-
-def _close_all(descriptors: Sequence[int]) -> None:
-    for fd in descriptors:
-        os.close(fd)
 
 
 def _unheard(message: framing.Message) -> None:

@@ -51,8 +51,13 @@ class Message:
 
     def close(self) -> None:
         """Close the descriptors, for a message that nobody wants."""
-        for fd in self.descriptors:
-            os.close(fd)
+        close_all(self.descriptors)
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close descriptors that somebody has handed over."""
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def pack(tag: bytes, parts: Sequence[Frame] = (), descriptors: int = 0) -> bytes:
@@ -302,7 +307,7 @@ class SupervisorLink:
                 return False
             descriptors, generation = _descriptors(ancillary), int(data)
             if generation < self._generation or not descriptors:
-                Message(b"", (), tuple(descriptors)).close()
+                close_all(descriptors)
                 continue
             # Under the number of the old one: to make a socket needs rights that code of a session takes away.
             if descriptors[0] != self.socket.fileno():

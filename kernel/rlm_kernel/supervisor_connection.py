@@ -45,7 +45,7 @@ class _Call:
     sent: bool = False
 
     def close(self) -> None:
-        framing.Message(b"", (), self.descriptors).close()
+        framing.close_all(self.descriptors)
 
 
 class SupervisorConnection:
@@ -150,7 +150,7 @@ class SupervisorConnection:
     ) -> asyncio.Future[tuple[_Reply, Blobs]]:
         """Send a call; the future gets its reply and blobs."""
         if self._gone.done():
-            framing.Message(b"", (), tuple(descriptors)).close()
+            framing.close_all(descriptors)
             return _failed(SupervisorGone())
         return self._send_call(operation, request, descriptors)
 

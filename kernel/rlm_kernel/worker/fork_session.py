@@ -10,8 +10,9 @@ import os
 import types
 from typing import Any
 
+from rlm_ipc import framing
 from rlm_ipc.kernel_reports import WallState
-from rlm_ipc.worker_protocol import Started, StartFork, encode
+from rlm_ipc.worker_protocol import Started, StartFork
 from rlm_kernel.session_policy import read_policy
 from rlm_kernel.worker.worker_process import WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import trusted
@@ -29,16 +30,14 @@ def begin(worker: WorkerProcess, start: StartFork) -> None:
         _send(worker, Started(error=f"{type(error).__name__}: {error}"), ())
         os._exit(1)
     _send(worker, Started(wall_states(report), tuple(dropped)), descriptors)
-    for fd in descriptors:
-        os.close(fd)
+    framing.close_all(descriptors)
     if worker.session is not None:
         worker.session.close_wall()
 
 
 @trusted
 def _send(worker: WorkerProcess, started: Started, descriptors: tuple[int, ...]) -> None:
-    tag, part = encode(started)
-    worker.link.send(tag, (part,), descriptors)
+    worker.send(started, descriptors)
 
 
 def wall_states(report: WallReport) -> dict[str, WallState]:

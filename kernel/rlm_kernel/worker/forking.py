@@ -39,7 +39,7 @@ class Forking:
         # supervisor sees whether they stand still.
         alone, others = processes.thread_count() <= 1, threads.others()
         if not alone and not request.leave_threads:
-            _close(descriptors)
+            framing.close_all(descriptors)
             process.send(Forked(error="the session has threads", threads=others.names))
             return
         left = Left(others.names, len(process.loop.pending()))
@@ -61,7 +61,7 @@ class Forking:
                 else _fork_leaving_threads()
             )
         except (OSError, MemoryError) as error:
-            _close(descriptors)
+            framing.close_all(descriptors)
             process.send(Forked(error=str(error), errno=getattr(error, "errno", None)))
             link.hold(False)
             return
@@ -73,7 +73,7 @@ class Forking:
             self._become_child(descriptors[0], request.state, left)
             return
         if pause is None:
-            _close(descriptors)
+            framing.close_all(descriptors)
             process.send(Forked(pid))
         link.hold(False)
 
@@ -142,11 +142,6 @@ class Forking:
             if processes.fork_sibling() != 0:
                 os._exit(0)
         os.close(pin)
-
-
-def _close(descriptors: Iterable[int]) -> None:
-    for fd in descriptors:
-        os.close(fd)
 
 
 @trusted

@@ -142,14 +142,12 @@ class Worker:
             os._exit(1)
         with rlimits.handing_over(state.policy):
             process.send(Started(fork_session.wall_states(report)), descriptors)
-        for fd in descriptors:
-            os.close(fd)
+        framing.close_all(descriptors)
         state.close_wall()
 
     def _start_fork(self, message: framing.Message) -> None:
         # The other one is its parent's: code of this session must not find it.
-        for fd in self.process.tether:
-            os.close(fd)
+        framing.close_all(self.process.tether)
         self.process.tether = message.descriptors
         fork_session.begin(self.process, decode(StartFork, message.parts[0]))
 

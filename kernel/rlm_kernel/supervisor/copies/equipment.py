@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from rlm_ipc import framing
 from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_ipc.messages import Json
 from rlm_ipc.worker_requests import Bind, Resolve, Shadowed, ShadowedNames, Unbind
@@ -36,8 +37,7 @@ class BoundText:
 
     def close(self) -> None:
         """Give up the pin."""
-        for fd in self.descriptors:
-            os.close(fd)
+        framing.close_all(self.descriptors)
 
 
 class Equipment:

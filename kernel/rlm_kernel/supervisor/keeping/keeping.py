@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from rlm_ipc import discovery, processes
+from rlm_ipc import discovery, framing, processes
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel._immortal import make_immortal
 from rlm_kernel.keeper import keeper
@@ -150,8 +150,7 @@ class Keeping:
 
     def _forget(self, name: str) -> None:
         if (old := self.entries.pop(name, None)) is not None:
-            for descriptor in old.descriptors:
-                os.close(descriptor)
+            framing.close_all(old.descriptors)
 
     def names(self, prefix: str) -> list[str]:
         """What is kept under names that begin so."""

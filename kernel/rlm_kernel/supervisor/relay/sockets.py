@@ -16,6 +16,7 @@ from typing import Any
 
 import zmq
 
+from rlm_ipc import framing
 from rlm_ipc.errors import CallerError
 from rlm_ipc.messages import JsonObject
 from rlm_kernel.channels import address, bound, listening
@@ -133,8 +134,7 @@ class JupyterSockets:
                 with contextlib.suppress(OSError):
                     os.unlink(address(self.connection, channel).removeprefix("ipc://"))
         self._sockets.clear()
-        for listener in self.listeners:
-            os.close(listener)
+        framing.close_all(self.listeners)
         self.listeners = ()
 
 
