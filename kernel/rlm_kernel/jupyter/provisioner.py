@@ -133,9 +133,7 @@ class RlmProvisioner(KernelProvisionerBase):
         """End the kernel at once."""
         await self._quietly(protocol.SHUTDOWN, OfKernel(self._kernel))
 
-    async def terminate(self, restart: bool = False) -> None:
-        """End the kernel."""
-        await self._quietly(protocol.SHUTDOWN, OfKernel(self._kernel))
+    terminate = kill
 
     async def cleanup(self, restart: bool = False) -> None:
         """Let go of the supervisor."""

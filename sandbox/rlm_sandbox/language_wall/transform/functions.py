@@ -44,15 +44,11 @@ class FunctionRules(AccessRules):
 
     # -- functions
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """Functions: parameters are names, defaults and annotations are expressions of the scope around."""
-        return self._function(node)
+    def visit_FunctionDef(self, node: Any) -> Any:
+        """Functions: parameters are names, defaults and annotations are expressions of the scope around.
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
-        """Coroutines are functions; frames of theirs are guarded by type."""
-        return self._function(node)
-
-    def _function(self, node: Any) -> Any:
+        Coroutines are functions; frames of theirs are guarded by type.
+        """
         self.bind(node, node.name)
         self.each(node.decorator_list)
         generic = self.type_parameters(node)
@@ -66,6 +62,8 @@ class FunctionRules(AccessRules):
         self._leave_function(node, is_method)
         self._no_temporaries = outside
         return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def _defaults(self, arguments: ast.arguments, generic: bool) -> None:
         self._no_temporaries += generic
@@ -229,15 +227,11 @@ class FunctionRules(AccessRules):
 
     # -- comprehensions
 
-    def visit_ListComp(self, node: ast.ListComp | ast.SetComp) -> Any:
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.DictComp) -> Any:
         """Comprehensions are native; their targets are their own."""
         return self._comprehension(node, ScopeKind.COMPREHENSION)
 
-    visit_SetComp = visit_ListComp
-
-    def visit_DictComp(self, node: ast.DictComp) -> Any:
-        """As ``visit_ListComp``."""
-        return self._comprehension(node, ScopeKind.COMPREHENSION)
+    visit_SetComp = visit_DictComp = visit_ListComp
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
         """A generator expression may run on another thread: it uses no temporaries of the scope around."""
