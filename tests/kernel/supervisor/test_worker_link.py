@@ -122,7 +122,7 @@ async def test_a_process_that_is_kept_from_running_is_waited_for(kept_waiting) -
 async def test_a_process_that_does_nothing_is_not_waited_for(child) -> None:
     """One that sleeps, or that is there no more, does not answer."""
     await until(lambda: psutil.Process(child).status() == psutil.STATUS_SLEEPING)
-    for pid in (child, 1 << 22, "a text", None):
+    for pid in (child, 1 << 22, -1, None):
         answer = asyncio.get_running_loop().create_future()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(answered(answer, 0.2, pid), 60)
