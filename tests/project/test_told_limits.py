@@ -11,9 +11,10 @@ from rlm_contexts.helpers import requests as helper_requests
 from rlm_contexts.loading import folder, members, patterns
 from rlm_ipc import displays, framed_stream, json_size
 from rlm_kernel.jupyter import sanitizer
+from rlm_kernel.supervisor import attachments
 from rlm_kernel.supervisor.cells import cell_history, cell_log, query_book
 from rlm_kernel.supervisor.processes import fork_broker, kernel_json, worker_link
-from rlm_kernel.supervisor.relay import attachments, output_router
+from rlm_kernel.supervisor.relay import output_router
 from rlm_lock.listing import history
 from rlm_lock.parsing import pool
 from rlm_mcp.hook import program
