@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -379,6 +380,17 @@ def test_a_last_turn_of_many_steps_is_masked_but_for_its_newest_output() -> None
     assert newest["content"] == "19" * 400
     assert older[0]["content"].startswith("[800 characters of output")
     assert context.stats()["estimated_tokens"] <= 1000
+
+
+def test_turns_are_numbered_through_a_fold_that_takes_some_of_the_retained_ones_too() -> None:
+    """P-6: it takes turns out twice, and what it numbers the second time goes on from the first."""
+    context = _manager(max_tokens=800, strategy="summarize", retained_turns=3)
+    for number in range(6):
+        context.add_turn(f"question {number} " + "q" * 400, "a" * 400)
+    assert context.fold_if_full()
+    assert context.summary is not None
+    told = re.findall(r"^turn (\d+): user: question (\d+)", context.summary, re.MULTILINE)
+    assert told[-1] == ("5", "4")
 
 
 def test_a_summary_gives_way_before_the_last_turn_does() -> None:
