@@ -1,7 +1,8 @@
-"""Kernels against stock ipykernel through jupyter_client, in one run: start, and round trip.
+"""Kernels against stock ipykernel through jupyter_client, in one run: start, round trip, and a loop that prints.
 
 Start is measured to the first executed cell, of one session that comes alone and of one that comes right after another,
-for which no process waits; the round trip is ``1+1`` to its reply with the blocking client.
+for which no process waits; the round trip is ``1+1`` to its reply with the blocking client. The loop prints 20,000
+lines, of which a client reads all.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from rlm_sandbox.policy import load_policy
 
 ROUNDS = 10
 CALLS = 200
+LINES = 20_000
 PAUSE_SECONDS = 0.5
 """Between two starts; the supervisor makes a process ready for the next session meanwhile."""
 
@@ -79,6 +81,13 @@ def round_trip(client: BlockingKernelClient) -> float:
     return (time.perf_counter() - began) / CALLS
 
 
+def printing(client: BlockingKernelClient) -> float:
+    """Seconds of a cell that prints line by line, until the client has all of it."""
+    began = time.perf_counter()
+    client.execute_interactive(f"for n in range({LINES}): print(n)", timeout=60, output_hook=lambda _: None)
+    return time.perf_counter() - began
+
+
 def main() -> None:
     """Print every figure."""
     supervisor_start()  # the supervisor and its zygote are warm, as they are for all sessions but the first
@@ -99,6 +108,14 @@ def main() -> None:
         [
             Case("stock ipykernel", lambda: round_trip(stock_client)),
             Case("rlm", lambda: round_trip(our_client)),
+        ],
+        rounds=ROUNDS,
+    )
+    compare(
+        "20,000 lines printed",
+        [
+            Case("stock ipykernel", lambda: printing(stock_client)),
+            Case("rlm", lambda: printing(our_client)),
         ],
         rounds=ROUNDS,
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import io
+import sys
 from collections.abc import Callable, Iterable
+from types import NoneType
 from typing import Any
 
 
@@ -68,3 +71,32 @@ def safe_stream(real: Any) -> SafeStream:
     """A stream that writes to ``real`` and gives nothing else of it."""
     name = getattr(real, "name", "stdout")
     return SafeStream(real, name if isinstance(name, str) else "stdout")
+
+
+def print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False) -> None:  # noqa: A001
+    """``print`` of the session: what one call prints leaves in one piece."""
+    # Python's own writes each value, and each space between two, by itself. Here a write is a message.
+    stream = sys.stdout if file is None else file
+    if type(stream) is SafeStream and type(sep) is str and type(end) is str and _are_plain(values):
+        try:
+            text = sep.join(map(str, values)) + end
+        except ValueError:  # an int of too many digits: the values before it are printed
+            pass
+        else:
+            stream.write(text)
+            if flush:
+                stream.flush()
+            return
+    builtins.print(*values, sep=sep, end=end, file=file, flush=flush)
+
+
+print.__doc__ = builtins.print.__doc__
+
+
+def _are_plain(values: Iterable[object]) -> bool:
+    """Whether no code of a session runs to make text of them: it could print too, and what comes first would change."""
+    for value in values:
+        kind = type(value)
+        if kind is not str and kind is not int and kind is not float and kind is not bool and kind is not NoneType:
+            return False
+    return True

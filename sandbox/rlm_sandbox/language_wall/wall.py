@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType, MappingProxyType, TracebackType
 from typing import Any, Final
 
-from rlm_sandbox.language_wall import _core, audit_hook
+from rlm_sandbox.language_wall import _core, audit_hook, streams
 from rlm_sandbox.language_wall.compiler import compile_guarded
 from rlm_sandbox.language_wall.evaluation import Evaluation
 from rlm_sandbox.language_wall.files import FileAccess
@@ -47,7 +47,7 @@ from rlm_sandbox.policy.model import Policy
 _NATIVE_BUILTINS: Final = """
     None True False Ellipsis NotImplemented abs aiter all anext any ascii bin bool bytearray bytes callable
     chr classmethod complex dict dir divmod enumerate filter float format frozenset hash hex id int isinstance
-    issubclass iter len list map max memoryview min next object oct ord pow print property range repr reversed
+    issubclass iter len list map max memoryview min next object oct ord pow property range repr reversed
     round set slice sorted staticmethod str sum super tuple zip __debug__
 """.split()
 
@@ -321,4 +321,5 @@ _REPLACED: Final[dict[str, Callable[..., Any] | type]] = {
     "quit": leave,
     "breakpoint": _breakpoint,
     "input": _input,
+    "print": streams.print,
 }

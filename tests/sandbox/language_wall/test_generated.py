@@ -22,7 +22,7 @@ _FIELDS = """
             return type(subject) if name == "__class__" else Equal()
     def numbers():
         yield 1
-    thread = threading.Thread(target=print)
+    thread = threading.Thread(target=len)
     frames = numbers()
 """
 
@@ -57,7 +57,7 @@ def test_methods_of_a_dataclass_store_fields_by_the_rules(session, frozen):
                 _target: object
             D.__init__(thread, len)
         """)
-    assert session.namespace["thread"]._target is print
+    assert session.namespace["thread"]._target is len
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="classes have `__replace__` since CPython 3.13")

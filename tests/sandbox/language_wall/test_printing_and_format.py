@@ -1,6 +1,51 @@
 """print, f-strings, str.format, string.Formatter, templates."""
 
+from typing import Any
+
 import pytest
+
+from rlm_sandbox.language_wall import streams
+
+
+class Written(list[str]):
+    """A stream that keeps each write by itself, as the kernel's sends it."""
+
+    def write(self, text: str) -> None:
+        """Keep it."""
+        self.append(text)
+
+    def flush(self) -> None:
+        """Note that it was called."""
+        self.append("(flush)")
+
+
+class Prints:
+    """An object whose text prints something itself, after what stands before it."""
+
+    def __str__(self) -> str:
+        streams.print("inner")
+        return "outer"
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "pieces"),
+    [
+        (("a", 1, 2.5, True, None), {}, ["a 1 2.5 True None\n"]),
+        (("a", "b"), {"sep": "", "end": "!"}, ["ab!"]),
+        ((), {}, ["\n"]),
+        (("a",), {"flush": True}, ["a\n", "(flush)"]),
+        (("a", Prints(), "b"), {}, ["a", " ", "inner\n", "outer", " ", "b", "\n"]),
+        (("a", [1]), {}, ["a", " ", "[1]", "\n"]),
+    ],
+)
+def test_one_print_is_one_write_unless_code_of_the_session_makes_its_text(
+    monkeypatch: pytest.MonkeyPatch, values: tuple[Any, ...], options: dict[str, Any], pieces: list[str]
+) -> None:
+    """Each write is a message to another process: a loop that prints took three times as long as elsewhere."""
+    written = Written()
+    monkeypatch.setattr("sys.stdout", streams.safe_stream(written))
+    streams.print(*values, **options)
+    assert written == pieces
 
 
 def test_print_takes_all_its_arguments(same):
@@ -12,7 +57,12 @@ def test_print_takes_all_its_arguments(same):
         print("to buffer", file=buffer)
         print("to stdout", file=sys.stdout)
         print(*range(3), [1], {"a": (2,)})
-        result = buffer.getvalue()
+        errors = []
+        for values, options in (("v", {"sep": 5}), ("v", {"end": 5}), ("v", {"file": 3}), (("early", 10**5000), {})):
+            try: print(*values, **options)
+            except Exception as error: errors.append((type(error).__name__, str(error)))
+        print(10**5000 > 1, print.__doc__)
+        result = buffer.getvalue(), errors
     """)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 STREAM_NAMES = {b"o": "stdout", b"e": "stderr"}
-GATHER_SECONDS = 0.02
+GATHER_SECONDS = 0.05
 
 log = logging.getLogger(__name__)
 
