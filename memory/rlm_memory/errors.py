@@ -195,8 +195,8 @@ class LeaseLost(RowRequestError):
 
     code = "lease_lost"
     hint = (
-        "stop working on it; work(do='claim') gives you another task. If you claimed this one for a process or a time, "
-        "name the same holder: `--pid`, or `--lease` with the token of that claim"
+        "stop working on it; work(do='claim') gives you another task. If you claimed this one in a shell for a process "
+        "or a time, name the same holder there: `--pid`, or `--lease` with the token of that claim"
     )
 
     def __init__(self, frame: str, fence: int | None, current: int, holder: str) -> None:
