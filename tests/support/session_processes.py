@@ -160,8 +160,10 @@ def zygote_of(supervisor: int, younger: psutil.Process | None = None) -> psutil.
     keeper = process.parent()
     children = [*process.children(), *(keeper.children() if keeper is not None else [])]
     found = [child for child in children if _is_zygote(child, supervisor) and not _has_loop(child)]
-    found.sort(key=lambda child: (child.create_time(), child.pid))
-    return next((child for child in found if younger is None or child.pid > younger.pid), None)
+    found.sort(key=lambda child: child.create_time())
+    if younger is not None:  # by its time: the numbers of processes begin again at some point
+        found = [child for child in found if child != younger and child.create_time() >= younger.create_time()]
+    return found[0] if found else None
 
 
 def _is_zygote(process: psutil.Process, supervisor: int) -> bool:
