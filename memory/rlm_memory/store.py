@@ -169,8 +169,9 @@ class Store:
             return connection.execute(statement, given).mappings().all()
 
     def row(self, statement: Executable, given: Given = None) -> RowMapping | None:
-        """Return the one row that a statement gives, or None."""
-        return next(iter(self.rows(statement, given)), None)
+        """Return the first row that a statement gives, or None; no other is read."""
+        with self.transaction() as connection:
+            return connection.execute(statement, given).mappings().first()
 
     def scalars(self, statement: Executable, given: Given = None) -> list[Any]:
         """Return the first value of each row that a statement gives."""
