@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -199,10 +200,11 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class SupervisorLink:
-    """The blocking end of a stream, for the single-threaded kernel process.
+    """The blocking end of a stream, for the kernel process, of which one thread receives and all may send.
 
-    SIGINT is held back while a message is written: a KeyboardInterrupt in the middle of ``sendall`` would cut a part
-    in two and lose the stream. `hold` gathers messages so that a reply and the status around it leave in one write.
+    Messages leave one after the other: the system takes a long one in pieces, and pieces of two would be no message.
+    SIGINT is held back while a message is written: a KeyboardInterrupt in the middle of ``sendall`` would cut a part in
+    two and lose the stream. `hold` gathers messages so that a reply and the status around it leave in one write.
 
     The stream ends with its supervisor. Over its ``lifeline`` the process goes on with the next one (`attach`): it says
     again what it has said since its latest request began. ``report`` makes the message that comes before.
@@ -220,7 +222,9 @@ class SupervisorLink:
         """The tags of messages that no later supervisor wants to hear again."""
         self._said: list[bytes] = []
         self._said_bytes = 0
-        self._gathered: list[bytes] = []
+        self._gathered: deque[bytes] = deque()
+        self._writing = threading.RLock()
+        """Who has it, writes; a finaliser may print while its own thread does."""
         self._holds = self._muted = False
 
     def move(self, sock: socket.socket, lifeline: socket.socket, generation: int) -> None:
@@ -228,6 +232,7 @@ class SupervisorLink:
         os.close(self.socket.detach())
         os.close(self.lifeline.detach())
         self.socket, self.lifeline, self._generation = sock, lifeline, generation
+        self._writing = threading.RLock()  # a thread that is not here any more may have had the other one
         # The memory to read into is kept: a session that has used up its own can still be copied.
         self.parser = Parser(space=self.parser.space)
         self._gathered.clear()
@@ -271,19 +276,29 @@ class SupervisorLink:
         try:
             # An interrupt that is due is raised by this very call, with SIGINT held back already.
             signals.set_mask(signal.SIG_BLOCK, _INTERRUPT)
-            data = b"".join(self._gathered)
-            self._gathered.clear()
-            if self._muted:
-                return
-            self._keep(data)
-            try:
-                sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
-                self.socket.sendall(memoryview(data)[sent:])
-            except ConnectionError:
-                if not self.attach():
-                    os._exit(0)
+            with self._writing:
+                self._write(self._taken(), descriptors)
         finally:
             signals.set_mask(signal.SIG_UNBLOCK, _INTERRUPT)
+
+    def _taken(self) -> bytes:
+        """What has gathered; another thread may add to it meanwhile."""
+        taken = []
+        while self._gathered:
+            taken.append(self._gathered.popleft())
+        return b"".join(taken)
+
+    def _write(self, data: bytes, descriptors: Sequence[int]) -> None:
+        if self._muted or not data:  # another thread has sent it along with its own
+            return
+        self._keep(data)
+        generation = self._generation
+        try:
+            sent = socket.send_fds(self.socket, [data], descriptors) if descriptors else 0
+            self.socket.sendall(memoryview(data)[sent:])
+        except ConnectionError:
+            if not self._attach_after(generation):
+                os._exit(0)
 
     def _keep(self, data: bytes) -> None:
         if data[:1] in self.passing:
@@ -295,6 +310,11 @@ class SupervisorLink:
         else:
             self._said.append(data)
             self._said_bytes += len(data)
+
+    def _attach_after(self, generation: int) -> bool:
+        """Wait for the supervisor that follows this one, unless another thread has its line already."""
+        with self._writing:
+            return self._generation != generation or self.attach()
 
     def attach(self) -> bool:
         """Wait for the next supervisor; False if there will be none."""
@@ -328,13 +348,18 @@ class SupervisorLink:
     def receive(self) -> Message | None:
         """Wait for the next message; None when the supervisor has gone for good."""
         while (message := self.parser.next()) is None:
-            try:
-                arrived = receive(self.socket, self.parser)
-            except ConnectionError:
-                arrived = 0
-            if not arrived and not self.attach():
+            if not self.read():
                 return None
         return message
+
+    def read(self) -> bool:
+        """Wait for bytes, of the next supervisor if this one has gone; False when there will be none."""
+        generation = self._generation
+        try:
+            arrived = receive(self.socket, self.parser)
+        except ConnectionError:
+            arrived = 0
+        return bool(arrived) or self._attach_after(generation)
 
 
 def first_line(lifeline: socket.socket) -> tuple[int, int]:

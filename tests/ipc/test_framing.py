@@ -2,6 +2,8 @@
 
 import os
 import socket
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import SECONDS
 
 from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
@@ -115,6 +118,55 @@ def test_what_a_muted_link_sends_is_dropped() -> None:
         link.send(b"4")
         other.setblocking(False)
         assert other.recv(1000) == framing.pack(b"1") + framing.pack(b"4")
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 3000), (3_000_000, 5)])
+def test_what_several_threads_send_arrives_once_and_whole(size: int, count: int) -> None:
+    """Threads of a cell print: lines came twice, and pieces of two long ones, one in the other, ended the kernel."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with linked() as (link, other):
+            tags = [b"a", b"b", b"c", b"d"]
+            threads = [threading.Thread(target=_send, args=(link, tag, size, count), daemon=True) for tag in tags]
+            for thread in threads:
+                thread.start()
+            receiver = framing.SupervisorLink(other, link.lifeline, 1)
+            got = [message for _ in range(count * len(tags)) if (message := receiver.receive())]
+            for thread in threads:
+                thread.join()
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                other.recv(1)
+    finally:
+        sys.setswitchinterval(before)
+    assert sorted(message.tag for message in got) == sorted(tags * count)
+    assert all(message.parts == (message.tag * size,) for message in got)
+
+
+def _send(link: framing.SupervisorLink, tag: bytes, size: int, count: int) -> None:
+    for _ in range(count):
+        link.send(tag, (tag * size,))
+
+
+def test_two_threads_that_miss_the_supervisor_go_on_with_one_and_the_same() -> None:
+    """One of them gets its line; the other one must not wait for a further supervisor."""
+    ours, line = framing.pair()
+    next_ours, next_line = framing.pair()
+    supervisors, lifeline = framing.lifelines()
+    with ours, line, next_ours, next_line, supervisors, lifeline:
+        link = framing.SupervisorLink(line, lifeline, 1)
+        ours.close()
+        reading = threading.Thread(target=link.receive, daemon=True)
+        writing = threading.Thread(target=link.send, args=(b"x",), daemon=True)
+        reading.start()
+        writing.start()
+        framing.give_line(supervisors, next_line, 2)
+        writing.join(SECONDS)
+        next_ours.sendall(framing.pack(b"y"))
+        reading.join(SECONDS)
+        assert not writing.is_alive()
+        assert not reading.is_alive()
 
 
 def test_a_closed_peer_ends_the_stream() -> None:

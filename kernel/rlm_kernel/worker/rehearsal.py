@@ -45,10 +45,11 @@ class Rehearsal:
 
         The first write to a shared page copies it: done now it is done while the person thinks, and not in the next
         cell. Left out where it could be noticed: without a wall (IPython's hooks are the user's there), while tasks of
-        the user's wait for the loop, and in a copy.
+        the user's wait for the loop or threads go on, which may print, and in a copy.
         """
         process = self._process
-        if process.idle and process.session is not None and process.session.wall is not None:
+        walled = process.session is not None and process.session.wall is not None
+        if process.idle and walled and not threads.others().names:
             # A session may have left classes behind that raise in IPython's own code. The next real cell tells of that.
             with process.muted(), suppress(Exception):
                 self._runner.run_cell(decode(RunCell, encode(RunCell(_CODE, False))[1]), rehearsed=True)

@@ -278,6 +278,11 @@ class GuardedShell(ZMQInteractiveShell):
         if (inline := sys.modules.get("matplotlib_inline.config")) is not None:
             inline.InlineBackend.instance(parent=self).figure_formats = {form}
 
+    def enable_gui(self, gui: Any = None) -> None:
+        """Take note that ``%matplotlib inline`` wants no event loop of windows; refuse one, as nobody sees windows."""
+        if gui is not None:
+            raise UsageError("a session shows figures as pictures, and opens no windows: write `%matplotlib inline`")
+
     # -- errors
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
@@ -302,6 +307,10 @@ class GuardedShell(ZMQInteractiveShell):
     def leaves(self, error: BaseException | None) -> bool:
         """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""
         return self.by_person and has_left(error)
+
+
+# By this name libraries (rich, plotly, ...) know that their output goes to a notebook.
+GuardedShell.__name__ = ZMQInteractiveShell.__name__
 
 
 class _MemoryKeptBack:

@@ -81,7 +81,7 @@ class Suspension:
         try:
             # Inside the `try`: a pending SIGINT is raised by this very call, after it has blocked the signal.
             signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPT)
-            if read and not _arrived(self._link) and not self._link.attach():
+            if read and not self._link.read():
                 os._exit(0)
             enough = False
             while (message := self._link.parser.next()) is not None:
@@ -91,14 +91,6 @@ class Suspension:
             return enough
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPT)
-
-
-def _arrived(link: framing.SupervisorLink) -> bool:
-    """Read once; False when the supervisor has gone."""
-    try:
-        return framing.receive(link.socket, link.parser) > 0
-    except ConnectionError:
-        return False
 
 
 def _raising(before: Any) -> Any:

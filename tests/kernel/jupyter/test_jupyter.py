@@ -181,6 +181,37 @@ def test_a_front_end_can_interrupt_a_cell(kernelspec) -> None:
         manager.shutdown_kernel()
 
 
+def test_what_a_thread_shows_after_its_cell_has_ended_stands_below_that_cell(kernelspec) -> None:
+    """Front ends drop output of no cell. It must not get lost either while the kernel makes ready for the next cell."""
+    manager, client = started(kernelspec)
+    try:
+        reply, published = executed(client, THREAD_THAT_SHOWS)
+        client.complete("thre", reply=True, timeout=SECONDS)
+        shown = [message for message in published if message["msg_type"] == "stream"]
+        while not shown or shown[-1]["msg_type"] != "display_data":
+            message = client.get_iopub_msg(timeout=SECONDS)
+            shown += [message] if message["msg_type"] in {"stream", "display_data"} else []
+        assert reply["status"] == "ok"
+        assert "".join(message["content"].get("text", "") for message in shown) == "".join(f"{n}\n" for n in range(300))
+        cell = published[0]["parent_header"]["msg_id"]
+        assert {message["parent_header"].get("msg_id") for message in shown[:-1]} == {cell}
+        assert shown[-1]["parent_header"]
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+THREAD_THAT_SHOWS = """
+import threading, time
+def show():
+    for n in range(300):
+        time.sleep(0.005)
+        print(n)
+    display("shown")
+threading.Thread(target=show).start()
+"""
+
+
 def test_the_kernel_ends_with_the_process_that_started_it(kernelspec, isolation, gone) -> None:
     """A crashed front end leaves no kernel behind."""
     script = (

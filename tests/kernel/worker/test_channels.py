@@ -216,3 +216,16 @@ async def test_a_developers_session_has_the_shell_and_programs(supervisor, spawn
     result = await supervisor.execute(kernel.kernel_id, pool).result()
     assert (result.error, result.stdout) == (None, "[1, 2]\n")
     await supervisor.shutdown(kernel.kernel_id)
+
+
+async def test_a_developers_session_is_a_notebook_to_libraries(supervisor, spawn, policy) -> None:
+    """Under `trusted` the first line of many notebooks was an error, and rich printed plain text."""
+    pytest.importorskip("matplotlib")
+    kernel = await spawn(policy("trusted"))
+    inline = await supervisor.execute(kernel.kernel_id, "%matplotlib inline\n1").result()
+    assert (inline.error, inline.result) == (None, "1")
+    told = await supervisor.execute(kernel.kernel_id, "get_ipython().__class__.__name__").result()
+    assert told.result == "'ZMQInteractiveShell'"
+    windows = await supervisor.execute(kernel.kernel_id, "get_ipython().enable_gui('tk')").result()
+    assert "%matplotlib inline" in windows.error.evalue
+    await supervisor.shutdown(kernel.kernel_id)

@@ -16,7 +16,7 @@ from rlm_ipc.supervisor_protocol import OutputSoFar
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, Shown
 from rlm_kernel.supervisor.cells.cell_log import LONGEST_CODE, CellLog, shown_author, shown_content
 from rlm_kernel.supervisor.cells.cell_output import CellOutput
-from rlm_kernel.supervisor.cells.cell_request import DISPLAYS, CellRequest, direct_result
+from rlm_kernel.supervisor.cells.cell_request import DISPLAYS, EXECUTE, CellRequest, direct_result
 from rlm_kernel.supervisor.cells.limits import CellLimits
 from rlm_kernel.supervisor.keeping.session_file import SessionFile
 from rlm_kernel.supervisor.processes.kernel_json import LARGEST_JSON
@@ -32,6 +32,8 @@ LEAST_SECONDS = 0.2
 """What is left at least of the time of a cell that goes on under another supervisor."""
 SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
 """The kinds of messages that a cell may show; any other kind from a kernel is dropped."""
+WRITING_KINDS = frozenset((EXECUTE, "comm_open", "comm_msg", "comm_close"))
+"""The kinds of requests with output of their own. What is written during another one belongs to the latest cell."""
 _UNREADABLE = CellReply(
     CellStatus.ERROR,
     ename="KernelError",
@@ -77,6 +79,10 @@ class OutputRouter:
         self._held: list[tuple[str, list[bytes]]] | None = None
         self._held_bytes = 0
         self._faults = 0
+        self._latest: CellRequest | None = None
+        """What remains of the latest cell that has ended: enough to add to its output."""
+        self._late: CellOutput | None = None
+        """What its threads and tasks have written since then."""
 
     def running(self) -> OutputSoFar:
         """The cell that runs now, and what it has written so far."""
@@ -123,7 +129,9 @@ class OutputRouter:
             request.started -= before
         spool = f"{self.spool}/{self.kernel_id}-{time.monotonic_ns()}.txt" if request.direct is not None else None
         allowed = self.policy_limits
-        request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, self._publish_text)
+        if request.kind in WRITING_KINDS:
+            self._no_longer_late()
+            request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, self._publish_text)
         self._held, self._held_bytes = [] if hold else None, 0
         self.current = request
         left = max(LEAST_SECONDS, allowed.cell_seconds - before)
@@ -146,6 +154,9 @@ class OutputRouter:
         held, self._held = self._held, None
         for channel, parts in held or ():
             self.front.send(channel, parts)
+        if (request := self.current) is not None and request.kind == EXECUTE:
+            self._no_longer_late()
+            self._latest = CellRequest(request.tag, request.kind, header=request.header)
         self.current = self.limits = self.busy_since = None
 
     def forget_held(self) -> None:
@@ -153,13 +164,26 @@ class OutputRouter:
         self._held = None
 
     def text(self, message: framing.Message) -> None:
-        """Pass on text that code wrote. Between requests, where a task may still run, it has no parent message."""
+        """Pass on text that code wrote. What threads and tasks write between requests belongs to the latest cell."""
         data = message.parts[0] if message.parts else b""
-        if self.current is not None and self.current.output is not None:
-            self.current.output.write(message.tag, data)
-        else:
-            name = "stdout" if message.tag == worker_protocol.STDOUT else "stderr"
-            self.front.stream(None, name, data[: self.policy_limits.output_bytes].decode("utf-8", "replace"))
+        output = self._output
+        if output is None:
+            output = self._late = CellOutput(self.policy_limits.output_bytes, None, 0, self._publish_late)
+        output.write(message.tag, data)
+
+    @property
+    def _output(self) -> CellOutput | None:
+        """Where text goes that is written now."""
+        own = self.current.output if self.current is not None else None
+        return self._late if own is None else own
+
+    def _publish_late(self, name: str, text: str) -> None:
+        self.front.stream(self._latest, name, text)
+
+    def _no_longer_late(self) -> None:
+        if self._late is not None:
+            self._late.flush()
+            self._late = None
 
     def forward(self, channel: str, parts: tuple[bytes, ...]) -> None:
         """Sign and forward a Jupyter message of the kernel; malformed messages are dropped."""
@@ -167,8 +191,8 @@ class OutputRouter:
         request, signed = self.current, self.front.signer.signed(told, again=self._may_be_known)
         if signed is None:
             return
-        if request is not None and request.output is not None:
-            request.output.flush()
+        if (output := self._output) is not None:
+            output.flush()
         if channel == "stdin" and self.limits is not None and request is not None and request.direct is None:
             self.limits.wait_for_input()
         if request is not None and request.direct is None:
