@@ -34,7 +34,7 @@ from rlm_sandbox.policy import load_policy
 from rlm_sandbox.policy.model import CheckpointMode
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(0)]
-OPS = int(os.environ.get("RLM_SUPERVISOR_OPS", "50"))
+OPS = int(os.environ.get("RLM_SUPERVISOR_OPS", "30"))
 SEED = int(os.environ.get("RLM_SUPERVISOR_SEED", "1"))
 RECORD = os.environ.get("RLM_SUPERVISOR_RECORD", "")
 BOTH = ("keeper", "supervisor")

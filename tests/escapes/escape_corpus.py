@@ -55,7 +55,7 @@ _COMPARISONS: Final = {
 }
 
 
-SHARE: Final = int(os.environ.get("RLM_ESCAPES_SHARE", "3"))
+SHARE: Final = int(os.environ.get("RLM_ESCAPES_SHARE", "5"))
 """A run of the tests tries one case of so many, and the next change another one: `make escapes-all` tries all."""
 SEED: Final = os.environ.get("RLM_ESCAPES_SEED", "1")
 """What chooses them; `.ci/run` takes the commit."""

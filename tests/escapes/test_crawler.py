@@ -13,7 +13,7 @@ from crawl_planted import EXPECTED
 from crawl_reverted import FOUND_BY
 
 CRAWL = Path(__file__).with_name("crawl.py")
-MINUTES = float(os.environ.get("RLM_CRAWL_MINUTES", "0.45"))
+MINUTES = float(os.environ.get("RLM_CRAWL_MINUTES", "0.3"))
 POLICIES = ("strict", "untrusted", "default")
 """The data libraries take an hour to search, and under them the wall of the operating system counts: `make crawl`."""
 ROUNDS_FOR_PLANTED = 8

@@ -18,7 +18,7 @@ def other_version(folder: Path, version: str, *, calls: int | None = None, kerne
     """
     paths = []
     for root in ROOTS:
-        shutil.copytree(_PROJECT / root, folder / root, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+        shutil.copytree(_PROJECT / root, folder / root, ignore=shutil.ignore_patterns("node_modules"))
         paths.append(str(folder / root))
     shutil.copytree(_PROJECT / "policies", folder / "policies")
     _change(folder / "ipc/rlm_ipc/version.py", "VERSION", f'"{version}"')

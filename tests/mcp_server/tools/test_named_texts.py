@@ -34,7 +34,7 @@ from rlm_memory import contexts
 from rlm_memory.contexts import ContextOrigin
 from rlm_memory.store import Store
 
-OPS = int(os.environ.get("RLM_TEXT_OPS", "600"))
+OPS = int(os.environ.get("RLM_TEXT_OPS", "400"))
 SEED = int(os.environ.get("RLM_TEXT_SEED", "1"))
 STEPS = 60
 QUOTA, IDLE = 220, 100.0
