@@ -17,7 +17,8 @@ from rlm_ipc.extras import extra_command
 
 PIECE = 1 << 20
 """Most bytes of a piece."""
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+_ZIPS = dict.fromkeys((b"PK\3\4", b"PK\5\6"), "zip")  # with files, and without any
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", **_ZIPS}
 _LZMA_MEMORY = 256 << 20  # bytes: what the strongest usual setting needs, four times
 
 

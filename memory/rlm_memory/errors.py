@@ -89,11 +89,10 @@ class UnknownQuery(RowRequestError):
     """The session has no query of that id."""
 
     code = "query_not_found"
-    hint = "use the ids in pending_llm_queries"
+    hint = "use the ids in still_pending"
 
-    def __init__(self, query: str, pending: Sequence[str]) -> None:
-        said = f"no query {query[:80]!r} in this session; pending are: {', '.join(pending) or 'none'}"
-        super().__init__(said, id=query[:80], pending=list(pending))
+    def __init__(self, query: str) -> None:
+        super().__init__(f"no query {query[:80]!r} in this session", id=query[:80])
 
 
 class QuotaExceeded(RowRequestError):
@@ -122,10 +121,10 @@ class UnknownFrame(RowRequestError):
     """There is no frame of that id."""
 
     code = "frame_not_found"
-    hint = "call frame to see the tree"
+    hint = "the tool frame and `rlm-kernel tree` show the ids"
 
     def __init__(self, frame: str) -> None:
-        super().__init__(f"no frame {frame[:80]!r}; the tree shows the ids", frame=frame[:80])
+        super().__init__(f"no frame {frame[:80]!r}", frame=frame[:80])
 
 
 class FrameStatusRefused(RowRequestError):

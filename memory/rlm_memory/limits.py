@@ -21,6 +21,11 @@ def storable(text: str, longest: int) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def storable_line(text: str, longest: int) -> str:
+    """Return the same without NUL, where SQLite's functions would end what a list shows of it."""
+    return storable(text, longest).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 def trim(
     store: Store,
     table: Table,

@@ -281,7 +281,7 @@ def get(store: Store, session: int, query: str) -> QueryRow:
     """
     row = store.row(_ONE, {"of": session, "named": query})
     if row is None:
-        raise UnknownQuery(query, [q.id for q in pending(store, session)])
+        raise UnknownQuery(query)
     return _row(dict(row))
 
 

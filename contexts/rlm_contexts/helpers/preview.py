@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,9 @@ def run(spec: JobSpec, request: PreviewTable, say: Callable[[TablePreview], None
     except duckdb.OutOfMemoryException as problem:
         raise MemoryError from problem
     except duckdb.Error as problem:
-        what = f"the Parquet file is damaged ({problem})"
+        copy = rf"(?i:( at end of| in| of|) file:? '?{re.escape(path)}'?)"  # its path tells nobody anything
+        said = re.sub(copy, "", str(problem).partition("\n")[0])
+        what = f"the Parquet file is damaged ({said})"
         raise JobFault(FaultKind.SOURCE, what, "give the path of a complete one") from problem
     columns = {str(name): str(kind) for name, kind, *_ in described}
     head = [f"Parquet: {rows:,} rows; the first {len(first)}", " | ".join(columns)]

@@ -80,7 +80,10 @@ class GuardedCompiler(XCachingCompiler):
         """
         assert self.wall is not None
         name = self.cache(cell, number)
-        tree: ast.Module = self.ast_parse(cell, filename=name)
+        try:
+            tree: ast.Module = self.ast_parse(cell, filename=name)
+        except MemoryError:  # the parser says so where its stack ends
+            raise RecursionError from None
         if self.wall.changed() is not None:
             os._exit(processes.EXIT_TAMPERED)  # a wall that stands in name only is worse than none
         self.wall.begin_cell()

@@ -34,7 +34,7 @@ SAMPLE = 200
 def visible(namespace: Mapping[Any, Any], hidden: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The globals that a user made: no underscore names, modules, or names that the session came with."""
     for name, value in list(namespace.items()):
-        if not isinstance(name, str) or name.startswith("_") or name in ("In", "Out"):
+        if not isinstance(name, str) or name.startswith("_"):
             continue
         # By type, here and below: `isinstance` asks the object for its __class__, which may run user code.
         if issubclass(type(value), types.ModuleType) or hidden.get(name, hidden) is value:

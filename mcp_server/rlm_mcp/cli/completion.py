@@ -38,4 +38,11 @@ def session_option(said: str) -> Any:
 
 def policy_option(said: str) -> Any:
     """Return the option that names a policy."""
-    return typer.Option(help=said, autocompletion=policy_choices)
+    return typer.Option(help=said, autocompletion=policy_choices, callback=_not_empty)
+
+
+def _not_empty(policy: str | None) -> str | None:
+    """Refuse an empty name, such as an unset variable of a shell gives: the default may permit more than was meant."""
+    if policy == "":
+        raise typer.BadParameter("it is empty; name a policy, or leave the option out")
+    return policy

@@ -78,11 +78,12 @@ def run(
     as_json: JsonFlag = False,
 ) -> None:
     """Let agents work on the tasks of a scope until all are done, or nothing more can be done."""
-    scope = _scope(epic, story, everything)
+    scope, kind = _scope(epic, story, everything), "epic" if epic is not None else "story"
     size = _size(parallel)
     if not headless:
         if agent_cmd:
             raise WrongUsage("--agent-cmd needs --headless: agents work without a terminal")
+        _check_kind(scope, kind)
         print(interactive(scope or ""))
         return
     if not agent_cmd and not go_on:
@@ -99,8 +100,8 @@ def run(
     )
     folder, loop = os.getcwd(), process_identity.identity(os.getpid()) or ""
     given = plain(options) if options.agent else None
+    _check_kind(scope, kind)
     opened = ask(OpenChain(session, scope, loop, given, size or 0, go_on), start=True)
-    _check_kind(scope, "epic" if epic else "story" if story else None)
     kept = read(Options, opened.chain.options)
     chain = asyncio.run(_work(opened, session, folder, _Display(kept.notify, as_json=as_json)))
     if chain is None or chain.outcome != "completed":
@@ -111,7 +112,7 @@ def _scope(epic: str | None, story: str | None, everything: bool) -> str | None:
     """Return the frame below which to work, None: everywhere; one of the three has to be said."""
     if [epic is not None, story is not None, everything].count(True) != 1:
         raise WrongUsage("say what to work on: --epic ID, --story ID, or --all for everything in the queue")
-    return epic or story
+    return story if epic is None else epic
 
 
 def _size(said: str) -> int | None:
@@ -136,14 +137,14 @@ def _name(program: str) -> str:
     return os.path.basename(program)
 
 
-def _check_kind(scope: str | None, kind: str | None) -> None:
-    """Refuse a story where an epic was named, and the other way round."""
-    if scope is not None and (found := ask(SurveyWork(scope)).frames[0]).kind != kind:
-        raise WrongUsage(
-            f"{scope} is a {found.kind}: use --{found.kind} {scope}"
-            if found.kind in _KINDS
-            else f"{scope} is a {found.kind}: name the story or epic above it"
-        )
+def _check_kind(scope: str | None, kind: str) -> None:
+    """Refuse what is not in the tree, a story where an epic was named, and the other way round."""
+    if scope is None:
+        return
+    found = {row.id: row.kind for row in ask(SurveyWork(scope), start=True).frames}.get(scope, "session")
+    if found != kind:
+        instead = f"use --{found} {scope}" if found in _KINDS else "name a story or an epic"
+        raise WrongUsage(f"{scope} is a {found}: {instead}")
 
 
 async def _work(opened: ChainOpened, session: str | None, folder: str, display: _Display) -> Chain | None:

@@ -215,7 +215,7 @@ def _add(
             parent=None if parent is None else parent.key,
             depth=0 if parent is None else parent.depth + 1,
             kind=kind,
-            goal=limits.storable(goal, LONGEST_GOAL),
+            goal=limits.storable_line(goal, LONGEST_GOAL),
             status=Status.IN_PROGRESS if runs else Status.PLANNED,
             author=author,
             session=None,

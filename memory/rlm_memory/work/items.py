@@ -106,7 +106,7 @@ def set_goal(store: Store, frame: int, goal: str, *, author: str, now: float) ->
     """
     with store.transaction() as connection:
         was = get_frame(store, frame).goal
-        connection.execute(update(frames).where(frames.c.key == frame).values(goal=limits.storable(goal, LONGEST_GOAL)))
+        connection.execute(update(frames).where(frames.c.key == frame).values(goal=kept("goal", goal)))
         note(store, frame, "goal", author, now, was=was)
 
 
@@ -114,7 +114,7 @@ def kept(name: str, value: Any) -> Any:
     """Return a value of a task as it is kept: texts are cut."""
     if not isinstance(value, str):
         return value
-    return limits.storable(value, LONGEST_GOAL if name == "goal" else _LONGEST)
+    return limits.storable_line(value, LONGEST_GOAL) if name == "goal" else limits.storable(value, _LONGEST)
 
 
 def name(store: Store, frame: int, alias: Alias) -> None:

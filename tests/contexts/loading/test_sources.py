@@ -99,6 +99,14 @@ def test_a_zip_archive_is_the_text_files_in_it(store: ContextStore, tmp_path: Pa
         put_file(store, path)
 
 
+def test_a_zip_archive_without_files_is_no_text(store: ContextStore, tmp_path: Path) -> None:
+    """It begins in another way than one with files: its 22 bytes were the text."""
+    path = tmp_path / "empty.zip"
+    zipfile.ZipFile(path, "w").close()
+    with pytest.raises(errors.SourceError, match="no file is left to load"):
+        put_file(store, path)
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A repository with everything that is to be left out."""

@@ -79,8 +79,9 @@ def test_a_damaged_or_too_large_parquet_file_is_refused(store: ContextStore, par
     whole = parquet.read_bytes()
     for damaged in (whole[:-100], whole[:2000] + bytes(500) + whole[-700:], b"PAR1" + b"\xff" * 500 + b"PAR1", b"PAR1"):
         parquet.write_bytes(damaged)
-        with pytest.raises((errors.SourceError, errors.HelperDied)):
+        with pytest.raises((errors.SourceError, errors.HelperDied)) as refused:
             put_file(store, parquet)
+        assert str(store.root) not in str(refused.value)
     assert list((store.root / "drafts").iterdir()) == list((store.root / "texts").iterdir()) == []
     assert children_with("rlm_contexts.helpers") == []
 

@@ -65,6 +65,13 @@ async def test_a_cell_that_fails_keeps_nothing_of_its_functions(run) -> None:
     assert (await run("held[0]() is None")).result == "True"
 
 
+async def test_variables_called_as_ipythons_own_are_listed(supervisor, kernel, run) -> None:
+    """`In` and `Out` are ordinary names once code has given them values; IPython's own are no variables of the user."""
+    assert [row.name for row in await supervisor.variables(kernel.kernel_id)] == []
+    assert (await run("In, Out = 5, 6\nOut")).result == "6"
+    assert sorted(row.name for row in await supervisor.variables(kernel.kernel_id)) == ["In", "Out"]
+
+
 NAMELESS = "class M(type):\n    __name__ = property(lambda cls: cls.missing)\n"
 
 

@@ -32,6 +32,14 @@ def test_a_file_that_is_not_there_opens_no_session(daemon: Path) -> None:
     assert "unopened" not in {row["session"] for row in answer("sessions")["sessions"]}
 
 
+@pytest.mark.parametrize("command", [["run", "1"], ["load", "log", __file__], ["push", "a goal"]])
+def test_an_empty_name_is_refused_and_opens_no_session(daemon: Path, command: list[str]) -> None:
+    """An unset variable of a shell gives it: the session began under the default, then the command was refused."""
+    refused = cli(*command, "--session", "unnamed", "--policy", "", code=2).stderr
+    assert "it is empty" in refused
+    assert "unnamed" not in {row["session"] for row in answer("sessions")["sessions"]}
+
+
 def test_one_attachment_is_not_several(daemon: Path) -> None:
     """The list counts as people do."""
     cli("run", "1", "--session", "counted")

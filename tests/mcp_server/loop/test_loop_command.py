@@ -57,11 +57,19 @@ def shell(daemon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shel
         ),
         (["--all", "-n", "many"], "-n is auto or a number from 1 to 64"),
         (["--epic", "STORY", "--headless", "--agent-cmd", "true"], "is a story: use --story"),
+        (["--epic", "STORY"], "is a story: use --story"),
+        (["--epic", "f1"], "f1 is a session: name a story or an epic"),
     ],
 )
 def test_a_scope_and_an_agent_have_to_be_named(shell: Shell, arguments: list[str], words: str) -> None:
     """E-12: nothing runs away: without a scope no agent is started. Each refusal says what to type instead."""
     assert words in shell.run(*[shell.story if one == "STORY" else one for one in arguments], code=2)
+
+
+def test_a_scope_that_is_not_there_is_refused_before_an_agent_is_told_of_it(shell: Shell) -> None:
+    """Else the agent in a terminal begins with a prompt that ends with a name which nothing has."""
+    for name in ("sign-in", "f999", ""):
+        assert "no frame" in shell.run("--epic", name, code=1)
 
 
 def test_without_headless_the_prompt_of_work_is_printed(shell: Shell) -> None:

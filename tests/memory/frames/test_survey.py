@@ -11,6 +11,7 @@ from rlm_memory.frames import ending, results, survey, tree
 from rlm_memory.frames.states import Status
 from rlm_memory.frames.survey import Survey, View, Views
 from rlm_memory.sessions import How
+from rlm_memory.work import items
 
 
 def fresh(grown: Grown) -> dict[str, survey.FrameGlance]:
@@ -50,6 +51,16 @@ def test_who_watches_knows_what_the_rows_say_after_each_step(grown: Grown) -> No
     ending.forget(grown.store, task.key)
     seen()
     assert task.id not in watcher.known
+
+
+def test_a_goal_with_nul_is_shown_whole(grown: Grown) -> None:
+    """SQLite's functions end a text there, so a list showed its beginning only."""
+    task = grown.push("read\0the log")
+    [line] = survey.running(grown.store, 10)
+    assert line.goal == task.goal == "read\N{REPLACEMENT CHARACTER}the log"
+    items.set_goal(grown.store, task.key, "write\0it up", author="x", now=9.0)
+    [line] = survey.running(grown.store, 10)
+    assert line.goal == "write\N{REPLACEMENT CHARACTER}it up"
 
 
 def test_long_goals_are_cut_and_sessions_are_no_running_goals(grown: Grown) -> None:
