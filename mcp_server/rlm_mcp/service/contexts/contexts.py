@@ -32,7 +32,7 @@ from rlm_memory.store import Store
 
 _DECODE = (
     "if it has another encoding, such as utf-16 or latin-1, read it in code with open(path, encoding=...).read(), "
-    "and load that with variable="
+    "and load that with variable=; a database or another binary file is no text"
 )
 
 

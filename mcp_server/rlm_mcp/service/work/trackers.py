@@ -116,8 +116,8 @@ def import_tasks(
             data = {"data": task.data, "place": place, "skipped": skipped[task.alias]}
             if task.alias not in known or known[task.alias][1] != data:
                 items.name(store, run.frames[task.alias], Alias(source, task.alias, data))
-        gone = [alias for alias in known if alias not in by_name]
-    run.kept += [f"{alias} is not in the file any more: {rows.frame_id(run.frames[alias])} stays" for alias in gone]
+        gone = [f"{alias} ({rows.frame_id(run.frames[alias])})" for alias in known if alias not in by_name]
+    run.kept += [f"not in the file any more: {', '.join(gone)}"] if gone else []
     same = len(tasks) - run.added - len(run.changed)
     return WorkImported(run.added, len(run.changed), same, tuple(run.kept))
 
