@@ -75,7 +75,9 @@ _MOST_NAMES = 150
 _COUNTS = (0.4, 1.0, 1.35, 1.6, 1.8, 1.95, 2.1, 2.2)
 """What a word is worth by how often a file has it."""
 _MEAN_LENGTH = 150
-_TEST_MARK = re.compile(r"^(?:tests?_|spec_)|(?:_tests?|_spec|\.tests?|\.spec|tests?|spec)$")
+_TEST_NAME = re.compile(r"(?i:^tests?_|\.test\.|\.spec\.)|^[^.]*(?:(?i:_tests?|_spec)|Tests?|Spec)(?:\.|$)")
+_TEST_FOLDERS = {"test", "tests", "spec", "specs", "__tests__"}
+_TEST_MARK = re.compile(r"^tests?_|(?:_tests?|_spec|\.tests?|\.spec|tests?|spec)$")
 
 
 def stem_of(path: str) -> str:
@@ -87,13 +89,8 @@ def stem_of(path: str) -> str:
 
 def is_test(path: str) -> bool:
     """Tell whether a file looks like a test, by its name or its folders."""
-    folders, _, base = path.lower().rpartition("/")
-    stem = base.split(".")[0]
-    marked = (
-        stem.startswith("test_") or stem.endswith(("_test", "_tests", "_spec")) or ".test." in base or ".spec." in base
-    )
-    marked = marked or path.rpartition("/")[2].split(".")[0].endswith(("Test", "Tests", "Spec"))
-    return marked or any(folder in {"test", "tests", "spec", "specs", "__tests__"} for folder in folders.split("/"))
+    folders, _, base = path.rpartition("/")
+    return _TEST_NAME.search(base) is not None or not _TEST_FOLDERS.isdisjoint(folders.lower().split("/"))
 
 
 def rarity_of(count: int, files: int) -> float:

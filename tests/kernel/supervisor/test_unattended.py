@@ -1,5 +1,7 @@
 """What a supervisor does by itself when nobody who wants events is connected: it ends what idles, and then itself."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from session_processes import runs
-from waiting import wait_until
+from waiting import until, wait_until
 
 from rlm_ipc import discovery, left_kernels, supervisor_protocol
 from rlm_ipc.errors import SupervisorGone
@@ -65,6 +67,27 @@ async def test_idle_sessions_end_and_then_the_supervisor(
     left = [file.left for _, file in left_kernels.left_kernels(discovery.state_dir() / left_kernels.FOLDER) if file]
     assert {(kernel.kernel_id, kernel.label["session"]) for kernel in left} == {("busy", "busy"), ("idle", "idle")}
     assert all(kernel.saved is not None for kernel in left)
+
+
+async def test_a_session_that_is_used_while_it_is_saved_goes_on(
+    brief: psutil.Process, policy: MakePolicy, tmp_path: Path
+) -> None:
+    """What its next cell changes is not in the image; the file of it is not left."""
+    folder = discovery.state_dir() / left_kernels.FOLDER
+    client = await SupervisorClient.connect(start=False)
+    kernel = await client.spawn(SpawnRequest("used", str(tmp_path)), policy("trusted", idle_seconds=0.1))
+    await client.execute("used", "x = 1").result()
+    os.kill(kernel.pid, signal.SIGSTOP)  # it is asked for its variables, and does not answer
+    client.close()
+    await until(lambda: folder.exists() and any(folder.iterdir()))
+    client = await SupervisorClient.connect(start=False)
+    cell = client.execute("used", "x += 1; x")
+    os.kill(kernel.pid, signal.SIGCONT)
+    assert (await cell.result()).result == "2"
+    await until(lambda: not any(folder.iterdir()))
+    assert (await client.execute("used", "x").result()).result == "2"
+    await client.shutdown("used")
+    client.close()
 
 
 def test_a_session_that_leaves_much_besides_its_variables_is_read_again(tmp_path: Path) -> None:

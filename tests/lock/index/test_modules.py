@@ -5,6 +5,7 @@ from indexed_project import Project
 
 FILES = (
     *("src/pkg/__init__.py", "src/pkg/core.py", "src/pkg/deep/core.py", "src/pkg/deep/json.py", "tests/test_core.py"),
+    "queue.py",
     *(
         "packages/server/src/index.ts",
         "packages/server/src/adapters/http.ts",
@@ -38,6 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ("tests/test_core.py", "pkg", "src/pkg/__init__.py"),
         ("src/pkg/deep/json.py", "json", ""),
         ("src/pkg/deep/json.py", "os/path", ""),
+        ("src/pkg/deep/json.py", "queue", "queue.py"),
         ("src/pkg/deep/json.py", "./core", "src/pkg/deep/core.py"),
         ("src/pkg/deep/json.py", "../core", "src/pkg/core.py"),
         ("src/pkg/core.py", ".", "src/pkg/__init__.py"),

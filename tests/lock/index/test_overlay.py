@@ -114,5 +114,7 @@ def test_a_project_of_more_files_than_a_segment_has_is_one_index(tmp_path: Path)
     last = b"f%06d" % (count - 1)
     number = index.number_of(last)
     assert (len(index), number, len(index.base.segments)) == (count, count - 1, 2)
-    rows = list(index.hits(hash_of(last.decode())).rows(Field.PATH))
+    hits = index.hits(hash_of(last.decode()))
+    rows = hits.rows(Field.PATH)
+    assert list(hits.infos_of([0, 1, count - 1], Field.PATH)) == rows
     assert [index.path_of(n) for n, _ in rows] == [last]

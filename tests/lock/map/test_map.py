@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from indexed_project import Project
 
+from rlm_lock.extraction.words import hash_of
 from rlm_lock.map.question import asks_for_tests, terms_of
+from rlm_lock.map.scores import is_test, stem_of
 from rlm_lock.map.text import FIRST, Line, estimated, text_of
 
 FILES = {
@@ -90,6 +92,31 @@ def test_the_whole_map_names_every_file_also_when_there_is_no_room_for_symbols(p
     assert "total_of" not in bare
 
 
+def test_the_whole_map_of_an_empty_project_is_empty(tmp_path: Path) -> None:
+    """Every project has been one."""
+    assert "".join(Project(tmp_path, {}).map.whole(1000)) == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *["test_cart.py", "shop/cart_test.go", "cart_tests.rb", "cart_spec.rb", "Test_Cart.py"],
+        *["web/cart.test.ts", "web/cart.spec.js", "CartTest.java", "CartTests.cs", "CartSpec.scala"],
+        *["tests/cart.py", "shop/test/cart.c", "spec/cart.rb", "specs/cart.rb", "web/__tests__/cart.js"],
+    ],
+)
+def test_a_test_is_known_by_its_name_or_its_folder(path: str) -> None:
+    """So a module and its test find each other, in the habits of many languages."""
+    assert stem_of(path) == "cart"
+    assert is_test(path)
+
+
+@pytest.mark.parametrize("path", ["shop/cart.py", "contest.py", "latest/cart.py", "cart", "spec_cart.rs", ".spec"])
+def test_other_names_are_no_tests(path: str) -> None:
+    """Also when they only contain the word."""
+    assert not is_test(path)
+
+
 HOSTILE = [
     "a\nshop/forged.py",
     "b\u202egpj.py",
@@ -159,6 +186,29 @@ def test_the_first_ten_are_in_order_and_the_others_by_folder() -> None:
     assert files == FIRST + 6
     assert shown[:FIRST] == [f"f{n % 3}/x{n}.py:" for n in range(FIRST)]
     assert shown[FIRST:] == ["f1/", " x10.py", " x13.py", "f2/", " x11.py", " x14.py", "f0/", " x12.py", " x15.py"]
+
+
+@pytest.mark.parametrize(
+    ("word", "forms"),
+    [
+        *[
+            ("retries", ["retry"]),
+            ("running", ["run", "runn", "runne", "runns"]),
+            ("passed", ["pass", "passe", "passs"]),
+        ],
+        *[("caches", ["cache", "cach"]), ("totals", ["total"]), ("class", ["classs", "classed", "classing"])],
+        *[
+            ("cache", ["caches", "cached", "caching"]),
+            ("filed", ["fil", "file", "fils"]),
+            ("bed", []),
+            ("seed", ["seeds", "seeded", "seeding"]),
+            ("x25s", []),
+        ],
+    ],
+)
+def test_a_word_is_sought_in_the_other_forms_that_english_has(word: str, forms: list[str]) -> None:
+    """A form that there is not costs nothing: no file has it."""
+    assert [sought.term for sought in terms_of(word)] == [hash_of(form) for form in (word, *forms)]
 
 
 def test_words_that_only_hold_a_sentence_together_are_not_sought() -> None:

@@ -115,6 +115,7 @@ ORDINARY = (
     "token_url = https://login.example.org/oauth2/v2.0/token",
     "token_type = SpecialHeaders.custom_api_key.value",
     "secret_name: my-service-credentials-v2",
+    'auth_key = "region1/Metrics2/Documents"',
     "from .auth import AuthenticationMiddleware as auth",
     '"integrity": "sha512-JeVpsAKVAKvyTR1fuWmQ1Yb2S3b0DkFhPkEzHY0Q9oG8Q2b3mQH2OQ=="',
 )

@@ -9,6 +9,7 @@ import pytest
 from project_folders import FolderView, git, write
 
 from rlm_ipc.messages import plain, read
+from rlm_lock.sections import structure
 from rlm_lock.sections.manifests.collecting import read_manifests
 from rlm_lock.sections.structure import NO_EXTENSION, Project, project_of
 
@@ -37,7 +38,7 @@ def _check(root: Path) -> Project:
     assert project.files.by_extension == Counter(os.path.splitext(path)[1] or NO_EXTENSION for path in listed)
     others = git(root, "ls-files", "-o", "--exclude-standard", "-z").split(b"\0")
     assert project.files.untracked == len([path for path in others if path])
-    assert project.root == "."
+    assert (project.root, project.missing) == (".", ())
     return project
 
 
@@ -77,7 +78,7 @@ def test_links_submodules_and_ignored_files_count_as_git_counts_them(tmp_path: P
     assert "src/deep/" in project.directories.paths
 
 
-def test_a_folder_narrows_what_is_counted(tmp_path: Path) -> None:
+def test_a_folder_narrows_what_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One who works on a package of a large repository asks for it alone."""
     git(tmp_path, "init", "-q")
     write(tmp_path, {"a/one.py": "", "a/b/two.py": "", "ab/three.py": "", "a/package.json": '{"name": "a"}'})
@@ -85,6 +86,8 @@ def test_a_folder_narrows_what_is_counted(tmp_path: Path) -> None:
     project = _project(FolderView(tmp_path), b"a")
     assert (project.files.count, project.directories.paths, project.path) == (3, ("a/b/",), "a")
     assert [package.name for package in project.packages] == ["a"]
+    monkeypatch.setattr(structure, "MOST_DIRECTORIES", 2)
+    assert _project(FolderView(tmp_path)).missing == ("Only 2 of 3 directories are named.",)
 
 
 def test_names_that_forge_lines_are_escaped(tmp_path: Path) -> None:

@@ -159,6 +159,13 @@ def test_no_two_work_on_one_path(grown: Grown, one: Holder, two: Holder) -> None
     assert taken == paths.Taken(source.id, one.id, "/src/")
     assert paths.taken_by_other(grown.store, tree, "/src/deep/b.py", [one.id]) is None
     assert paths.taken_by_other(grown.store, tree, "/srcs/b.py") is None
+    leases.free(grown.store, one.id, now=grown.now, why="its process has ended")
+    claim(grown, two, module)
+    assert claim(grown, one) is None, "what it had lost waits for the path, too"
+    pop(grown, module, two)
+    back = claim(grown, one)
+    assert back is not None
+    assert (back.frame, back.returned) == (source.id, True)
 
 
 def test_a_holder_that_lives_and_does_nothing_is_stale(grown: Grown, one: Holder) -> None:

@@ -1,7 +1,9 @@
 """How the work goes, from what is recorded: each number with the events that it rests on, and none without them."""
 
+import pytest
 from frame_trees import Grown
 
+from rlm_memory.errors import RowRequestError
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
@@ -70,6 +72,8 @@ def test_the_table_counts_batches_chains_and_details(grown: Grown) -> None:
     for number in range(3):
         kind = "continued" if number else "first"
         chains.note_run(grown.store, chain.number, number, task.key, {"kind": kind}, None)
+    with pytest.raises(RowRequestError, match="there is no chain 2"):
+        chains.note_run(grown.store, chain.number + 1, 0, task.key, {}, None)
     take(grown, holder, task)
     leases.free(grown.store, holder.id, now=grown.now, why="gone")
     take(grown, agent(grown, "two"), task)
