@@ -12,6 +12,8 @@ from IPython.core.formatters import DisplayFormatter
 
 _LAST = ("_", "__", "___")
 """What code calls the last three values."""
+MOST_COLUMNS = 20
+"""How many columns pandas shows in a notebook, unless somebody says otherwise."""
 _PLAIN = frozenset((int, bool, str, bytes, complex))
 
 
@@ -20,6 +22,12 @@ class QuickFormatter(DisplayFormatter):
 
     Under the language wall nothing can register a formatter for a built-in type; without it all are asked.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        html = self.formatters["text/html"]
+        for module in ("pandas", "pandas.core.frame"):  # as pandas calls its module since 3.0, and before
+            html.for_type_by_name(module, "DataFrame", _table)
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Representations by MIME type, and their metadata."""
@@ -30,6 +38,17 @@ class QuickFormatter(DisplayFormatter):
                 pass  # an integer with more digits than Python converts: IPython reports it in its own way
         formats, metadata = super().format(obj, include, exclude)
         return formats, metadata
+
+
+def _table(frame: Any) -> Any:
+    """A DataFrame as HTML, with as many columns as in other notebooks."""
+    # In a process without IPython's own application pandas takes its output for a terminal's: text is cut to the width
+    # of a line, which an agent reads well, but a table has all columns, and of thousands no front end shows one.
+    pandas = sys.modules.get("pandas")
+    if pandas is None or pandas.get_option("display.max_columns") != 0:
+        return frame._repr_html_()
+    with pandas.option_context("display.max_columns", MOST_COLUMNS):
+        return frame._repr_html_()
 
 
 class QuickDisplayHook(ZMQShellDisplayHook):

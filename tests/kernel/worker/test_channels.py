@@ -218,6 +218,20 @@ async def test_a_developers_session_has_the_shell_and_programs(supervisor, spawn
     await supervisor.shutdown(kernel.kernel_id)
 
 
+async def test_a_wide_table_has_as_many_columns_as_in_other_notebooks(supervisor, spawn, policy) -> None:
+    """It had all of them, which took five times as long, and of a thousand a front end showed no table at all."""
+    pytest.importorskip("pandas")
+    kernel = await spawn(policy("data"))
+    code = "import pandas as pd\nframe = pd.DataFrame([range(1000)])\nframe"
+    wide = await supervisor.execute(kernel.kernel_id, code).result()
+    assert "<td>9</td>\n      <td>...</td>\n      <td>990</td>" in wide.data[0]["text/html"]
+    assert max(map(len, wide.result.splitlines())) <= 80
+    code = "pd.set_option('display.max_columns', None)\nframe"
+    wide = await supervisor.execute(kernel.kernel_id, code).result()
+    assert "<td>499</td>\n      <td>500</td>" in wide.data[0]["text/html"]
+    await supervisor.shutdown(kernel.kernel_id)
+
+
 async def test_a_developers_session_is_a_notebook_to_libraries(supervisor, spawn, policy) -> None:
     """Under `trusted` the first line of many notebooks was an error, and rich printed plain text."""
     pytest.importorskip("matplotlib")
