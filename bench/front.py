@@ -5,6 +5,8 @@ already: once as it is from the second start on (the front remembers the answer)
 asked of the daemon. For comparison: the interpreter doing nothing, and the SDK's own stdio server with
 one tool. Round trips are medians of a ping and of ``eval_code("1+1")`` through front and daemon, and of
 the ping without the front.
+
+Then whole commands of the command line, beside a program of one command that typer makes: what no command can undercut.
 """
 
 import json
@@ -34,6 +36,14 @@ server = MCPServer("plain")
 def ping_tool() -> str:
     return "pong"
 server.run()
+"""
+ONE_COMMAND = """
+import typer
+app = typer.Typer()
+@app.command()
+def main(name: str = "x") -> None:
+    print(name)
+app()
 """
 HANDSHAKE = {
     "protocolVersion": "2025-11-25",
@@ -98,10 +108,10 @@ def start_forgetful() -> float:
     return start(FRONT)
 
 
-def nothing() -> float:
-    """Start and end the interpreter."""
+def whole(*command: str) -> float:
+    """Return the seconds from the start of a program to its end."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-P", "-c", "pass"], check=True)
+    subprocess.run([sys.executable, "-P", *command], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
@@ -142,14 +152,24 @@ def main() -> None:
 
 
 def measure() -> None:
-    """Print both comparisons."""
+    """Print the comparisons."""
     compare(
         "start to answered initialize",
         [
             Case("SDK's stdio server", lambda: start([sys.executable, "-P", "-c", SDK_SERVER])),
             Case("front, warm daemon", lambda: start(FRONT)),
             Case("front that remembers nothing", start_forgetful),
-            Case("the interpreter alone", nothing),
+            Case("the interpreter alone", lambda: whole("-c", "pass")),
+        ],
+        rounds=ROUNDS,
+        warm_up=2,
+    )
+    compare(
+        "a command",
+        [
+            Case("one command of typer", lambda: whole("-c", ONE_COMMAND)),
+            Case("work list", lambda: whole("-m", "rlm_mcp", "work", "list")),
+            Case("run 1+1", lambda: whole("-m", "rlm_mcp", "run", "1+1")),
         ],
         rounds=ROUNDS,
         warm_up=2,

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 import typer
+from command_tree import command_leaves
 from console_pages import FENCE, commands, matches, run
 from model_endpoint import Asked, ModelEndpoint, Reply, served
 from sample_files import write_samples
-from typer.core import TyperGroup
 from waiting import PROGRAM_SECONDS, SECONDS
 
 from rlm_client.client import call_tool
@@ -78,16 +78,7 @@ def _blocks() -> Iterator[Block]:
 BLOCKS = list(_blocks())
 
 
-def _leaves(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each command that does something, by its whole name: `policy show`, not `policy`."""
-    if not isinstance(command, TyperGroup):
-        yield name, command
-        return
-    for part, child in command.commands.items():
-        yield from _leaves(child, f"{name} {part}".strip())
-
-
-COMMANDS = dict(_leaves(typer.main.get_command(app)))
+COMMANDS = {" ".join(path): command for path, command in command_leaves(typer.main.get_command(app))}
 
 
 def _of(language: str) -> pytest.MarkDecorator:

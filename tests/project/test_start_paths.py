@@ -24,9 +24,13 @@ HEAVY = {
         DAEMON_WITH_SDK,
         "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client nbformat rich openai anthropic uvicorn",
     ),
-    "command": (
-        "import rlm_mcp.cli.app",
+    "any command": (
+        "from rlm_mcp.cli.app import program\nprogram().get_command(None, '')  # looks at all of them",
         "pydantic sqlalchemy mcp yaml nbformat rlm_memory.transcripts rlm_contexts rlm_kernel rlm_client.rlm.rlm",
+    ),
+    "one command": (
+        "from rlm_mcp.cli.app import program\nprogram().get_command(None, 'work')",
+        "asyncio rich.table rlm_mcp.loop.driver rlm_mcp.cli.sessions rlm_mcp.cli.ask pydantic",
     ),
     "zygote": (
         "import rlm_kernel.worker.zygote, rlm_kernel.worker.worker, rlm_sandbox.language_wall.wall",

@@ -25,6 +25,7 @@ from typing import Any
 if __name__ == "__main__":  # a program of its own has no folder on its path
     sys.path.insert(0, str(Path(__file__).parent))
 import preloaded
+from command_tree import command_leaves
 from waiting import PROGRAM_SECONDS
 
 if __name__ == "__main__":
@@ -163,7 +164,7 @@ def main(control: socket.socket, folder: str, owner: str) -> int:
     from rlm_mcp.__main__ import main as command
     from rlm_mcp.cli.app import program
 
-    program()
+    list(command_leaves(program()))  # builds them
     TypeAdapter(str)  # typer makes one of each argument
     for name in _IMPORTED_LATE:
         importlib.import_module(name)

@@ -4,54 +4,21 @@ from __future__ import annotations
 
 import errno
 import functools
+import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import typer.core
 import typer.main
 
 from rlm_ipc.version import VERSION
-from rlm_mcp.cli import (
-    ask,
-    attachments,
-    clients,
-    daemon,
-    doctor,
-    frames,
-    hooks,
-    lock,
-    metrics,
-    notebooks,
-    policy,
-    sessions,
-    skill,
-    skills,
-    snapshots,
-    trackers,
-    upgrade,
-    watching,
-    work,
-)
 from rlm_mcp.cli.help import NAMES, complete_help
-from rlm_mcp.cli.open import open_session
 from rlm_mcp.cli.output import FAILED, SETUP, Commands, interruptible
-
-app = Commands(
-    name="rlm-kernel",
-    help="Real, sandboxed Jupyter kernels behind MCP: load a text once, share it by name between agents.\n\n"
-    "New here? `rlm-kernel demo` shows it at work, `rlm-kernel config CLIENT` connects your agent.",
-    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no daemon, 4 the machine is not set up for it.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": NAMES},
-)
-work.app.command("import")(trackers.import_)
-work.app.command("export")(trackers.export)
 
 
 def mcp() -> None:
@@ -81,69 +48,104 @@ def tour() -> None:
         raise typer.Exit(run_tour())
 
 
-_PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
+_PANELS: Mapping[str, Mapping[str, str]] = {
     "Begin here": {
-        "demo": demo,
-        "tour": tour,
-        "doctor": doctor.doctor,
-        "config": clients.config,
-        "skill": skill.skill,
-        "mcp": mcp,
+        "demo": "app.demo",
+        "tour": "app.tour",
+        "doctor": "doctor.doctor",
+        "config": "clients.config",
+        "skill": "skill.skill",
+        "mcp": "app.mcp",
     },
     "Load texts, run code, ask": {
-        "load": sessions.load,
-        "run": sessions.run,
-        "query": sessions.query,
-        "ask": ask.ask,
-        "answer": sessions.answer,
-        "refresh": sessions.refresh,
+        "load": "sessions.load",
+        "run": "sessions.run",
+        "query": "sessions.query",
+        "ask": "ask.ask",
+        "answer": "sessions.answer",
+        "refresh": "sessions.refresh",
     },
     "See, copy and keep sessions": {
-        "sessions": sessions.sessions,
-        "journal": sessions.journal,
-        "top": watching.top,
-        "web": watching.web,
-        "open": open_session,
-        "fork": sessions.fork,
-        "end": sessions.end,
-        "save": snapshots.save,
-        "restore": snapshots.restore,
-        "export": notebooks.export,
-        "replay": notebooks.replay,
+        "sessions": "sessions.sessions",
+        "journal": "sessions.journal",
+        "top": "watching.top",
+        "web": "watching.web",
+        "open": "open.open_session",
+        "fork": "sessions.fork",
+        "end": "sessions.end",
+        "save": "snapshots.save",
+        "restore": "snapshots.restore",
+        "export": "notebooks.export",
+        "replay": "notebooks.replay",
     },
     "Plan goals, and let agents share the work": {
-        "plan": frames.plan,
-        "push": frames.push,
-        "pop": frames.pop,
-        "tree": frames.tree,
-        "frame": frames.frame,
-        "log": frames.log,
-        "work": work.app,
-        "metrics": metrics.metrics,
-        "prime": hooks.prime,
-        "lock": lock.lock,
-        "skills": skills.app,
+        "plan": "frames.plan",
+        "push": "frames.push",
+        "pop": "frames.pop",
+        "tree": "frames.tree",
+        "frame": "frames.frame",
+        "log": "frames.log",
+        "work": "work.app",
+        "metrics": "metrics.metrics",
+        "prime": "hooks.prime",
+        "lock": "lock.lock",
+        "skills": "skills.app",
     },
     "Say what is allowed, and run the service": {
-        "policy": policy.app,
-        "attachments": attachments.app,
-        "daemon": daemon.app,
-        "serve": daemon.serve,
-        "upgrade": upgrade.upgrade,
-        "hook": hooks.hook,
+        "policy": "policy.app",
+        "attachments": "attachments.app",
+        "daemon": "daemon.app",
+        "serve": "daemon.serve",
+        "upgrade": "upgrade.upgrade",
+        "hook": "hooks.hook",
     },
 }
-"""All commands, by what somebody wants who reads the help; it lists them in this order."""
+"""Where each command is below `rlm_mcp.cli`, by what a reader of the help wants. The help keeps this order."""
+_PANEL_OF = {name: panel for panel, commands in _PANELS.items() for name in commands}
 _EXTRA_ARGUMENTS = {"open"}
 
-for _panel, _commands in _PANELS.items():
-    for _name, _command in _commands.items():
-        if isinstance(_command, typer.Typer):
-            app.add_typer(_command, name=_name, rich_help_panel=_panel)
-        else:
-            _settings = {"allow_extra_args": True} if _name in _EXTRA_ARGUMENTS else None
-            _first = (_command.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".") + "."
-            app.command(_name, rich_help_panel=_panel, short_help=_first, context_settings=_settings)(_command)
+
+class Program(typer.core.TyperGroup):
+    """The commands, each of which is imported and built once it is asked for: all of them take longer than most run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the help."""
+        return list(_PANEL_OF)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of that name; if there is none, typer looks for a similar one among all."""
+        for name in [cmd_name] if cmd_name in _PANEL_OF else _PANEL_OF:
+            if name not in self.commands:
+                self.commands[name] = _built(name)
+        return super().get_command(ctx, cmd_name)
+
+
+def _built(name: str) -> Any:
+    panel = _PANEL_OF[name]
+    module, _, attribute = _PANELS[panel][name].partition(".")
+    command = getattr(importlib.import_module(f"rlm_mcp.cli.{module}"), attribute)
+    around = Commands(pretty_exceptions_enable=False)
+    if isinstance(command, typer.Typer):
+        around.add_typer(command, name=name, rich_help_panel=panel)
+    else:
+        settings = {"allow_extra_args": True} if name in _EXTRA_ARGUMENTS else None
+        first = (command.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".") + "."
+        around.command(name, rich_help_panel=panel, short_help=first, context_settings=settings)(command)
+    built = typer.main.get_group(around).commands[name]
+    complete_help(built, (name,))
+    return built
+
+
+app = Commands(
+    name="rlm-kernel",
+    cls=Program,
+    help="Real, sandboxed Jupyter kernels behind MCP: load a text once, share it by name between agents.\n\n"
+    "New here? `rlm-kernel demo` shows it at work, `rlm-kernel config CLIENT` connects your agent.",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no daemon, 4 the machine is not set up for it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": NAMES},
+)
 
 
 def _version(wanted: bool) -> None:
@@ -163,11 +165,11 @@ def root(
 
 @functools.cache
 def program() -> typer.core.TyperGroup:
-    """Return the commands as typer builds them of the functions above, which takes longer than most commands."""
-    built = typer.main.get_command(app)
-    assert isinstance(built, typer.core.TyperGroup)
-    complete_help(built)
-    return built
+    """Return the program as typer makes it of the commands."""
+    made = typer.main.get_command(app)
+    assert isinstance(made, typer.core.TyperGroup)
+    complete_help(made)
+    return made
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)

@@ -13,7 +13,6 @@ from typing import Annotated, Any, NoReturn, ParamSpec, TextIO, TypeVar
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from rlm_client.models.errors import ModelMisconfigured
 from rlm_ipc.daemon_dialogue import OnProgress
@@ -161,6 +160,8 @@ def bar(what: str) -> Iterator[OnProgress]:
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows for people; where they are wider than the terminal, the last column takes several lines."""
+    from rich.table import Table
+
     grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for number, column in enumerate(columns, 1):
         grid.add_column(column, overflow="fold", no_wrap=number < len(columns))

@@ -8,7 +8,7 @@ import typer
 
 from rlm_client.client import call_tool
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.cli import loop
+from rlm_mcp.cli import loop, trackers
 from rlm_mcp.cli.output import Commands, JsonFlag, SessionOption, show, show_known, table
 from rlm_mcp.errors import WrongUsage
 
@@ -235,3 +235,7 @@ def _table(found: list[JsonObject], fields: Fields | None) -> None:
         return
     for row in found:
         show(row, as_json=False)
+
+
+app.command("import")(trackers.import_)
+app.command("export")(trackers.export)

@@ -5,13 +5,12 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 from command_line import answer, cli
+from command_tree import command_leaves
 
 from rlm_mcp.cli.app import program
 from rlm_mcp.cli.completion import policy_choices, session_choices
@@ -24,8 +23,10 @@ def test_help_and_version_need_no_daemon() -> None:
     """Every command is listed in the help, under what somebody wants who looks for it, and no option with a type."""
     text = cli("-h").stdout
     panels = [re.findall(r"(?m)^│ ([a-z]+) ", panel) for panel in text.split("╭─ ")[2:]]
-    assert [panel[0] for panel in panels] == ["demo", "load", "sessions", "plan", "serve"]
-    assert sorted(name for panel in panels for name in panel) == sorted(program().commands)
+    assert [panel[0] for panel in panels] == ["demo", "load", "sessions", "plan", "policy"]
+    assert sorted(name for panel in panels for name in panel) == sorted(
+        {path[0] for path, _ in command_leaves(program())}
+    )
     for help_ in (text, cli("run", "--help").stdout, cli("work", "next", "-h").stdout):
         assert "<" not in help_.replace("<completed|failed|blocked>", "")
         assert "--help" in help_
@@ -45,18 +46,9 @@ def test_the_shell_completes_commands_and_clients() -> None:
     assert "copilot-cli" in done.stdout
 
 
-def commands(command: object = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command that does something, by its words."""
-    for name, below in getattr(command or program(), "commands", {}).items():
-        if getattr(below, "commands", None):
-            yield from commands(below, (*path, name))
-        else:
-            yield (*path, name), below
-
-
 def test_each_command_ends_its_help_with_an_example_that_it_takes() -> None:
     """Every word of it is an option or an argument of that command."""
-    found = dict(commands())
+    found = dict(command_leaves(program()))
     assert {" ".join(path) for path in found} == set(EXAMPLES)
     for path, command in found.items():
         words = shlex.split(EXAMPLES[" ".join(path)].partition(" > ")[0])
