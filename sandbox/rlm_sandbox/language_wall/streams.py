@@ -5,15 +5,15 @@ from __future__ import annotations
 import builtins
 import io
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable
-from types import NoneType
 from typing import Any
 
 
 class SafeStream:
     """Writes to a stream without leading to it: a kernel's stream holds its session and its sockets."""
 
-    __slots__ = ("_flush", "_write", "encoding", "errors", "name")
+    __slots__ = ("_flush", "_waiting", "_write", "encoding", "errors", "name")
 
     mode = "w"
     closed = False
@@ -23,6 +23,7 @@ class SafeStream:
     def __init__(self, real: Any, name: str) -> None:
         self._write: Callable[[str], Any] = real.write
         self._flush: Callable[[], Any] = real.flush
+        self._waiting: deque[str] = deque()
         self.encoding = "utf-8"
         self.errors = "strict"
         self.name = name
@@ -31,7 +32,8 @@ class SafeStream:
         """Write text; returns the number of characters."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._write(str.__str__(text))
+        self._waiting.append(str.__str__(text))
+        self._hand_on()
         return len(text)
 
     def writelines(self, lines: Iterable[str], /) -> None:
@@ -66,6 +68,27 @@ class SafeStream:
     def close(self) -> None:
         """The stream is the kernel's: it stays open."""
 
+    def _print(self, values: Iterable[object], sep: str, end: str) -> None:
+        """Write the texts of the values in one piece, and those before one that has none if it raises."""
+        try:
+            for number, value in enumerate(values):
+                if number:
+                    self._waiting.append(sep)
+                self._waiting.append(str(value))  # what this prints itself follows what waits
+            self._waiting.append(end)
+        finally:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        taken = []
+        try:
+            while True:
+                taken.append(self._waiting.popleft())
+        except IndexError:  # rather than a look before each: another thread may take what is there
+            pass
+        if taken:
+            self._write("".join(taken))
+
 
 def safe_stream(real: Any) -> SafeStream:
     """A stream that writes to ``real`` and gives nothing else of it."""
@@ -77,26 +100,12 @@ def print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush
     """``print`` of the session: what one call prints leaves in one piece."""
     # Python's own writes each value, and each space between two, by itself. Here a write is a message.
     stream = sys.stdout if file is None else file
-    if type(stream) is SafeStream and type(sep) is str and type(end) is str and _are_plain(values):
-        try:
-            text = sep.join(map(str, values)) + end
-        except ValueError:  # an int of too many digits: the values before it are printed
-            pass
-        else:
-            stream.write(text)
-            if flush:
-                stream.flush()
-            return
-    builtins.print(*values, sep=sep, end=end, file=file, flush=flush)
+    if type(stream) is SafeStream and type(sep) is str and type(end) is str:
+        stream._print(values, sep, end)
+        if flush:
+            stream.flush()
+    else:
+        builtins.print(*values, sep=sep, end=end, file=file, flush=flush)
 
 
 print.__doc__ = builtins.print.__doc__
-
-
-def _are_plain(values: Iterable[object]) -> bool:
-    """Whether no code of a session runs to make text of them: it could print too, and what comes first would change."""
-    for value in values:
-        kind = type(value)
-        if kind is not str and kind is not int and kind is not float and kind is not bool and kind is not NoneType:
-            return False
-    return True

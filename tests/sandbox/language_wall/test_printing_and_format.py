@@ -1,5 +1,6 @@
 """print, f-strings, str.format, string.Formatter, templates."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -27,6 +28,21 @@ class Prints:
         return "outer"
 
 
+class Writes:
+    """An object whose text writes something itself."""
+
+    def __str__(self) -> str:
+        sys.stdout.write("inner")
+        return "outer"
+
+
+class Fails:
+    """An object without a text."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
 @pytest.mark.parametrize(
     ("values", "options", "pieces"),
     [
@@ -34,11 +50,13 @@ class Prints:
         (("a", "b"), {"sep": "", "end": "!"}, ["ab!"]),
         ((), {}, ["\n"]),
         (("a",), {"flush": True}, ["a\n", "(flush)"]),
-        (("a", Prints(), "b"), {}, ["a", " ", "inner\n", "outer", " ", "b", "\n"]),
-        (("a", [1]), {}, ["a", " ", "[1]", "\n"]),
+        (("a", [1]), {}, ["a [1]\n"]),
+        (("a", Prints(), "b"), {}, ["a inner\n", "outer b\n"]),
+        (("a", Writes(), "b"), {}, ["a inner", "outer b\n"]),
+        ((), {"end": ""}, [""]),
     ],
 )
-def test_one_print_is_one_write_unless_code_of_the_session_makes_its_text(
+def test_one_print_is_one_write_in_the_order_in_which_texts_are_made(
     monkeypatch: pytest.MonkeyPatch, values: tuple[Any, ...], options: dict[str, Any], pieces: list[str]
 ) -> None:
     """Each write is a message to another process: a loop that prints took three times as long as elsewhere."""
@@ -46,6 +64,16 @@ def test_one_print_is_one_write_unless_code_of_the_session_makes_its_text(
     monkeypatch.setattr("sys.stdout", streams.safe_stream(written))
     streams.print(*values, **options)
     assert written == pieces
+
+
+def test_what_stands_before_a_value_without_a_text_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python does; and nothing of it waits for the next print."""
+    written = Written()
+    monkeypatch.setattr("sys.stdout", streams.safe_stream(written))
+    with pytest.raises(ZeroDivisionError):
+        streams.print("a", Fails(), "b")
+    streams.print("c")
+    assert written == ["a ", "c\n"]
 
 
 def test_print_takes_all_its_arguments(same):
