@@ -172,7 +172,8 @@ def fenced_anew(store: Store, *, now: float, why: str) -> list[str]:
 def check(store: Store, row: FrameRow, holder: str | None, fence: int | None = None, *, now: float) -> None:
     """Refuse a write to a frame by who does not hold it, or by an old fence. Without both it is somebody's own act.
 
-    What the holder had lost, and nobody has claimed since, it has again.
+    What the holder had lost, and nobody has claimed since, it has again; unless somebody works on a path of it, when it
+    stays nobody's, which anybody may end.
 
     Raises:
         LeaseLost: another one has it, or has had it since.
@@ -180,7 +181,7 @@ def check(store: Store, row: FrameRow, holder: str | None, fence: int | None = N
     if fence is not None and fence != row.fence:
         raise LeaseLost(row.id, fence, row.fence, _who(store, row))
     if holder is None or holder == row.holder:
-        if holder is not None and row.freed_at is not None:
+        if holder is not None and row.freed_at is not None and in_conflict(store, row.tree, row.key) is None:
             with store.transaction() as connection:
                 connection.execute(_RESTORE, {"named": row.key, "by": holder})
                 note(store, row.key, "returned", holder, now, fence=row.fence)

@@ -162,6 +162,8 @@ def test_no_two_work_on_one_path(grown: Grown, one: Holder, two: Holder) -> None
     leases.free(grown.store, one.id, now=grown.now, why="its process has ended")
     claim(grown, two, module)
     assert claim(grown, one) is None, "what it had lost waits for the path, too"
+    leases.check(grown.store, grown.again(source), one.id, now=grown.now)
+    assert not leases.is_held(grown.again(source)), "it may end what nobody holds, but not go on with it"
     pop(grown, module, two)
     back = claim(grown, one)
     assert back is not None
