@@ -25,6 +25,7 @@ from rlm_ipc.version import VERSION
 from rlm_kernel.blocking_client import BlockingClient
 
 pytestmark = pytest.mark.usefixtures("real_starts", "ended")
+WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
 
 
 class Other:
@@ -77,10 +78,9 @@ def test_sessions_go_on_in_a_version_that_speaks_with_their_kernels(tmp_path: Pa
     """With a cell that runs meanwhile, there and back; its kernel is the same process."""
     other = Other(other_version(tmp_path / "other", "0.2.0", calls=99))
     with Client("s") as client:
-        client.call("eval_code", code="import os, time\nx = [1]\ny = x")
+        client.call("eval_code", code="import os\nx = [1]\ny = x")
         pid = client.call("status")["kernel"]["pid"]
-    code = "while not os.path.exists('go'): time.sleep(0.01)\nx.append(2)"
-    waiting = threading.Thread(target=_run_until_the_daemon_ends, args=(code,))
+    waiting = threading.Thread(target=_run_until_the_daemon_ends, args=(WAITS + "x.append(2)",))
     waiting.start()
     wait_until(lambda: _state("s"), core.KernelState.BUSY.__eq__)
     assert other.run("upgrade", "--check")[1]["sessions"] == [
@@ -136,16 +136,33 @@ def test_sessions_of_other_kernels_are_saved_and_come_back(tmp_path: Path) -> No
     assert answer["result"] == "([1, 2], True, 'a text')"
     assert answer["notice"].startswith("variables are as they were saved at ")
     other.cell("s", "count = (n for n in x)")
-    assert _here("upgrade", "--anyway")[1]["done"]
+    folder = discovery.config_dir() / "policies"
+    folder.mkdir(parents=True)
+    (folder / "once.yaml").write_text("extends: trusted\nreopen: false\n")
+    other.run("run", "--session", "ends", "--policy", "once", "z = 1")
+    answer = _here("upgrade", "--anyway")[1]
+    assert answer["done"]
+    nothing = "its policy keeps no variables (reopen: false)"
+    assert answer["sessions"][0]["what"] == f"is lost: {nothing}"
+    answer = call_tool("eval_code", {"code": "1"}, session="ends")
+    assert answer["notice"] == f"variables are lost, contexts are kept: {nothing}"
     answer = call_tool("eval_code", {"code": "x, y is x, log['content']"}, session="s")
     assert answer["result"] == "([1, 2], True, 'a text')"
     assert "; without count: " in answer["notice"]
 
 
 def test_a_version_that_meets_another_one_takes_over_by_itself(tmp_path: Path) -> None:
-    """Nobody has to know of the command: the next daemon hands the kernels over, and a cell that runs is stopped."""
+    """Nobody has to know of the command: the next daemon hands the kernels over, with what a running cell has made.
+
+    The daemon that ended could not save that.
+    """
     other = Other(other_version(tmp_path / "other", "0.2.0", calls=99, kernels=99))
-    call_tool("eval_code", {"code": "x = 1"}, session="s")
+    call_tool("eval_code", {"code": "x = [1]"}, session="s")
+    waiting = threading.Thread(target=_run_until_the_daemon_ends, args=(WAITS + "x.append(2)",))
+    waiting.start()
+    wait_until(lambda: _state("s"), core.KernelState.BUSY.__eq__)
     cli("daemon", "stop")
+    waiting.join()
+    Path("go").touch()
     answer = other.cell("s", "x")
-    assert (answer["result"], answer["notice"][:36]) == ("1", "variables are as they were saved at ")
+    assert (answer["result"], answer["notice"][:36]) == ("[1, 2]", "variables are as they were saved at ")
