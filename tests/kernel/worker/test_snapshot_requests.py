@@ -137,7 +137,10 @@ async def test_restored_code_has_the_builtins_of_the_wall(supervisor, spawn, sav
 
 
 async def test_what_a_session_lacks_costs_only_the_variables_that_need_it(supervisor, spawn, saving, policy) -> None:
-    """A module that the policy does not admit, an object of a class of it, and what holds such an object."""
+    """A module that the policy does not admit, an object of a class of it, and what holds such an object.
+
+    A variable that has the name of one of these stays as it was.
+    """
     kernel, fresh = await spawn(policy("data")), await spawn(policy("default"))
     one, other = saving(kernel), saving(fresh)
     await one.run(
@@ -146,10 +149,11 @@ async def test_what_a_session_lacks_costs_only_the_variables_that_need_it(superv
     )
     told, image = await one.save()
     assert told.failed == ()
+    await other.run("plain, holder = 'present', 'present'")
     answer = await other.restore(image)
     assert set(answer.restored) == {"plain", "Kept"}
     assert set(reasons(answer)) == {"np", "array", "holder", "use"}
     assert all("'numpy'" in why for why in reasons(answer).values())
-    assert await other.run("Kept.shared is plain, plain") == "(True, [1])"
+    assert await other.run("Kept.shared is plain, plain, holder") == "(True, [1], 'present')"
     for session in (kernel, fresh):
         await supervisor.shutdown(session.kernel_id)
