@@ -135,7 +135,7 @@ class FrameStatusRefused(RowRequestError):
 
     def __init__(self, frame: str, status: str, verb: str, hint: str) -> None:
         self.hint = hint
-        super().__init__(f"cannot {verb} frame {frame}, which is {status}: {hint}", frame=frame, status=status)
+        super().__init__(f"cannot {verb} frame {frame}, which is {status}", frame=frame, status=status)
 
 
 class FramesRunning(RowRequestError):
@@ -145,8 +145,7 @@ class FramesRunning(RowRequestError):
     hint = "pop them first, or pass children='adopt' (they move up to its parent) or children='fail'"
 
     def __init__(self, frame: str, running: Sequence[str]) -> None:
-        said = f"frames run below {frame}: {', '.join(running)}; {self.hint}"
-        super().__init__(said, frame=frame, running=list(running))
+        super().__init__(f"frames run below {frame}: {', '.join(running)}", frame=frame, running=list(running))
 
 
 class FrameWaits(RowRequestError):

@@ -1,8 +1,10 @@
 """Shorthands to grow a tree of frames in a real store."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rlm_memory import journal, sessions
+from rlm_memory.errors import MemoryLayerError
 from rlm_memory.frames import ending, rows, tree
 from rlm_memory.frames.results import Ended, Outcome
 from rlm_memory.frames.rows import FrameRow
@@ -52,3 +54,8 @@ class Grown:
 
     def again(self, row: FrameRow) -> FrameRow:
         return rows.get(self.store, row.key)
+
+
+def hints(advice: str) -> Callable[[MemoryLayerError], bool]:
+    """Check for `pytest.raises` that an error has this in its hint."""
+    return lambda refused: advice in refused.hint

@@ -8,25 +8,16 @@ from json import JSONDecodeError
 from typing import Any, ClassVar
 
 import anthropic
-import httpx2
 from anthropic import AsyncAnthropic
 from pydantic import BaseModel, ValidationError
 
+from rlm_client.models.bodies import limited
 from rlm_client.models.interface import ChatMessage, Completion, Finish
 from rlm_client.models.settings import Endpoint
-from rlm_client.models.streaming import BrokenOff, Speaker, completed, connecting, is_whole, told_whole
+from rlm_client.models.streaming import BrokenOff, Speaker, connecting, is_whole, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["AnthropicMessages"]
-
-_FINISH: dict[str, Finish] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "stop",
-    "pause_turn": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-}
 
 
 class _Block(BaseModel):
@@ -65,6 +56,14 @@ class AnthropicMessages(Speaker):
         anthropic.ConflictError,
     )
     spoken: ClassVar[str] = "Anthropic's messages"
+    finishes: ClassVar[Mapping[str, Finish]] = {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "tool_use": "stop",
+        "pause_turn": "stop",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+    }
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
@@ -73,7 +72,7 @@ class AnthropicMessages(Speaker):
             base_url=endpoint.url(),
             timeout=anthropic.Timeout(endpoint.timeout_seconds, connect=connecting(endpoint)),
             max_retries=0,
-            http_client=anthropic.DefaultAioHttpClient(),
+            http_client=anthropic.DefaultAioHttpClient(event_hooks={"response": [limited]}),
         )
 
     async def aclose(self) -> None:
@@ -102,10 +101,9 @@ class AnthropicMessages(Speaker):
             answer = _Answer.model_validate_json(raw)
         except ValidationError:
             raise self._not_ours() from None
-        text = "".join(block.text for block in answer.content if block.type == "text")
-        finish = _FINISH.get(answer.stop_reason or "")
+        texts = [block.text for block in answer.content if block.type == "text"]
         counted = _tokens_in(answer.usage), answer.usage.output_tokens
-        return completed(self._endpoint, messages, text, answer.model, finish, counted)
+        return self._completed(messages, "".join(texts) if texts else None, answer.model, answer.stop_reason, counted)
 
     async def _streamed(
         self, messages: list[ChatMessage], request: JsonObject, on_text: Callable[[str], None]
@@ -124,8 +122,6 @@ class AnthropicMessages(Speaker):
                     on_text(event.delta.text)
                 elif event.type == "message_delta":
                     reason, made = event.delta.stop_reason, event.usage.output_tokens
-        except httpx2.TransportError as error:  # this library passes on what breaks a stream as it is
-            raise BrokenOff("the connection was lost") from error
         except anthropic.AnthropicError as error:
             if getattr(error, "status_code", None) == HTTPStatus.OK:  # a fault that is told in the stream
                 raise BrokenOff(_said(error)) from error
@@ -134,7 +130,7 @@ class AnthropicMessages(Speaker):
             raise self._useless("it is not JSON", begun=model is not None) from error
         if reason is None:
             raise self._useless("it has no end", begun=model is not None)
-        return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), (given, made))
+        return self._completed(messages, "".join(pieces) if pieces else None, model, reason, (given, made))
 
 
 def _tokens_in(usage: anthropic.types.Usage | _Used) -> int:

@@ -11,14 +11,13 @@ from openai import AsyncOpenAI
 from openai.types import CompletionUsage
 from pydantic import BaseModel, Field, ValidationError
 
+from rlm_client.models.bodies import limited
 from rlm_client.models.interface import ChatMessage, Completion, Finish
 from rlm_client.models.settings import Endpoint
-from rlm_client.models.streaming import BrokenOff, Speaker, completed, connecting, is_whole, told_whole
+from rlm_client.models.streaming import BrokenOff, Speaker, connecting, is_whole, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["OpenAIChat"]
-
-_FINISH: dict[str, Finish] = {"stop": "stop", "length": "length", "tool_calls": "stop", "function_call": "stop"}
 
 
 class _Said(BaseModel):
@@ -59,6 +58,12 @@ class OpenAIChat(Speaker):
         openai.ConflictError,
     )
     spoken: ClassVar[str] = "OpenAI's chat completions, whose URL often ends in /v1"
+    finishes: ClassVar[Mapping[str, Finish]] = {
+        "stop": "stop",
+        "length": "length",
+        "tool_calls": "stop",
+        "function_call": "stop",
+    }
 
     def __init__(self, endpoint: Endpoint, key: str) -> None:
         super().__init__(endpoint)
@@ -67,7 +72,7 @@ class OpenAIChat(Speaker):
             base_url=endpoint.url(),
             timeout=openai.Timeout(endpoint.timeout_seconds, connect=connecting(endpoint)),
             max_retries=0,
-            http_client=openai.DefaultAioHttpClient(),
+            http_client=openai.DefaultAioHttpClient(event_hooks={"response": [limited]}),
         )
 
     async def aclose(self) -> None:
@@ -96,16 +101,15 @@ class OpenAIChat(Speaker):
         except ValidationError:
             raise self._not_ours() from None
         choice = answer.choices[0]
-        said, finish = choice.message, _FINISH.get(choice.finish_reason or "")
-        text, refused = said.content or said.refusal or "", bool(said.refusal)
-        count = _count(answer.usage)
-        return completed(self._endpoint, messages, text, answer.model, None if refused else finish, count)
+        said, reason = choice.message, None if choice.message.refusal else choice.finish_reason
+        text = said.content or said.refusal or said.content  # "" is an answer, None is no text
+        return self._completed(messages, text, answer.model, reason, _count(answer.usage))
 
     async def _streamed(
         self, messages: list[ChatMessage], request: JsonObject, on_text: Callable[[str], None]
     ) -> Completion:
         pieces, reason, model, usage = [], None, None, None
-        begun = False
+        begun, refusal = False, ""
         try:
             answer = await self._client.chat.completions.with_raw_response.create(
                 **request, stream=True, stream_options={"include_usage": True}
@@ -116,7 +120,8 @@ class OpenAIChat(Speaker):
                 begun, model, usage = True, chunk.model or model, chunk.usage or usage
                 for choice in chunk.choices[:1]:
                     reason = choice.finish_reason or reason
-                    if choice.delta.content:
+                    refusal += choice.delta.refusal or ""
+                    if choice.delta.content is not None:
                         pieces.append(choice.delta.content)
                         on_text(choice.delta.content)
         except openai.OpenAIError as error:
@@ -127,7 +132,10 @@ class OpenAIChat(Speaker):
             raise self._useless("it is not JSON", begun=begun) from error
         if reason is None:
             raise self._useless("it has no end", begun=begun)
-        return completed(self._endpoint, messages, "".join(pieces), model, _FINISH.get(reason), _count(usage))
+        text = "".join(pieces) if pieces else None
+        if refusal:
+            text, reason = text or refusal, None
+        return self._completed(messages, text, model, reason, _count(usage))
 
 
 def _count(usage: CompletionUsage | _Counted | None) -> tuple[int, int] | None:

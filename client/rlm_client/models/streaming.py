@@ -19,7 +19,7 @@ from rlm_client.models.interface import ChatMessage, Completion, Finish, Usage
 from rlm_client.models.settings import Endpoint, settings_file
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["BrokenOff", "Speaker", "completed", "connecting", "is_whole", "told_whole"]
+__all__ = ["BrokenOff", "Speaker", "connecting", "is_whole", "told_whole"]
 
 _CHARS_PER_TOKEN = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
@@ -53,6 +53,8 @@ class Speaker(ABC):
     wrong: ClassVar[tuple[type[Exception], ...]]
     passing: ClassVar[tuple[type[Exception], ...]]
     spoken: ClassVar[str]
+    finishes: ClassVar[Mapping[str, Finish]]
+    """What its reasons for the end of an answer mean; all others are refusals."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -68,6 +70,8 @@ class Speaker(ABC):
         on_retry: Callable[[str], None] | None,
     ) -> Completion:
         """Return the answer, or raise a ModelError."""
+        from rlm_client.models import bodies  # here alone: the daemon uses this module without a library
+
         sent = told(messages, schema)
         request = self._request(sent, max_tokens, schema)
         attempts = self._endpoint.retries + 1
@@ -76,6 +80,15 @@ class Speaker(ABC):
                 answer = await (self._streamed(sent, request, on_text) if on_text else self._whole(sent, request))
                 self._heard = True
                 return answer
+            except bodies.BodyTooLong as error:
+                said = f"{self._endpoint.where()} sends {error}"
+                raise ModelRefused(f"{said}; ask for a shorter answer, or look at its log") from error
+            except bodies.GARBLED as error:
+                raise self._not_ours() from error
+            except bodies.LOST as error:
+                lost = f"the connection to {self._endpoint.where()} was lost", "ask again"
+                failed = Passing(*unreached(self._endpoint, error) or lost)
+                failed.__cause__ = error
             except BrokenOff as error:
                 failed = Passing(f"the answer of {self._endpoint.where()} broke off: {error}", "ask again")
                 failed.__cause__ = error
@@ -107,6 +120,31 @@ class Speaker(ABC):
         self, messages: list[ChatMessage], request: JsonObject, on_text: Callable[[str], None]
     ) -> Completion: ...
 
+    def _completed(
+        self,
+        messages: Sequence[ChatMessage],
+        text: str | None,
+        model: str | None,
+        reason: str | None,
+        counted: tuple[int, int] | None,
+    ) -> Completion:
+        """Put an answer together; ``text`` None is an answer without one, ``counted`` None means that nobody counted.
+
+        A character may have come as two halves of a surrogate pair, each in a piece of its own: they are put together.
+        A half without the other becomes U+FFFD: neither a file nor the next request can hold it.
+        """
+        endpoint, finish = self._endpoint, self.finishes.get(reason or "")
+        if text is None and finish == "stop":
+            why = f"{endpoint.where()} ended its answer without a text, for the reason {reason!r}"
+            raise ModelRefused(f"{why}; put the question differently, or ask another model")
+        text = (text or "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if finish is None:
+            said = f": {text[:200]}" if text else ""
+            raise ModelRefused(f"{endpoint.where()} declined to answer{said}; put it differently")
+        given, made = counted or (sum(_guess(message["content"]) for message in messages), _guess(text))
+        cost = (given * endpoint.input_price + made * endpoint.output_price) / 1_000_000
+        return Completion(text, Usage(given, made, cost, counted is None), model or endpoint.model, finish)
+
     def _not_ours(self) -> ModelError:
         where, setting = self._endpoint.where(), self._endpoint.url_setting()
         return ModelMisconfigured(f"{where} answers, but not with {self.spoken}; correct {setting}")
@@ -117,7 +155,13 @@ class Speaker(ABC):
 
     def _fault(self, error: Exception, said: str) -> Exception:
         """Whose fault an error of the library is; ``said`` is what the endpoint says, not the request it may repeat."""
+        from rlm_client.models.bodies import GARBLED, BodyTooLong
+
         where = self._endpoint.where()
+        if long := next((cause for cause in _causes(error) if isinstance(cause, BodyTooLong)), None):
+            return long
+        if any(isinstance(cause, GARBLED) for cause in _causes(error)):
+            return self._not_ours()
         response: Any = getattr(error, "response", None)
         self._heard |= response is not None
         if isinstance(error, self.wrong):
@@ -167,6 +211,8 @@ def unreached(endpoint: Endpoint, error: Exception) -> tuple[str, str] | None:
     if by(aiohttp.ServerTimeoutError):
         raised = f"raise timeout_seconds of the model in {settings_file()}"
         return f"{endpoint.where()} did not answer within {endpoint.timeout_seconds:g} s", f"ask again, or {raised}"
+    if by(aiohttp.ClientPayloadError):
+        return f"the answer of {endpoint.where()} broke off", "ask again"
     if broken := next((cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror), None):
         return f"the connection to {address} failed: {broken}", f"ask again, or {correct}"
     return None
@@ -215,28 +261,6 @@ def told(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> l
     form = json.dumps(schema, ensure_ascii=False)
     wish = f"Answer with one JSON value that fits this JSON schema, and nothing else (no code fence):\n{form}"
     return [*rest, {"role": last["role"], "content": f"{last['content']}\n\n{wish}"}]
-
-
-def completed(
-    endpoint: Endpoint,
-    messages: Sequence[ChatMessage],
-    text: str,
-    model: str | None,
-    finish: Finish | None,
-    counted: tuple[int, int] | None,
-) -> Completion:
-    """Put an answer together; ``finish`` None is a refusal, ``counted`` None means that nobody counted tokens.
-
-    A character may have come as two halves of a surrogate pair, each in a piece of its own: they are put together. A
-    half without the other becomes U+FFFD: neither a file nor the next request can hold it.
-    """
-    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if finish is None:
-        said = f": {text[:200]}" if text else ""
-        raise ModelRefused(f"{endpoint.where()} declined to answer{said}; put it differently")
-    given, made = counted or (sum(_guess(message["content"]) for message in messages), _guess(text))
-    cost = (given * endpoint.input_price + made * endpoint.output_price) / 1_000_000
-    return Completion(text, Usage(given, made, cost, counted is None), model or endpoint.model, finish)
 
 
 def _guess(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 import shlex
 import sys
@@ -13,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import typer
+from rich.markup import escape
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import ask, the_socket
@@ -22,7 +24,7 @@ from rlm_ipc.extras import command_for, extra_command, requirements_of
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, show, size
-from rlm_sandbox.errors import SandboxError
+from rlm_sandbox.errors import PolicyFileError, SandboxError
 
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
@@ -35,7 +37,8 @@ class DoctorCheck:
     """One thing that was looked at.
 
     ``ok`` is false for what keeps rlm-kernel from working and ``None`` for what it does without. ``fix`` says
-    what to do about either. People see the sound checks of one ``group`` as one line.
+    what to do about either. People see the sound checks of one ``group`` as one line. ``file`` is the user's own file
+    that has a mistake, if all else works without it.
     """
 
     name: str
@@ -43,6 +46,7 @@ class DoctorCheck:
     detail: str
     fix: str = ""
     group: str = ""
+    file: str = ""
 
 
 def checks() -> Iterator[DoctorCheck]:
@@ -186,7 +190,9 @@ def _policies() -> Iterator[DoctorCheck]:
         try:
             yield DoctorCheck(f"policy {name}", True, load_policy(name).description, group="policies")
         except SandboxError as error:
-            yield DoctorCheck(f"policy {name}", False, str(error), "correct the file, or remove it")
+            needed = name in {"default", os.environ.get("RLM_KERNEL_POLICY")}
+            file = str(error.file) if isinstance(error, PolicyFileError) and not needed else ""
+            yield DoctorCheck(f"policy {name}", False, str(error), "correct the file, or remove it", file=file)
 
 
 def _walls() -> Iterator[DoctorCheck]:
@@ -303,6 +309,10 @@ def _shortened(found: list[DoctorCheck]) -> Iterator[DoctorCheck]:
 def _verdict(found: list[DoctorCheck]) -> str:
     failing = [check.name for check in found if check.ok is False]
     missing = [check.name for check in found if check.ok is None]
+    files = [check.file for check in found if check.ok is False and check.file]
+    if failing and len(files) == len(failing):
+        wrong = counted(len(files), "file of yours has mistakes", "files of yours have mistakes")
+        return f"[yellow]rlm-kernel works here, but {wrong}:[/] {escape(', '.join(dict.fromkeys(files)))}"
     if failing:
         said = counted(len(failing), "check fails", "checks fail")
         return f"[red]rlm-kernel does not work here:[/] {said}: {', '.join(failing)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -54,8 +55,13 @@ def check_policy(
     from rlm_sandbox.policy import load_policy
 
     policy = load_policy(path)
-    data = {"valid": True, "name": policy.name, "file": str(path)}
-    show(data, as_json, lambda: console.print(f"{path} is a valid policy named {policy.name}", markup=False))
+    packages = dict.fromkeys(module.partition(".")[0] for module in policy.language.imports)
+    absent = [name for name in packages if name != "*" and importlib.util.find_spec(name) is None]
+    data = {"valid": True, "name": policy.name, "file": str(path), "not_installed": absent}
+    said = f"{path} is a valid policy named {policy.name}"
+    if absent:
+        said += f"\nits imports name what is not installed in rlm-kernel's own Python: {', '.join(absent)}"
+    show(data, as_json, lambda: console.print(said, markup=False))
 
 
 @app.command("apply")

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from rlm_memory.transcripts import masking, summaries
 from rlm_memory.transcripts.folding import Folding
-from rlm_memory.transcripts.messages import Message, calls_of, opens_turn, public, results_of
+from rlm_memory.transcripts.messages import Message, calls_of, checked, opens_turn, public, results_of
 from rlm_memory.transcripts.pruner import ContextPruner, PruningConfig, Segments
 from rlm_memory.transcripts.turn import Turn
 
@@ -54,7 +54,7 @@ class ContextManager:
         summary_role: Literal["system", "user"] = "system",
     ) -> None:
         self.pruner = pruner or ContextPruner()
-        self.system_prompts: list[Message] = list(system_prompts or ())
+        self.system_prompts: list[Message] = checked(system_prompts or ())
         self.turns: list[Turn] = []
         self.folded: list[Turn] = []
         self.past_summaries: list[str] = []
@@ -113,7 +113,11 @@ class ContextManager:
 
         A content is output when the role is ``tool``. To say so of another message, give it the key ``_kept_at`` with
         the place where the whole is.
+
+        Raises:
+            ValueError: it is no message.
         """
+        checked([message])
         if message.get("role") == "system":
             self.system_prompts.insert(len(self._prompts()), message)
         elif opens_turn(message):
@@ -264,15 +268,18 @@ class ContextManager:
             turns = [Turn.from_dict(turn) for turn in data["turns"]]
             folded = [Turn.from_dict(turn) for turn in data.get("folded") or ()]
             prompts = [dict(message) for message in data.get("system_prompts") or ()]
-            count = int(data.get("turn_count") or 0)
+            count, summary = int(data.get("turn_count") or 0), data.get("summary")
+            past = list(data.get("past_summaries") or ())
+            if not all(isinstance(text, str) for text in (*past, summary or "")):
+                raise TypeError("a summary is no text")
             for message in _flat([*turns, *folded]):
                 masking.unmask(message, kept)  # raises KeyError when its whole is missing
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"no snapshot of a conversation ({error!r}); give what snapshot() returned") from error
         self.kept = kept
         self.pruner, self.turns, self.folded, self.system_prompts = pruner, turns, folded, prompts
-        self.past_summaries = list(data.get("past_summaries") or ())
-        self.summary = data.get("summary")
+        self.past_summaries = past
+        self.summary = summary
         self._earlier_turns = 0
         self._earlier_turns = max(count - self.turn_count, 0)
 

@@ -50,7 +50,7 @@ def _output_size(message: Message) -> int:
     content = message.get("content")
     if isinstance(content, list):
         return max((len(str(part["content"])) for part in content if _is_result(part)), default=0)
-    is_output = message.get("role") in {"tool", "function"} or KEPT_AT in message or "tool_result" in message
+    is_output = message.get("role") in ("tool", "function") or KEPT_AT in message or "tool_result" in message
     return len(content) if is_output and isinstance(content, str) else 0
 
 

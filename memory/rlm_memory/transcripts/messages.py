@@ -14,6 +14,20 @@ from typing import Any
 Message = dict[str, Any]
 
 
+def checked(messages: Iterable[Any]) -> list[Message]:
+    """Return the messages.
+
+    Raises:
+        ValueError: one of them is none.
+    """
+    found = list(messages)
+    for number, message in enumerate(found):
+        if not isinstance(message, dict):
+            kind = type(message).__name__
+            raise ValueError(f"item {number} is no message but a {kind}; give a dictionary with role and content")
+    return found
+
+
 def as_text(message: Mapping[str, Any]) -> str:
     """Return a message as text: who says it, and what it says or calls for; of a cell, its code."""
     content = message.get("content") or ""
@@ -49,14 +63,13 @@ def blocks(message: Message, kind: str) -> list[dict[str, Any]]:
 
 def functions_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the functions that a message calls in ``tool_calls``, but nothing there that is no call."""
-    made = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
+    made = _made(message)
     return [call["function"] if isinstance(call.get("function"), dict) else call for call in made]
 
 
 def calls_of(message: Message) -> list[str]:
     """Return the ids of the tool calls that a message makes."""
-    made = [call for call in message.get("tool_calls") or () if isinstance(call, dict)]
-    made += blocks(message, "tool_use")
+    made = [*_made(message), *blocks(message, "tool_use")]
     if isinstance(message.get("tool_use"), dict):
         made.append(message["tool_use"])
     return [str(call["id"]) for call in made if call.get("id") is not None]
@@ -73,7 +86,7 @@ def results_of(message: Message) -> list[str]:
 
 def has_tools(message: Message) -> bool:
     """Say whether a message makes a tool call or brings a result."""
-    named = message.get("role") in {"tool", "function"} or "tool_use" in message or "tool_result" in message
+    named = message.get("role") in ("tool", "function") or "tool_use" in message or "tool_result" in message
     return named or bool(message.get("tool_calls") or blocks(message, "tool_use") or blocks(message, "tool_result"))
 
 
@@ -120,6 +133,12 @@ def public(messages: Iterable[Message]) -> Iterator[Message]:
     for message in messages:
         ours = [key for key in message if key.startswith("_")]
         yield {key: value for key, value in message.items() if key not in ours} if ours else message
+
+
+def _made(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the calls of ``tool_calls``: a damaged transcript may have anything there."""
+    made = message.get("tool_calls")
+    return [call for call in made if isinstance(call, dict)] if isinstance(made, list | tuple) else []
 
 
 def _is_plain(message: Message) -> bool:

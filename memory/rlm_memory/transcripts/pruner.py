@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Literal, get_args
 
 from rlm_memory.transcripts import masking
-from rlm_memory.transcripts.messages import Message, has_tools, units
+from rlm_memory.transcripts.messages import Message, checked, has_tools, units
 from rlm_memory.transcripts.summaries import HEADER, simple_summary
 from rlm_memory.transcripts.tokens import Tokens
 
@@ -55,8 +55,8 @@ class PruningConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "retained_turns", "opening_turns"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; give 0 or more")
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; give a whole number, 0 or more")
         for name in ("fold_to", "summary_share"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; give a share of max_tokens, above 0 and up to 1")
@@ -87,7 +87,7 @@ class ContextPruner:
 
     def estimate_tokens(self, messages: Sequence[Message]) -> int:
         """Return the tokens of messages: their characters // 4, unless a tokenizer was given."""
-        return self.tokens.tokens(self.tokens.weight(messages))
+        return self.tokens.tokens(self.tokens.weight(checked(messages)))
 
     def classify_importance(self, message: Message) -> ImportanceLevel:
         """Return how much a message matters, by its role, its tools and its first words."""
@@ -107,10 +107,14 @@ class ContextPruner:
         last ``retained_turns`` as fit. A summary stands for those that went: ``summary_content``, or under
         ``summarize`` an extract. Under ``mask`` outputs are masked first, the oldest first; nothing more is cut when
         that suffices.
+
+        Raises:
+            ValueError: an item is no message.
         """
+        messages = checked(messages)
         limit = self.tokens.limit(self.config.max_tokens)
         if self.tokens.weight(messages) <= limit:
-            return list(messages)
+            return messages
         system, chat = _divided(messages)
         opening = system if self.config.preserve_system else []
         turns = units(chat)
@@ -125,7 +129,7 @@ class ContextPruner:
 
     def segment(self, messages: Sequence[Message]) -> Segments:
         """Return the system messages, the turns before the last ``retained_turns``, and these."""
-        system, chat = _divided(messages)
+        system, chat = _divided(checked(messages))
         turns = units(chat)
         at = max(len(turns) - self.config.retained_turns, 0)
         older, recent = ([message for turn in part for message in turn] for part in (turns[:at], turns[at:]))

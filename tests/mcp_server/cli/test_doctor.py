@@ -125,3 +125,27 @@ def test_a_client_that_is_installed_and_knows_nothing_is_named(isolation: Any, h
     nested = {"projects": {str(home): {"mcpServers": {"rlm-kernel": {"command": sys.executable}}}}}
     (home / ".claude.json").write_text(json.dumps(nested))
     assert clients(code=0)["claude-code"]["ok"] is True
+
+
+def test_a_mistake_in_a_file_of_the_users_own_stops_nothing_else(
+    isolation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verdict names the file; where sessions would begin under that policy, nothing works."""
+    folder = isolation.config / "policies"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text("limits: {cells: many}\n")
+    verdict = " ".join(cli("doctor", code=1).stdout.split())
+    assert verdict.endswith(f"rlm-kernel works here, but 1 file of yours has mistakes: {folder / 'mine.yaml'}")
+    monkeypatch.setenv("RLM_KERNEL_POLICY", "mine")
+    assert "rlm-kernel does not work here: 1 check fails: policy mine" in cli("doctor", code=1).stdout
+
+
+def test_a_policy_that_admits_what_is_not_installed_is_valid_and_told(isolation: Any) -> None:
+    """A name may be misspelt, or its package may be installed elsewhere: no cell could import it."""
+    file = isolation.config / "mine.yaml"
+    file.write_text("extends: default\nlanguage: {imports: [json, numppy.linalg]}\n")
+    said = answer("policy", "check", str(file))
+    assert (said["valid"], said["not_installed"]) == (True, ["numppy"])
+    assert "not installed in rlm-kernel's own Python: numppy" in " ".join(
+        cli("policy", "check", str(file)).stdout.split()
+    )

@@ -138,7 +138,7 @@ async def test_what_was_given_back_is_not_renewed(worker: Workers) -> None:
     await one("work", do="release", id=task)
     refused = await one("work", do="renew", id=task, data={"phase": "testing"})
     assert refused["error"] == "frame_status"
-    assert refused["message"].endswith("nobody has claimed it")
+    assert refused["hint"] == "nobody has claimed it"
     assert "progress" not in await one("work", do="claim", id=task)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from frame_trees import Grown
+from frame_trees import Grown, hints
 
 from rlm_memory import sessions
 from rlm_memory.errors import FrameStatusRefused, RowRequestError, UnknownFrame
@@ -48,7 +48,7 @@ def test_to_start_a_goal_starts_what_is_planned_above_it(grown: Grown) -> None:
     assert (above.status, above.session) == (Status.IN_PROGRESS, None)
     freed = [grown.again(row).freed_at for row in (story, task, grown.root)]
     assert freed == [1000.0, None, None], "nobody holds what has started along"
-    with pytest.raises(FrameStatusRefused, match="it runs: name it as the session to work in it"):
+    with pytest.raises(FrameStatusRefused, check=hints("it runs: name it as the session to work in it")):
         grown.start(task)
 
 
@@ -105,7 +105,7 @@ def test_an_id_is_never_given_out_twice(grown: Grown) -> None:
 @pytest.mark.parametrize("said", ["", "f", "f0", "f01", "7", "F7", "f7 ", "f-1", "f" + "9" * 30, "f\u0667"])
 def test_what_is_no_id_is_refused(said: str) -> None:
     """Ids are whole: nothing is guessed from a part of one."""
-    with pytest.raises(UnknownFrame, match="the tree shows"):
+    with pytest.raises(UnknownFrame, check=hints("`rlm-kernel tree` show the ids")):
         rows.frame_key(said)
     assert rows.frame_key("f70") == 70
 
@@ -127,7 +127,7 @@ def test_below_what_has_ended_nothing_is_planned_or_started(grown: Grown) -> Non
     grown.pop(story)
     attempts: tuple[Callable[[], object], ...] = (lambda: grown.plan("more", story), lambda: grown.start(task))
     for attempt in attempts:
-        with pytest.raises(FrameStatusRefused, match="reopen"):
+        with pytest.raises(FrameStatusRefused, check=hints("reopen")):
             attempt()
     blocked = grown.push("blocked")
     grown.pop(blocked, status=Status.BLOCKED)
@@ -160,7 +160,7 @@ def test_a_push_whose_session_never_came_is_taken_back(grown: Grown) -> None:
     late = grown.plan("late")
     tree.start(grown.store, late.key, author="t", now=3.0, push=True)
     grown.pop(late)
-    with pytest.raises(FrameStatusRefused, match="it has ended while its kernel was made"):
+    with pytest.raises(FrameStatusRefused, check=hints("it has ended while its kernel was made")):
         tree.keep_push(grown.store, late.key, other.key, None)
 
 
