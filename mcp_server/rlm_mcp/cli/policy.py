@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -56,7 +57,8 @@ def check_policy(
 
     policy = load_policy(path)
     packages = dict.fromkeys(module.partition(".")[0] for module in policy.language.imports)
-    absent = [name for name in packages if name != "*" and importlib.util.find_spec(name) is None]
+    known = {"*", *sys.modules}  # `__main__` is always there, and `find_spec` raises for it
+    absent = [name for name in packages if name not in known and importlib.util.find_spec(name) is None]
     data = {"valid": True, "name": policy.name, "file": str(path), "not_installed": absent}
     said = f"{path} is a valid policy named {policy.name}"
     if absent:

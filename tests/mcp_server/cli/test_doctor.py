@@ -143,7 +143,7 @@ def test_a_mistake_in_a_file_of_the_users_own_stops_nothing_else(
 def test_a_policy_that_admits_what_is_not_installed_is_valid_and_told(isolation: Any) -> None:
     """A name may be misspelt, or its package may be installed elsewhere: no cell could import it."""
     file = isolation.config / "mine.yaml"
-    file.write_text("extends: default\nlanguage: {imports: [json, numppy.linalg]}\n")
+    file.write_text("extends: default\nlanguage: {imports: [json, numppy.linalg, __main__]}\n")
     said = answer("policy", "check", str(file))
     assert (said["valid"], said["not_installed"]) == (True, ["numppy"])
     assert "not installed in rlm-kernel's own Python: numppy" in " ".join(
