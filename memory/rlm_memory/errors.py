@@ -21,6 +21,7 @@ MemoryLayerError
 └── StoreFault               the database cannot be used
     ├── StoreUnavailable     locked, unreadable or damaged
     │   └── DiskFull         there is no room for what it would write
+    ├── StoreTooOld          written by a version before the first release
     └── StoreTooNew          written by a newer version of this program
 """
 
@@ -241,6 +242,16 @@ def _is_full(where: str) -> bool:
     except OSError:
         return False
     return found.f_bavail * found.f_frsize < _LITTLE
+
+
+class StoreTooOld(StoreFault):
+    """The database was written by a version of this program from before the first release, or by another program."""
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(
+            f"the database {where} has version {found}, but this program supports only {known}; move the file aside to "
+            "start with an empty database, or use the version that wrote it"
+        )
 
 
 class StoreTooNew(StoreFault):

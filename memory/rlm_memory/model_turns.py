@@ -73,5 +73,4 @@ def latest(store: Store) -> dict[int, int]:
 
 
 def _row(values: Mapping[str, Any]) -> TurnRow:
-    lists = {"said": tuple(values["said"]), "variables": tuple(values["variables"] or ())}
-    return TurnRow(**{**values, **lists, "cost": values["cost"] or 0.0})
+    return TurnRow(**{**values, "said": tuple(values["said"]), "variables": tuple(values["variables"])})

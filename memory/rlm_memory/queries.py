@@ -89,9 +89,8 @@ class QueryRow:
 
 
 _IN_ROW = tuple(table.c.keys())
-_USED = ("input_tokens", "output_tokens", "cost")
-_IN_DETAILS = ("mode", "form", "answered_by", "recursive", *_USED, "asked_by", "number")
-_WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).outerjoin(
+_IN_DETAILS = tuple(column.name for column in details.c if not column.primary_key)
+_WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).join(
     details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
 )
 # Statements of every question and answer stand here: to build one takes longer than to execute it.
@@ -364,9 +363,5 @@ def cancel_pending(store: Store, session: int, now: float, *, among: Iterable[st
 
 def _row(values: dict[str, object]) -> QueryRow:
     values["state"] = QueryState(str(values["state"]))
-    values["mode"] = values["mode"] or "deferred"
-    values["recursive"] = bool(values["recursive"])
     values["asked_by"] = Asker(str(values["asked_by"]))
-    for name in _USED:
-        values[name] = values[name] or 0
     return QueryRow(**values)  # type: ignore[arg-type]  # the columns are the fields

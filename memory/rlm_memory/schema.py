@@ -4,10 +4,10 @@ Everything that belongs to a session has a column ``session``: the key of one li
 out again. It is a foreign key, so ending a session is one ``DELETE``: what belongs to it goes in the same step, and who
 writes later for a key that has gone is refused. A new table that holds anything of a session takes `_session_key`.
 
-`rlm_memory.store` refuses a database whose ``user_version`` is above `VERSION`, unless that version says that it only
-added to what was there (`OLDEST_READER`). Who changes a table raises `VERSION` and writes a step in
-`rlm_memory.migration`. Missing tables and missing columns that may be empty are added without one. The tables of frames
-stand in `rlm_memory.frame_schema`, those of the queue in `rlm_memory.work_schema`, and those of the project lock in
+`rlm_memory.migration` refuses a database whose ``user_version`` is not `VERSION`, unless a later version says that it
+only added to what was there (`OLDEST_READER`). It adds missing tables, and missing columns that may be empty. Who
+changes a table otherwise raises `VERSION` and writes a step there. The tables of frames stand in
+`rlm_memory.frame_schema`, those of the queue in `rlm_memory.work_schema`, and those of the project lock in
 `rlm_memory.lock_schema`.
 """
 
@@ -69,7 +69,7 @@ sessions = Table(
     Column("kept_until", Float),
     # Why the variables of a session that rests could not be saved; empty: they were, or there were none.
     Column("unsaved", Text),
-    # The policy as content, and where it was read: it is never read there again. Empty in rows of earlier versions.
+    # The policy as content, and where it was read: it is never read there again.
     Column("policy_text", Text),
     Column("policy_digest", Text),
     # What the first session of the family had, of which this one is a fork.
@@ -85,7 +85,7 @@ endings = Table(
     Column("id", Text, primary_key=True),
     Column("how", Text, CheckConstraint("how in ('ended', 'expired')"), nullable=False),
     Column("at", Float, nullable=False),
-    # Empty in rows of earlier versions, and of sessions that somebody has ended.
+    # Empty for sessions that somebody has ended.
     Column("went", JSON),
     Index("endings_by_time", "at"),
 )
@@ -184,7 +184,7 @@ query_details = Table(
     Column("input_tokens", Integer, nullable=False, default=0),
     Column("output_tokens", Integer, nullable=False, default=0),
     Column("cost", Float, nullable=False, default=0.0),
-    # Whether a model in a session of its own is to answer it; empty means no.
+    # Whether a model in a session of its own is to answer it.
     Column("recursive", Boolean),
     # Who has asked it ("code" or "tool"), and which one of theirs it is.
     Column("asked_by", Text),
@@ -298,8 +298,9 @@ turns = Table(
     Column("ended_at", Float, nullable=False),
     # What the row counts against the bounds: bytes of what was said on both sides.
     Column("size", Integer, nullable=False),
-    # In US dollars; empty in rows of earlier versions, as are the variables of the session after the turn.
+    # In US dollars.
     Column("cost", Float),
+    # Those of the session after the turn.
     Column("variables", JSON),
     Index("turns_by_session", "session", "number", "size"),
     sqlite_autoincrement=True,

@@ -78,8 +78,7 @@ class SessionRow:
     """One session. ``workspace`` is a directory or empty; times are epoch seconds.
 
     ``policy`` is where the policy was read, a name or a path, and ``policy_text`` its content with the hash
-    ``policy_digest``; ``family_text`` is what the first session had of which this one is a fork. Rows of earlier
-    versions have no contents.
+    ``policy_digest``; ``family_text`` is what the first session had of which this one is a fork.
 
     ``kept_until`` is when a session that rests ends; None: not by itself. ``unsaved`` is why its variables could not be
     saved when it began to rest; None: they were, or there were none.
@@ -93,12 +92,12 @@ class SessionRow:
     idle_seconds: float
     created_at: float
     last_used_at: float
+    policy_text: str
+    policy_digest: str
+    family_text: str
+    family_digest: str
     kept_until: float | None = None
     unsaved: str | None = None
-    policy_text: str | None = None
-    policy_digest: str | None = None
-    family_text: str | None = None
-    family_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from sqlalchemy.pool import QueuePool
 from sqlalchemy.sql.compiler import Compiled, SQLCompiler
 
 from rlm_memory import migration, schema
-from rlm_memory.errors import DiskFull, SessionEnded, StoreTooNew, StoreUnavailable, fault
+from rlm_memory.errors import DiskFull, SessionEnded, StoreUnavailable, fault
 from rlm_memory.reserve import Reserve
 
 _PRAGMAS = (
@@ -85,6 +85,7 @@ class Store:
 
         Raises:
             StoreUnavailable: the file cannot be created, read or locked, or is no database.
+            StoreTooOld: a version before the first release wrote it.
             StoreTooNew: a newer version of this program wrote it.
         """
         store = cls(_engine(path), str(path))
@@ -107,9 +108,9 @@ class Store:
         except OSError as error:
             raise fault(str(path), error) from error
         with self._faults():
-            migration.copy_beside(path)
-            migration.rewrite(path)
-            self._prepare(path)
+            migration.refuse_other_versions(path)
+            with self._engine.begin() as connection:
+                migration.add_missing(connection)
             self.purge()
 
     def close(self) -> None:
@@ -267,17 +268,6 @@ class Store:
         self.may_hold_copies |= bool(busy)
         return not busy
 
-    def _prepare(self, path: Path) -> None:
-        """Bring the tables into the form of today, all at once or not at all."""
-        with self._without_foreign_keys(), self._engine.begin() as connection:
-            found = int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
-            if found > schema.VERSION:
-                if not migration.may_read(connection):
-                    raise StoreTooNew(self._where, found, schema.VERSION)
-                return
-            migration.migrate(connection, found)
-        migration.remove_old_copies(path)
-
     def _direct(self) -> sqlite3.Connection:
         """Return the driver's connection, of which there is one; the caller holds the lock."""
         if self._driver is None:
@@ -290,17 +280,6 @@ class Store:
 
     def _closed(self, _connection: sqlite3.Connection, _record: Any) -> None:
         self._driver = None
-
-    @contextmanager
-    def _without_foreign_keys(self) -> Iterator[None]:
-        for setting in ("OFF", "ON"):
-            connection = self._engine.raw_connection()  # not in a transaction, where that has no effect
-            try:
-                connection.cursor().execute(f"PRAGMA foreign_keys={setting}")
-            finally:
-                connection.close()
-            if setting == "OFF":
-                yield
 
     @contextmanager
     def _faults(self) -> Iterator[None]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlm_memory import schema, sessions
-from rlm_memory.errors import StoreTooNew, StoreUnavailable
+from rlm_memory import sessions
+from rlm_memory.errors import StoreUnavailable
 from rlm_memory.store import Store
 
 
@@ -156,38 +156,6 @@ def test_a_folder_that_does_not_exist_is_refused_in_plain_words(tmp_path: Path) 
     """An operating system error becomes a fault with the reason."""
     with pytest.raises(StoreUnavailable, match="No such file or directory"):
         Store.open(tmp_path / "missing" / "db")
-
-
-def test_a_database_of_a_newer_version_is_left_alone(database: Path) -> None:
-    """An older program does not write into what it does not understand."""
-    Store.open(database).close()
-    _as_of_version(database, 99, oldest_reader=99)
-    with pytest.raises(StoreTooNew, match="has version 99"):
-        Store.open(database)
-
-
-def test_a_database_of_a_newer_version_that_only_has_more_is_used(database: Path) -> None:
-    """What that version has added stays as it is, and it finds its own version again."""
-    Store.open(database).close()
-    _as_of_version(database, 99, oldest_reader=schema.VERSION)
-    with sqlite3.connect(database) as connection:
-        connection.execute("ALTER TABLE sessions ADD COLUMN later TEXT")
-        connection.execute("CREATE TABLE later (key INTEGER)")
-    connection.close()
-    store = Store.open(database)
-    open_session(store, "a")
-    store.close()
-    with sqlite3.connect(database) as connection:
-        assert connection.execute("SELECT id, later FROM sessions").fetchall() == [("a", None)]
-        assert connection.execute("PRAGMA user_version").fetchone() == (99,)
-    connection.close()
-
-
-def _as_of_version(database: Path, version: int, oldest_reader: int) -> None:
-    with sqlite3.connect(database) as connection:
-        connection.execute("UPDATE counters SET value = ? WHERE scope = 'oldest reader'", (oldest_reader,))
-        connection.execute(f"PRAGMA user_version={version:d}")
-    connection.close()
 
 
 def test_readers_see_rows_while_the_daemon_has_the_database_open(store: Store, database: Path) -> None:

@@ -8,11 +8,6 @@ import pytest
 
 HISTORY = ("CHANGELOG.md", "LICENSE", "tests/project/test_glossary.py")
 """Files that may hold retired words: what was, the licence's own text, and this list."""
-EARLIER_VERSIONS = re.compile(
-    r"memory/rlm_memory/migration\.py|mcp_server/rlm_mcp/formats/snapshot\.py|tests/memory/(?:version\d+\.sql|test_migration\.py)"
-    r"|tests/mcp_server/tools/test_snapshots\.py"
-)
-"""Files that may say `doors`, as databases and snapshots of earlier versions do."""
 RETIRED = {
     "door (attachment)": r"(?<![a-z])doors?(?![a-z])",
     "kernel host (supervisor)": r"\bkernel[ _-]hosts?\b|\brlm_kernel\.host\b|\bHost(?:Client|Gone)\b",
@@ -47,11 +42,6 @@ def _text(path: Path) -> str:
     return "" if b"\0" in content else content.decode("utf-8", "ignore")
 
 
-def _is_today(word: str, path: str) -> bool:
-    """Say whether a file speaks of what is, not of what was."""
-    return path not in HISTORY and not (word.startswith("door") and EARLIER_VERSIONS.fullmatch(path))
-
-
 def test_every_word_of_the_glossary_is_used(tracked_files: list[Path], root: Path) -> None:
     """A word that nothing uses explains nothing."""
     words = _glossary(root)
@@ -77,7 +67,7 @@ def test_a_retired_word_is_nowhere(word: str, tracked_files: list[Path], root: P
     found = [
         f"{path.relative_to(root)}:{text.count(chr(10), 0, match.start()) + 1}: {match.group()}"
         for path in tracked_files
-        if _is_today(word, str(path.relative_to(root)))
+        if str(path.relative_to(root)) not in HISTORY
         for text in [_text(path)]
         for match in pattern.finditer(text)
     ]

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
-import re
 import tempfile
 import zipfile
 import zlib
@@ -69,7 +67,7 @@ class SavedVariable(_Part):
 
     name: Name
     type: str = Field(max_length=200)
-    code: bool = False
+    code: bool
 
 
 class SavedContext(_Part):
@@ -98,13 +96,13 @@ class SavedQuery(_Part):
     error: str | None
     created_at: float
     resolved_at: float | None
-    mode: Literal["deferred", "blocking", "provider"] = "deferred"
-    form: dict[str, Any] | None = None
-    answered_by: str | None = None
-    recursive: bool = False
-    input_tokens: int = Field(0, ge=0)
-    output_tokens: int = Field(0, ge=0)
-    cost: float = Field(0.0, ge=0.0)
+    mode: Literal["deferred", "blocking", "provider"]
+    form: dict[str, Any] | None
+    answered_by: str | None
+    recursive: bool
+    input_tokens: int = Field(ge=0)
+    output_tokens: int = Field(ge=0)
+    cost: float = Field(ge=0.0)
 
 
 class SavedCell(_Part):
@@ -117,8 +115,8 @@ class SavedCell(_Part):
     status: str = Field(max_length=20)
     output: str
     queries: tuple[str, ...] = Field(strict=False)
-    attachment: str | None = Field(None, max_length=100)
-    count: int | None = Field(None, ge=0, le=HIGHEST_COUNT)
+    attachment: str | None = Field(max_length=100)
+    count: int | None = Field(ge=0, le=HIGHEST_COUNT)
 
 
 class SavedMessage(_Part):
@@ -139,8 +137,8 @@ class SavedTurn(_Part):
     output_tokens: int
     started_at: float
     ended_at: float
-    cost: float = Field(0.0, ge=0.0)
-    variables: tuple[Preview, ...] = Field((), strict=False)
+    cost: float = Field(ge=0.0)
+    variables: tuple[Preview, ...] = Field(strict=False)
 
 
 class Missing(_Part):
@@ -163,14 +161,14 @@ class Manifest(_Part):
     created_at: float
     session: str = Field(max_length=128)
     policy: str = Field(max_length=4096)
-    policy_text: str = Field("", max_length=1 << 20)
+    policy_text: str = Field(max_length=1 << 20)
     workspace: str
     variables: list[SavedVariable]
     contexts: list[SavedContext]
     shadowed: dict[Name, int] = Field(default_factory=dict)
     queries: list[SavedQuery]
     journal: list[SavedCell]
-    turns: list[SavedTurn] = Field(default_factory=list)
+    turns: list[SavedTurn]
     missing: list[Missing]
     files: dict[str, SavedPart]
     seal: str = Field("", max_length=128)
@@ -326,40 +324,6 @@ class Archive:
                 pass
 
 
-_VERSION = re.compile(rb'\{\s*"format":\s*"rlm-kernel snapshot",\s*"version":\s*([12]),')
-_OLDER = "an older version saved it, in a form that is not read any more; run the cells of the journal again"
-
-
-def _of_this_version(text: bytes) -> bytes:
-    """The manifest with the names and fields of today, as `rlm_memory.migration` has them for databases."""
-    found = _VERSION.match(text)
-    if found is None:
-        return text
-    # What is malformed is said by the validation that follows.
-    with suppress(LookupError, ValueError, TypeError, AttributeError, RecursionError):
-        manifest = json.loads(text)
-        if found[1] == b"1":
-            _from_version_1(manifest)
-        manifest["version"] = 3
-        older = [item["name"] for part in ("code", "variables") for item in manifest.pop(part)]
-        manifest["missing"] += [{"name": name, "reason": _OLDER} for name in older]
-        manifest["variables"] = []
-        return json.dumps(manifest).encode()
-    return text
-
-
-def _from_version_1(manifest: Any) -> None:
-    from rlm_memory.migration import asker_in, policy_renamed  # here: commands need no database for new files
-
-    for cell in manifest["journal"]:
-        cell["attachment"] = cell.pop("door", None)
-    for query in manifest["queries"]:
-        query["resolved_at"] = query.pop("settled_at", None)
-        query["asked_by"], query["number"] = asker_in(query["id"])
-    if kept := manifest.get("policy_text"):
-        manifest["policy_text"] = policy_renamed(kept)[0]
-
-
 def _manifest_of(path: Path, archive: zipfile.ZipFile) -> Manifest:
     if len(archive.infolist()) > MOST_MEMBERS:
         raise SnapshotRefused(path, f"it has more than {MOST_MEMBERS:,} members")
@@ -371,7 +335,7 @@ def _manifest_of(path: Path, archive: zipfile.ZipFile) -> Manifest:
     if len(text) > MOST_MANIFEST_BYTES:
         raise SnapshotRefused(path, "its manifest is too large")
     try:
-        return Manifest.model_validate_json(_of_this_version(text))
+        return Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"

@@ -336,7 +336,7 @@ class Service:
 
     async def _start(self, warm: bool) -> None:
         self.snapshots.tidy()
-        await self.sessions.restore()
+        self.sessions.restore()
         self.attachments.tidy()
         found = TakingOver(self, self._events, self._store, self.gateway, self._left)
         alive = await found.kernels()

@@ -69,9 +69,9 @@ def pin_policy(
     return pinned(policy, origin)
 
 
-def unpin(text: str | None, digest: str | None, origin: str) -> PinnedPolicy:
+def unpin(text: str, digest: str, origin: str) -> PinnedPolicy:
     """Read a policy from the text that was kept of it; raises PolicyLostError for anything but that text."""
-    if not text or digest_of(text) != digest:
+    if digest_of(text) != digest:
         raise PolicyLostError(origin)
     try:
         return PinnedPolicy(checked_json(text), origin, text, digest)

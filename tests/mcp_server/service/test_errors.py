@@ -37,7 +37,7 @@ CODES = {
     "not_ready": "NotReady",
     "path_taken": "PathTaken",
     "lease_lost": "LeaseLost",
-    "store_unavailable": "DiskFull StoreError StoreFault StoreTooNew StoreUnavailable",
+    "store_unavailable": "DiskFull StoreError StoreFault StoreTooNew StoreTooOld StoreUnavailable",
     "context_error": "ContextError TextRequestError",
     "cannot_read": "OutOfReach SourceChanged SourceError",
     "invalid_arguments": "BadRange",

@@ -7,7 +7,6 @@ session that has a policy: only `rlm-kernel policy apply` gives it another one.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import replace
 
 from rlm_ipc import discovery
@@ -19,7 +18,7 @@ from rlm_mcp.service.sessions.names import workspace_for
 from rlm_memory import sessions
 from rlm_memory.sessions import PolicyText, SessionRow
 from rlm_memory.store import Store
-from rlm_sandbox.errors import PolicyError, PolicyLostError
+from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import (
     WAYS_OUT,
     PinnedPolicy,
@@ -31,8 +30,6 @@ from rlm_sandbox.policy import (
     unpin,
     write_roots,
 )
-
-log = logging.getLogger(__name__)
 
 DEFAULT_POLICY = "default"
 COMPAT = "compat"
@@ -76,17 +73,11 @@ class Policies:
         """
         if not ours:
             return await self.read(asked or DEFAULT_POLICY, workspace)
-        if saved.policy_text:
-            own = unpin(saved.policy_text, digest_of(saved.policy_text), saved.policy)
-        elif not is_path(saved.policy):
-            own = await self.read(saved.policy, workspace)
-        elif not asked:
-            raise PolicyLostError(saved.policy)
+        own = unpin(saved.policy_text, digest_of(saved.policy_text), saved.policy)
         if not asked:
             return own
         policy = await self.read(asked, workspace)
-        if saved.policy_text or not is_path(saved.policy):
-            refuse_looser(policy.policy, own.policy)
+        refuse_looser(policy.policy, own.policy)
         return policy
 
     def admit(self, row: SessionRow, parent: Policy | None = None) -> tuple[PinnedPolicy, PinnedPolicy]:
@@ -107,6 +98,13 @@ class Policies:
         sessions.note_writable(self._store, write_roots(policy.policy, row.workspace))
         return policy, family
 
+    def family_of(self, row: SessionRow) -> PinnedPolicy | None:
+        """Return the policy of the first session of a session's family; None if it was not kept."""
+        try:
+            return unpin(row.family_text, row.family_digest, row.policy)
+        except PolicyError:
+            return None
+
     def looser_than(self, row: SessionRow, policy: Policy) -> list[str]:
         """What a policy permits that a session's own does not; of one that was not kept nothing is known."""
         try:
@@ -114,27 +112,6 @@ class Policies:
         except PolicyError:
             return []
         return [f"{name}: {what}" for name, what in loosened(policy, before).items()]
-
-    async def resolve(self) -> None:
-        """Give rows of earlier versions, which hold a name or a path, the content of the policy of that name.
-
-        A path is not read: who could write the file since is not known. Nor is it known what that session could write.
-        """
-        rows = [row for row in sessions.all_sessions(self._store) if not row.policy_text]
-        found: dict[str, PinnedPolicy] = {}
-        for row in rows:
-            try:
-                if is_path(row.policy):
-                    raise PolicyError("a path is not read again")
-                if row.policy not in found:
-                    found[row.policy] = await self.read(row.policy, row.workspace)
-                policy = found[row.policy]
-                sessions.note_writable(self._store, write_roots(policy.policy, row.workspace))
-            except PolicyError as error:
-                log.warning("session %s has no policy until it is applied: %s", row.id, error)
-                sessions.note_writable(self._store, [row.workspace] if row.workspace else [])
-                continue
-            sessions.set_policy(self._store, row.key, as_row(policy), as_row(policy), row.idle_seconds)
 
     async def refuse_client(
         self, row: SessionRow, policy: PinnedPolicy, family: Policy, handshake: ClientInfo, given: PinnedPolicy | None

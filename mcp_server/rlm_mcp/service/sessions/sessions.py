@@ -174,9 +174,8 @@ class Sessions:
             return None
         return await self._begin(name, ClientInfo(), None)
 
-    async def restore(self) -> None:
+    def restore(self) -> None:
         """Open again what was active when the daemon last ended; a row without its policy is left alone."""
-        await self._policies.resolve()
         for row in sessions.all_sessions(self._store, SessionStatus.ACTIVE):
             try:
                 self._admit(row, last_used=min(row.last_used_at, self._clock()))
@@ -244,7 +243,7 @@ class Sessions:
         """
         idle = policy.policy.limits.idle_seconds
         with self._store.transaction():
-            family = None if looser or not row.family_text else self._policies.admit(row)[1]
+            family = None if looser else self._policies.family_of(row)
             changed = sessions.set_policy(self._store, row.key, as_row(policy), as_row(family or policy), idle)
             pinned, family = self._policies.admit(changed)
         session = self.of_key(row.key)
