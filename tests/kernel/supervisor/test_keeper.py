@@ -185,6 +185,7 @@ async def test_contexts_limits_and_undoing_outlive_a_supervisor(
     async with asyncio.timeout(SECONDS):
         assert (await stopped.result()).ended is Ended.TIME_LIMIT
     assert await session.value("x") == "1"
+    assert (await own_supervisor.kernel_info("k1")).undoable == before.undoable  # it still permits copies
 
 
 @pytest.mark.parametrize("session", ["strict"], indirect=True)

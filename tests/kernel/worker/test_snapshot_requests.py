@@ -5,6 +5,7 @@ import tempfile
 import pytest
 from snapshot_kernel import Saving, reasons
 
+from rlm_contexts.store.store import ContextStore
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import CallerError
 from rlm_ipc.variable_images import of_json
@@ -34,7 +35,8 @@ async def test_an_image_comes_in_pieces_and_is_that_of_its_beginning(supervisor,
     await one.run("b = bytearray(b'b') * (2 << 20)")  # long ones are not copied until then
     told, (first,) = await supervisor.ask(kernel.kernel_id, Save(("b",), 0, 20))
     await one.run("b[0] = 0; b += b'c'")
-    _, (rest,) = await supervisor.ask(kernel.kernel_id, Save(("b",), 20, 3 << 20))
+    later, (rest,) = await supervisor.ask(kernel.kernel_id, Save(("b",), 20, 3 << 20))
+    assert (sum(piece.size for piece in told.pieces), later.pieces) == (told.size, ())
     fresh = await spawn()
     assert (await saving(fresh).restore(first + rest)).restored == ("b",)
     assert await saving(fresh).run("b == bytearray(b'b') * (2 << 20)") == "True"
@@ -105,13 +107,18 @@ async def test_a_request_to_restore_without_its_file_is_refused(supervisor, spaw
     await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_a_name_that_no_variable_may_have_is_not_restored(supervisor, spawn, saving) -> None:
-    """It is named with why not; the others are restored."""
+async def test_a_name_that_no_variable_may_have_is_not_restored(supervisor, spawn, saving, tmp_path) -> None:
+    """It is named with why not; the others are restored, and a context keeps its name."""
     kernel = await spawn()
+    one, store = saving(kernel), ContextStore(tmp_path / "store")
+    with store.shared_text(store.put_text("alpha")) as text:
+        await supervisor.bind(kernel.kernel_id, "log", text, "log", {})
     names = ["_a", "class", "1a", "", "In", "Out", "display", "cite", "llm_query", "llm_answers", "__builtins__"]
-    answer = await saving(kernel).restore(of_json(dict.fromkeys([*names, "fine"], 1)))
+    answer = await one.restore(of_json(dict.fromkeys([*names, "log", "fine"], 1)))
     refused = "a variable cannot have this name: the session uses it, or it is not an identifier"
-    assert (answer.restored, reasons(answer)) == (("fine",), dict.fromkeys(names, refused))
+    expected = {**dict.fromkeys(names, refused), "log": "a loaded context has this name"}
+    assert (answer.restored, reasons(answer)) == (("fine",), expected)
+    assert await one.run("log['content'], fine") == "('alpha', 1)"
     await supervisor.shutdown(kernel.kernel_id)
 
 

@@ -20,6 +20,7 @@ FILES = {
     "shop/__init__.py": "",
     "web/views.py": "from shop.cart import Cart\nfrom shop import mail\ndef checkout(): Cart().add_item()\n",
     "tests/test_cart.py": "from shop.cart import Cart\ndef test_add(): Cart().add_item()\n",
+    "jobs/nightly.rb": "def nightly; filler_5; end\n",
     "docs/guide.md": "# A guide to refunds\nHow refunds reach the customer.\n",
     **{f"other/filler{n:02}.py": f"def filler_{n}(): return {n}\n" for n in range(30)},
 }
@@ -42,6 +43,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         (["tests/test_cart.py"], "", ["shop/cart.py"]),
         (["web/views.py"], "What does it build on?", ["shop/cart.py", "shop/mail.py", "shop/__init__.py"]),
         (["shop/price.py"], "Who uses total_of?", ["shop/cart.py"]),
+        (["other/filler05.py"], "", ["jobs/nightly.rb"]),
         ([], "checkout", ["web/views.py"]),
     ],
 )
