@@ -56,7 +56,13 @@ LockPriority = Literal["P0", "P1", "P2", "P3"]
 LockField = Literal["project", "keyfiles", "rules", "history"]
 LockRole = Literal["analyst", "planner", "implementer", "reviewer", "tester", "conductor"]
 RuleSet = Literal["full", "safe", "light", "fast"]
-Names = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "array"})]
+Names = Annotated[list[str], BeforeValidator(_listed)]
+
+Goals = Annotated[
+    list[str | dict[str, Any]],
+    BeforeValidator(_listed),
+    WithJsonSchema({"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}}),
+]
 
 Paths = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "string"})]
 """One path or pattern, or a list of them; the schema, which costs tokens on every turn, shows the usual form."""
@@ -206,7 +212,7 @@ class PlanGoal(Arguments):
 
     goal: str
     parent: str | None = None
-    children: Annotated[list[str | dict[str, Any]], BeforeValidator(_listed), WithJsonSchema({"type": "array"})] = []
+    children: Goals = []
 
 
 class Push(Arguments):

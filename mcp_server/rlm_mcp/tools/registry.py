@@ -211,17 +211,16 @@ def _said(detail: Mapping[str, Any]) -> str:
 
 
 def _compact(part: Mapping[str, Any]) -> JsonObject:
-    """A property without title, without the null of an optional one, and without a default that anybody would guess."""
+    """Drop from a property its title, the null of an optional one, its bounds, and a default that is nothing.
+
+    Each value keeps its type, and each array the type of its items: providers refuse the whole request otherwise.
+    """
     kept = {key: value for key, value in part.items() if key not in {"title", "anyOf"}}
     for choice in part.get("anyOf", ()):
         if choice.get("type") != "null":
             kept |= choice
-    if "enum" in kept.get("items", {}):
-        kept["items"] = {"enum": kept["items"]["enum"]}
-    unneeded = {"minimum", "exclusiveMinimum", "minLength", "maxLength", "additionalProperties"}
-    if "enum" in kept:  # its texts say their type, and the first of them is the default
-        unneeded |= {"type", "default"}
-    if kept.get("default", "?") in (None, {}, [], "", 0, True):
+    unneeded = {"minimum", "exclusiveMinimum", "minLength", "maxLength", "maxItems", "additionalProperties"}
+    if "enum" in kept or not kept.get("default"):  # the first of the texts is the default
         unneeded.add("default")
     return {key: value for key, value in kept.items() if key not in unneeded}
 
