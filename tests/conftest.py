@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import long_files
 import preloaded
 import psutil
 import pytest
@@ -38,67 +39,6 @@ _SECONDS_TO_LEAVE = 60.0  # a helper process that is still starting notices late
 
 _SECONDS_TO_ANSWER = 90.0
 """How long a command may take whose processes have to start first."""
-
-_LONG_FILES = (
-    "mcp_server/service/test_upgrade.py",
-    "lock/scanner/test_scanner.py",
-    "project/test_docs.py",
-    "escapes/test_corpus.py",
-    "mcp_server/tools/test_lock.py",
-    "escapes/test_crawler.py",
-    "lock/parsing/test_pool.py",
-    "mcp_server/front/test_first_answers.py",
-    "mcp_server/tools/test_policy_fields.py",
-    "chaos/test_policies_hold.py",
-    "chaos/test_resources.py",
-    "mcp_server/service/test_lease_life.py",
-    "mcp_server/web/test_web.py",
-    "client/test_rlm.py",
-    "escapes/test_messages.py",
-    "kernel/worker/test_snapshot_kinds.py",
-    "escapes/test_reverted.py",
-    "kernel/supervisor/test_supervisor_memory.py",
-    "kernel/supervisor/test_hostile_worker.py",
-    "mcp_server/cli/test_commands.py",
-    "chaos/test_full_machine.py",
-    "mcp_server/service/test_attachments.py",
-    "mcp_server/tools/test_snapshots.py",
-    "kernel/jupyter/test_jupyter.py",
-    "chaos/test_fleet.py",
-    "mcp_server/front/test_crash.py",
-    "kernel/supervisor/test_refusals.py",
-    "mcp_server/loop/test_loop.py",
-    "mcp_server/tools/test_shadowing.py",
-    "chaos/test_queue.py",
-    "contexts/loading/test_members.py",
-    "mcp_server/daemon/test_hostile_json.py",
-    "kernel/supervisor/test_limits.py",
-    "kernel/worker/test_private.py",
-    "mcp_server/service/test_frames_restart.py",
-    "mcp_server/tools/test_budgets.py",
-    "mcp_server/tools/test_other_urls.py",
-    "lock/scanner/test_hostile_tree.py",
-    "mcp_server/cli/test_lock_writing.py",
-    "mcp_server/tools/test_named_texts.py",
-    "mcp_server/service/test_ending.py",
-    "kernel/supervisor/test_fair_shares.py",
-    "project/test_bench.py",
-    "mcp_server/tools/test_query.py",
-    "mcp_server/service/test_policy_pin.py",
-    "mcp_server/tools/test_frames.py",
-    "mcp_server/tools/test_providers.py",
-    "project/test_notebooks.py",
-    "mcp_server/tools/test_loading.py",
-    "mcp_server/tools/test_code.py",
-    "project/test_wheel.py",
-    "client/test_ask.py",
-    "project/test_loading_authority.py",
-    "adapters/test_dspy.py",
-)
-"""What takes longest, longest first: a process that begins such a file last leaves the others nothing to do.
-
-Scanners of projects run only when nobody else wants a processor, so their tests take as long as the others let them.
-"""
 
 # The same examples in every run, however long one takes: what fails is the change, not the machine or the day.
 settings.register_profile(
@@ -169,17 +109,16 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the tests that need a browser, unless they are named: `make test-browser` installs it."""
+    """Leave out what other turns take, and the tests that need a browser, unless they are named."""
     named = any("browser" in argument for argument in config.args)
-    return True if collection_path == Path(__file__).with_name("browser") and not named else None
+    is_browser = collection_path == Path(__file__).with_name("browser")
+    return True if (is_browser and not named) or collection_path in long_files.LEFT_OUT else None
 
 
 @pytest.hookimpl
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest (see `make test`, which keeps this order)."""
-    tests = Path(__file__).parent
-    place = {tests / name: number for number, name in enumerate(_LONG_FILES)}
-    items.sort(key=lambda item: place.get(item.path, len(place)))
+    items.sort(key=lambda item: long_files.PLACES.get(item.path, len(long_files.LONG)))
 
 
 @pytest.hookimpl(wrapper=True)
