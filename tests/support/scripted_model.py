@@ -44,7 +44,7 @@ def steps(task: str, prompt: str) -> list[str]:
     keep = f"rlm-kernel work renew {task} --phase testing --next-step 'write the rest of {task}'"
     write = f"echo {task} >> {task}.txt && git add -A && git commit -m {task}"
     hand_off = f"rlm-kernel work handoff {task} --summary 'The agent wrote {task}.txt.' --file {task}.txt"
-    if "hand it over" in prompt.partition("What surrounds it")[0] and not goes_on:
+    if "hand it over" in prompt.partition("Context of the task")[0] and not goes_on:
         return [keep]
     return [write, f"{hand_off} --decision 'one file for {task}'"]
 

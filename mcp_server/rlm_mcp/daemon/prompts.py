@@ -1,4 +1,4 @@
-"""The prompts that clients show as slash commands: how to work with the context kernel, and the verbs of goals."""
+"""The prompts that clients show as slash commands: how to use the context kernel, and the verbs of goals."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ INSTRUCTIONS = (
     "eval_code to count, filter and compare; return insights, not data; unload when done. All agents of one "
     "task share one session; the argument `session` names another."
 )
-"""The text that clients may put into their system prompt; short, because it is sent on every turn."""
+"""The text that clients may put into their system prompt. It is short because it is sent on every turn."""
 
 CONTEXT_KERNEL = """\
-You work with the context kernel: large texts live in a shared Python session, and agents pass their names.
+You work with the context kernel: it keeps large texts in a shared Python session, and agents pass their names.
 
-1. Load once, reference many. `load_context(name="prod_log", path="production.log", content_type="log")`;
+1. Load once, then pass the name. `load_context(name="prod_log", path="production.log", content_type="log")`;
    prefer a path to inline content. Spawn sub-agents with the variable's name and a question, not the text.
 2. Scan before you peek. `scan("prod_log", "ERROR|FATAL", context_lines=2)` finds the lines;
    `peek("prod_log", offset=line, limit=20)` reads around them. Do not page through a whole text.
@@ -41,47 +41,47 @@ Limits: 100 MB of loaded text per session, 60 seconds and 1 MB of output per cel
 """
 
 _PLAN = """\
-Write the plan down as goals before you begin: call `plan(goal=…, children=[…])`. A child is a text, or {"goal":
-…, "children": […]}. Keep goals so small that each can be worked on by itself. Nothing starts until you `push` a
+Record the plan as goals before you begin: call `plan(goal=…, children=[…])`. A child is a string, or {"goal":
+…, "children": […]}. Keep each goal small enough to be worked on separately. Nothing starts until you `push` a
 goal by its id.
 
 {goal}"""
 _PUSH = """\
-Start a goal: call `push(goal=…)` with a text, or with the id of a planned frame. It gets a fork of this session
-with every variable. Work on it with `session` set to its id, or give a sub-agent that id and the `context` of
-the answer, and no more. When it has ended, call `pop`.
+Start a goal: call `push(goal=…)` with a text, or with the id of a planned frame. The goal gets a fork of this
+session with every variable. Work on it with `session` set to the returned id, or give a sub-agent only that id and
+the `context` from the answer. When the work is finished, call `pop`.
 
 {goal}"""
 _POP = """\
-End a goal: call `pop(summary=…)` for the current frame, or with its `id`. Say in the summary what was found and
-what was decided, with names, numbers and line numbers that others will need; say what failed, with
-status="failed". Name files in `artifacts`, choices in `decisions`, and in `hand_over` the variables that the
-session above is to have. The cells and their output stay in the log of the frame, so do not repeat them.
+End a goal: call `pop(summary=…)` for the current frame, or with its `id`. In the summary, state the
+findings and decisions with the names, numbers and line numbers that others will need. If the goal failed, pass
+status="failed" and say why. List files in `artifacts`, choices in `decisions`, and in `hand_over` the variables to
+copy to the parent session. The frame's log keeps the cells and their output, so do not repeat them.
 
 {goal}"""
 _COMPLETION = completion("""\
-Do this for the frame with the id below, or without one for the current frame. Read its record with `frame(id=…,
-do="turns")`. Then end it: `pop(id=…, summary=…)`.
+Do this for the frame whose id is given below; if there is none, for the current frame. Read its record with
+`frame(id=…, do="turns")`. Then end it with `pop(id=…, summary=…)`.
 
 {id}""")
 _OVERFLOW = overflow("""\
-Keep the text with the current frame before the conversation is cut: `frame(note=…)`. When you go on,
+Save the text in the current frame before the conversation is cut: `frame(note=…)`. When you continue,
 `frame(do="turns")` shows it with the latest cells.
 
 {goal}""")
 _STATUS = """\
-Show where we are: call `frame()`. Tell the user in a few lines the way down to the current goal, what has ended
-and what came of it, what runs, and what is planned next. Change nothing."""
+Report the state of the work: call `frame()`. In a few lines, tell the user the path down to the current goal, which
+goals have ended and with what result, what is in progress, and what is planned next. Change nothing."""
 _FRAME = """\
-Call `frame(id=…)` with the id below, or without one for the current frame. Read its `context` and go on from
-there; an open frame becomes the current one. Its `log` has every cell with its output.
+Call `frame(id=…)` with the id given below; if there is none, without an id, for the current frame. Read its
+`context` and continue from there. An open frame becomes the current one. Its `log` has every cell with its output.
 
 {id}"""
 
 
 @dataclass(frozen=True)
 class _Prompt:
-    """A prompt, and the name and meaning of the one argument that its text takes, if it takes one."""
+    """A prompt. ``argument`` is the name and meaning of the one argument of its text, if it has one."""
 
     title: str
     description: str
@@ -95,31 +95,31 @@ _PROMPTS = {
         "How to work on large texts by name: load once, scan, return insights, unload.",
         CONTEXT_KERNEL,
     ),
-    "plan": _Prompt(
-        "Plan", "Write goals down as a tree, before work begins.", _PLAN, ("goal", "what is to be reached")
+    "plan": _Prompt("Plan", "Record goals as a tree before work begins.", _PLAN, ("goal", "the goal to achieve")),
+    "push": _Prompt(
+        "Push", "Start a goal in a fork of the session.", _PUSH, ("goal", "the goal, or the id of a planned frame")
     ),
-    "push": _Prompt("Push", "Start a goal in a fork of the session.", _PUSH, ("goal", "a text, or the id of a frame")),
-    "pop": _Prompt("Pop", "End a goal and keep what came of it.", _POP, ("goal", "what came of it, or the frame's id")),
+    "pop": _Prompt("Pop", "End a goal and record its result.", _POP, ("goal", "the result, or the frame's id")),
     "frame-completion": _Prompt(
         "Frame completion",
-        "Write the summary of a goal that ends, for the goals above it and beside it.",
+        "Summarize a goal that ends, for its parent and sibling goals.",
         _COMPLETION,
         ("id", "the frame, such as f7"),
     ),
     "overflow-compaction": _Prompt(
         "Overflow compaction",
-        "Write down what is needed to go on with a goal, before the conversation is cut.",
+        "Write down what is needed to continue a goal, before the conversation is cut.",
         _OVERFLOW,
-        ("goal", "what must not be lost"),
+        ("goal", "what to preserve"),
     ),
-    "status": _Prompt("Status", "Tell what has been reached, what runs, what is planned.", _STATUS),
+    "status": _Prompt("Status", "Report what is done, what is in progress and what is planned.", _STATUS),
     "work": _Prompt(
         "Work",
         "Work on the tasks of a story or an epic until none is ready.",
         INTERACTIVE,
         ("scope", "the story or epic, such as f7"),
     ),
-    "frame": _Prompt("Frame", "Go to a goal and go on with it.", _FRAME, ("id", "the frame, such as f7")),
+    "frame": _Prompt("Frame", "Switch to a goal and continue it.", _FRAME, ("id", "the frame, such as f7")),
 }
 
 
@@ -129,13 +129,13 @@ def list_prompts() -> list[Prompt]:
 
 
 def get_prompt(name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult | None:
-    """Return a prompt's text, or None when there is none of that name. Arguments that it does not know are left out."""
+    """Return a prompt's text, or None if no prompt has that name. Unknown arguments are ignored."""
     prompt = _PROMPTS.get(name)
     if prompt is None:
         return None
     text = prompt.text
     if prompt.argument is not None:
-        # One replacement, no format string: the text of an argument is nobody's template.
+        # One replacement, not a format string: an argument may contain braces.
         argument, _ = prompt.argument
         text = text.replace(f"{{{argument}}}", (arguments or {}).get(argument, "")).rstrip()
     message = PromptMessage(role="user", content=TextContent(text=text))
@@ -143,8 +143,8 @@ def get_prompt(name: str, arguments: Mapping[str, str] | None = None) -> GetProm
 
 
 def _listed(name: str, prompt: _Prompt) -> Prompt:
-    taken = None
+    arguments = None
     if prompt.argument is not None:
         argument, meaning = prompt.argument
-        taken = [PromptArgument(name=argument, description=meaning, required=False)]
-    return Prompt(name=name, title=prompt.title, description=prompt.description, arguments=taken)
+        arguments = [PromptArgument(name=argument, description=meaning, required=False)]
+    return Prompt(name=name, title=prompt.title, description=prompt.description, arguments=arguments)

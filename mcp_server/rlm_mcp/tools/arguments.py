@@ -1,7 +1,7 @@
-"""The arguments of every tool, as pydantic models that refuse what they do not know.
+"""The arguments of every tool, as pydantic models that refuse unknown arguments.
 
-Numbers above a cap are clamped by the service, not refused: agents ask for "everything". Objects may also
-come as JSON text, the way several clients send them.
+The service clamps numbers above a cap and does not refuse them: agents ask for "everything". Objects may also
+arrive as JSON text, because several clients send them so.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def _parsed(value: Any) -> Any:
 
 
 def _finite(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse the numbers that JSON does not have."""
+    """Refuse numbers that JSON cannot represent."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:
-        raise ValueError("JSON has no NaN or Infinity; send null, or the number as text") from None
+        raise ValueError("JSON has no NaN or Infinity; send null, or the number as a string") from None
     return value
 
 
 def _listed(value: Any) -> Any:
-    """Make a list of a single text."""
+    """Wrap a single string in a list."""
     parsed = _parsed(value)
     return [parsed] if isinstance(parsed, str) else parsed
 
@@ -143,12 +143,12 @@ class QueryArguments(Arguments):
     sql: Annotated[str, Field(min_length=1, max_length=100_000)]
 
 
-class ListVars(Arguments):
-    """Arguments of list_vars, and of every other tool that only needs to know the session."""
+class NoArguments(Arguments):
+    """Arguments of a tool that takes only the session."""
 
 
 class Named(Arguments):
-    """Arguments of var_info and unload."""
+    """Arguments of a tool that takes only a name."""
 
     name: str
 
@@ -176,14 +176,14 @@ class EvalCode(Arguments):
     @model_validator(mode="after")
     def _code_or_cells(self) -> EvalCode:
         if (self.code is None) is not bool(self.cells):
-            raise ValueError("give code, or several as cells: texts that run one after the other")
+            raise ValueError("give code, or several cells, which run one after the other")
         return self
 
 
 class AnswerQueries(Arguments):
     """Arguments of answer_queries: an object, a list of ``{"id", "answer" or "error"}``, or a list in order.
 
-    The items are checked one by one when they are taken, so that a bad one does not stop the others.
+    Each item is checked when it is stored, so that a bad one does not stop the others.
     """
 
     answers: Annotated[
@@ -208,7 +208,7 @@ class ForkSession(Arguments):
 
 
 class PlanGoal(Arguments):
-    """Arguments of plan. ``children`` are texts, or objects with a goal and children of their own."""
+    """Arguments of plan. Each of ``children`` is a string, or an object with a goal and its own children."""
 
     goal: str
     parent: str | None = None
@@ -216,7 +216,7 @@ class PlanGoal(Arguments):
 
 
 class Push(Arguments):
-    """Arguments of push. ``goal`` is a text, or the id of a planned frame."""
+    """Arguments of push. ``goal`` is a string, or the id of a planned frame."""
 
     goal: str
     parent: str | None = None
@@ -225,7 +225,7 @@ class Push(Arguments):
 
 
 class Pop(Arguments):
-    """Arguments of pop; without ``id`` it is the current frame."""
+    """Arguments of pop. The default ``id`` is that of the current frame."""
 
     id: str | None = None
     status: Outcomes = "completed"
@@ -237,7 +237,7 @@ class Pop(Arguments):
 
 
 class ShowFrame(Arguments):
-    """Arguments of frame; without ``id`` it is the current frame."""
+    """Arguments of frame. The default ``id`` is that of the current frame."""
 
     id: str | None = None
     do: Change | None = None
@@ -253,7 +253,7 @@ class ShowFrame(Arguments):
 
 
 class WorkArguments(Arguments):
-    """Arguments of work. What ``data`` takes depends on the verb."""
+    """Arguments of work. The fields of ``data`` depend on the verb."""
 
     do: WorkVerb = "next"
     id: str | None = None
@@ -264,7 +264,7 @@ class WorkArguments(Arguments):
 
 
 class HandOffArguments(Arguments):
-    """Arguments of handoff. With ``data`` it is written, without it is read."""
+    """Arguments of handoff. The tool writes ``data``; without it, it reads."""
 
     id: str
     data: JsonObject = {}
@@ -272,7 +272,7 @@ class HandOffArguments(Arguments):
 
 
 class LockArguments(Arguments):
-    """Arguments of lock. ``map`` is how many tokens of a map; ``frame`` is an id, or any name of a task."""
+    """Arguments of lock. ``map`` is the size of a map in tokens; ``frame`` is an id, or any name of a task."""
 
     lock_id: Annotated[str | None, Field(min_length=1, max_length=200)] = None
     priority: LockPriority | None = None

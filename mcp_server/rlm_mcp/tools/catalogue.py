@@ -1,4 +1,4 @@
-"""The tools, one short function each: what an agent reads about it, and which part of the service does it."""
+"""The tools, one short function each: its description for agents, and the call to the service that does the work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ TOOLS = Registry()
 
 
 @TOOLS.add(
-    "Load text (log, file, directory) once as a shared variable, from content, path or variable.",
+    "Load text (log, file, directory) under a name that all agents of the session share. "
+    "Give one of path, content and variable.",
     take.LoadContext,
     tier="core",
     in_turns=True,
@@ -35,12 +36,12 @@ TOOLS = Registry()
 async def load_context(service: Service, session: Session, given: take.LoadContext, caller: Caller) -> ToolAnswer:
     """Store a text under a name."""
     source = resolve(given.content, given.path, given.variable)
-    asked = Load(given.name, source, given.content_type, given.metadata)
-    return await service.contexts.load(session, asked, caller.handshake, caller.progress)
+    load = Load(given.name, source, given.content_type, given.metadata)
+    return await service.contexts.load(session, load, caller.handshake, caller.progress)
 
 
 @TOOLS.add(
-    "Read a variable's lines from a 0-based offset: limit lines, else all that fit.",
+    "Read a variable's lines, starting at the 0-based offset. Returns limit lines; without limit, as many as fit.",
     take.Peek,
     tier="core",
     in_turns=True,
@@ -52,7 +53,7 @@ async def peek(service: Service, session: Session, given: take.Peek, caller: Cal
 
 
 @TOOLS.add(
-    "Search a variable's lines with a case-insensitive regex; at most 200 matches. Scan before peek.",
+    "Search a variable's lines by regex (case-insensitive; up to 200 matches). Use it to find the lines to peek at.",
     take.Scan,
     tier="core",
     in_turns=True,
@@ -66,8 +67,8 @@ async def scan(service: Service, session: Session, given: take.Scan, caller: Cal
     return await service.reading.scan(session, given.name, search)
 
 
-@TOOLS.add("List variables with sizes.", take.ListVars, tier="core", read_only=True, in_turns=True)
-async def list_vars(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
+@TOOLS.add("List loaded texts and variables with sizes.", take.NoArguments, tier="core", read_only=True, in_turns=True)
+async def list_vars(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
     """List the variables."""
     return await service.reading.list_vars(session)
 
@@ -85,32 +86,33 @@ async def unload(service: Service, session: Session, given: take.Named, caller: 
 
 
 @TOOLS.add(
-    "Share a text by a handle; share_with: session ids or *, else workspace.",
+    "Create a handle that lets other sessions use a text. "
+    "share_with: session ids, or * for all; default: sessions of this workspace.",
     take.RegisterHandle,
     tier="core",
     in_turns=True,
 )
 async def register_handle(service: Service, session: Session, given: take.RegisterHandle, caller: Caller) -> ToolAnswer:
-    """Make and grant a handle."""
+    """Create a handle and grant its use."""
     return service.handles.register(session, given.name, given.content_type, given.share_with)
 
 
-@TOOLS.add("Turn a handle into a variable.", take.ResolveHandle, tier="core", in_turns=True)
+@TOOLS.add("Make the text behind a handle a variable of this session.", take.ResolveHandle, tier="core", in_turns=True)
 async def resolve_handle(service: Service, session: Session, given: take.ResolveHandle, caller: Caller) -> ToolAnswer:
-    """Give a handle's text a name in the session."""
+    """Name a handle's text in the session."""
     return service.handles.resolve(session, given.handle)
 
 
 @TOOLS.add(
-    "Run Python in the sandbox: 60 s, variables persist; a loaded text is a dict "
-    "(log['content'], log['lines']); llm_query(prompt) asks you. cells: a batch.",
+    "Run Python in the sandbox; variables persist. A loaded text is a dict: log['content'], log['lines']. "
+    "llm_query(prompt) asks you. cells: a batch. If status is running, call wait.",
     take.EvalCode,
     tier="core",
 )
 async def eval_code(service: Service, session: Session, given: take.EvalCode, caller: Caller) -> ToolAnswer:
-    """Run a cell, or a batch up to the first that fails; a call that is cancelled interrupts it.
+    """Run a cell, or a batch up to the first cell that fails; a cancelled call interrupts it.
 
-    A client that dies or hangs up cancels nothing: `wait` has the result.
+    A client that dies or disconnects cancels nothing: `wait` returns the result.
     """
     frame = service.frames.of_call(session, caller)
     code = given.cells if given.code is None else given.code
@@ -124,42 +126,49 @@ async def eval_code(service: Service, session: Session, given: take.EvalCode, ca
 
 
 @TOOLS.add(
-    "Answer pending_llm_queries: waiting code goes on, other code finds them in llm_answers.",
+    "Answer pending_llm_queries. A waiting cell resumes; later cells read the answers from llm_answers.",
     take.AnswerQueries,
     tier="core",
 )
 async def answer_queries(service: Service, session: Session, given: take.AnswerQueries, caller: Caller) -> ToolAnswer:
-    """Take answers, each on its own; a cell that waits for them goes on."""
+    """Store each answer separately; a cell that waits for them resumes."""
     return await service.answer_queries(session, service.queries.read(session, given.answers), caller)
 
 
-@TOOLS.add("Wait up to 45 s for eval_code; a finished run shows its images.", take.Wait, tier="core", read_only=True)
+@TOOLS.add(
+    "Wait up to 45 s for an eval_code run. Returns its result; for a finished run, also its images.",
+    take.Wait,
+    tier="core",
+    read_only=True,
+)
 async def wait(service: Service, session: Session, given: take.Wait, caller: Caller) -> ToolAnswer:
     """Wait for a run; a cancelled wait leaves it running."""
     run = service.runs.find(session, given.run)
-    told_before = run.state == "finished"
+    already_finished = run.state == "finished"
     answer = await service.follow(session, run, caller, patient=True)
-    return replace(answer, images=await service.runs.pictures.images(session.key, run.id)) if told_before else answer
+    if not already_finished:
+        return answer
+    return replace(answer, images=await service.runs.pictures.images(session.key, run.id))
 
 
-@TOOLS.add("Interrupt running code; variables stay.", take.ListVars, tier="core")
-async def interrupt(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
+@TOOLS.add("Interrupt running code; variables are kept.", take.NoArguments, tier="core")
+async def interrupt(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
     """Interrupt the running code."""
     return await service.control.interrupt(session)
 
 
 @TOOLS.add(
-    "Show the session: policy, kernel, memory, runs, queries.",
-    take.ListVars,
+    "Show the session's policy, kernel, memory, runs and pending queries.",
+    take.NoArguments,
     tier="core",
     read_only=True,
 )
-async def status(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
+async def status(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
     """Describe the session."""
     return await service.control.status(session)
 
 
-@TOOLS.add("Plan a goal, with children.", take.PlanGoal, tier="core")
+@TOOLS.add("Record a goal and its subgoals (children) without starting them.", take.PlanGoal, tier="core")
 async def plan(service: Service, session: Session, given: take.PlanGoal, caller: Caller) -> ToolAnswer:
     """Plan frames."""
     wanted = plan_of({"goal": given.goal, "children": given.children})
@@ -167,7 +176,8 @@ async def plan(service: Service, session: Session, given: take.PlanGoal, caller:
 
 
 @TOOLS.add(
-    "Start a goal or planned id in a fork (fork=false: here); pass session=its id.",
+    "Start a goal (text, or id of a planned one) in a fork of the session; fork=false: in this session. "
+    "Then pass the returned id as session.",
     take.Push,
     tier="core",
 )
@@ -179,7 +189,7 @@ async def push(service: Service, session: Session, given: take.Push, caller: Cal
 
 
 @TOOLS.add(
-    "End a frame; hand_over: variables to pass up.",
+    "End a frame (a started goal) with a summary. hand_over: variables to copy to the parent session.",
     take.Pop,
     tier="core",
 )
@@ -192,12 +202,12 @@ async def pop(service: Service, session: Session, given: take.Pop, caller: Calle
 
 
 @TOOLS.add(
-    "Show tree and context; an id makes it current.",
+    "Show the goal tree and a frame's context. The id of an open frame also makes it the current one.",
     take.ShowFrame,
     tier="core",
 )
 async def frame(service: Service, session: Session, given: take.ShowFrame, caller: Caller) -> ToolAnswer:
-    """Show a frame, or change what has become of it."""
+    """Show a frame, or change its state."""
     frames = service.frames
     if given.note is not None:
         return service.turns.note(session, caller, given.id, given.note)
@@ -213,19 +223,20 @@ async def frame(service: Service, session: Session, given: take.ShowFrame, calle
 
 
 @TOOLS.add(
-    "Share a queue of tasks. next: ready ids; claim: yours while you live; renew: merges data into progress; "
-    "done: data={status, summary, files}; add: data={goal, parent, blocks}.",
+    "Shared task queue. next: list ready tasks; claim: hold one until you disconnect; renew: merge data into "
+    "progress; done: data={status,summary,files}; add: data={goal,parent,blocks}.",
     take.WorkArguments,
     tier="all",
 )
 async def work(service: Service, session: Session, given: take.WorkArguments, caller: Caller) -> ToolAnswer:
-    """Do something with the queue."""
+    """Carry out a verb of the queue."""
     asked = Asked(given.do, given.id, given.data, given.fields, given.wait, given.holder)
     return await service.work.do(session, caller, asked)
 
 
 @TOOLS.add(
-    "Read a task's result, or write it: data={status: PASS|FAIL|BLOCKED, summary, files, decisions, details}.",
+    "Read a task's hand-off (its result), or write it: data={status: PASS|FAIL|BLOCKED, summary, files, decisions, "
+    "details}.",
     take.HandOffArguments,
     tier="all",
 )
@@ -237,8 +248,8 @@ async def handoff(service: Service, session: Session, given: take.HandOffArgumen
 
 
 @TOOLS.add(
-    "Know the project: structure, key files, rules, history, what changed since your last call. map=1500, "
-    "about='words', focus=[paths]: which files matter.",
+    "Get a snapshot of the project: structure, key files, rules, history, changes since your last call. "
+    "map=1500, about='words', focus=[paths]: rank the files that matter.",
     take.LockArguments,
     tier="all",
     read_only=True,
@@ -256,7 +267,7 @@ async def lock(service: Service, session: Session, given: take.LockArguments, ca
 
 
 @TOOLS.add(
-    "Fork the session: a new one with every variable, to try something without touching this one.",
+    "Fork the session: a new one with a copy of every variable, to try something without changing this one.",
     take.ForkSession,
     tier="all",
 )
@@ -268,7 +279,7 @@ async def fork_session(service: Service, session: Session, given: take.ForkSessi
 
 
 @TOOLS.add(
-    "Undo the last eval_code cells: variables go back to their state before them; files do not.",
+    "Undo the last eval_code cells: variables return to their earlier values; files are not restored.",
     take.RollbackArguments,
     tier="all",
 )
@@ -277,31 +288,31 @@ async def rollback(service: Service, session: Session, given: take.RollbackArgum
     return await service.control.rollback(session, given.cells)
 
 
-@TOOLS.add("View the pictures that code has displayed, such as plots.", take.Wait, tier="all", read_only=True)
+@TOOLS.add("Return the images that code has displayed, such as plots.", take.Wait, tier="all", read_only=True)
 async def view_images(service: Service, session: Session, given: take.Wait, caller: Caller) -> ToolAnswer:
     """Return pictures as images."""
     return await service.runs.pictures.view(session.key, given.run)
 
 
 @TOOLS.add(
-    "Show the session's query budget, used and allowed: calls; a provider's tokens, cost, seconds.",
-    take.ListVars,
+    "Show how much of the session's query budget is used: calls; for a provider also tokens, cost and seconds.",
+    take.NoArguments,
     tier="all",
     read_only=True,
 )
-async def budget(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
+async def budget(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
     """Return the budget."""
     return ToolAnswer({"session": session.id, **service.budgets.shown(session)})
 
 
-@TOOLS.add("Restart the kernel: Python variables are lost, loaded texts stay.", take.ListVars, tier="all")
-async def restart_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
-    """Start again with the loaded texts."""
+@TOOLS.add("Restart the kernel: Python variables are lost; loaded texts are kept.", take.NoArguments, tier="all")
+async def restart_session(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
+    """Restart the kernel with the loaded texts."""
     return await service.control.restart(session)
 
 
-@TOOLS.add("End the session and delete everything in it.", take.ListVars, tier="all", frees=True)
-async def end_session(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
+@TOOLS.add("End the session and delete everything in it.", take.NoArguments, tier="all", frees=True)
+async def end_session(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
     """Delete the session."""
     agents = "an agent ended it with end_session"
     how = "`rlm-kernel end` at a terminal ended it" if caller.handshake.is_terminal else agents
@@ -309,7 +320,8 @@ async def end_session(service: Service, session: Session, given: take.ListVars, 
 
 
 @TOOLS.add(
-    "Run SQL (DuckDB) over contexts: CSV, JSON and Parquet by column, other text as the columns line and text.",
+    "Run SQL (DuckDB) over loaded texts. CSV, JSON and Parquet keep their own columns; "
+    "any other text has the columns line and text.",
     take.QueryArguments,
     tier="all",
     in_turns=True,
@@ -320,22 +332,26 @@ async def query(service: Service, session: Session, given: take.QueryArguments, 
     return await service.tables.query(session, given.name, given.sql)
 
 
-@TOOLS.add("Reload a context from its files and report what changed.", take.Named, tier="all", in_turns=True)
+@TOOLS.add("Reload a text from its files and report what changed.", take.Named, tier="all", in_turns=True)
 async def refresh(service: Service, session: Session, given: take.Named, caller: Caller) -> ToolAnswer:
-    """Load a context again that came from files."""
+    """Reload a context that came from files."""
     return await service.contexts.refresh(session, given.name, caller.handshake, caller.progress)
 
 
 @TOOLS.add(
-    "Cite lines (12-15, from 0) with the hash of the text.", take.Cite, tier="all", read_only=True, in_turns=True
+    "Return lines, such as 12-15 (0-based), with a hash of the whole text, for citation.",
+    take.Cite,
+    tier="all",
+    read_only=True,
+    in_turns=True,
 )
 async def cite(service: Service, session: Session, given: take.Cite, caller: Caller) -> ToolAnswer:
-    """Return some lines and the hash of their text."""
+    """Return lines and the hash of their text."""
     return await service.citing.cite(session, given.name, given.lines)
 
 
 @TOOLS.add(
-    "Check that a text really contains a quote, in the lines cited.",
+    "Check that a text contains a quote, and that it is in the cited lines.",
     take.CheckCitation,
     tier="all",
     read_only=True,
@@ -346,14 +362,14 @@ async def check_citation(service: Service, session: Session, given: take.CheckCi
     return await service.citing.check(session, given.name, given.quote, given.lines, given.hash)
 
 
-@TOOLS.add("Queue a question to a language model, to be answered with answer_queries.", take.LlmQuery, tier="compat")
+@TOOLS.add("Queue a question for a language model; answer_queries answers it.", take.LlmQuery, tier="compat")
 async def llm_query(service: Service, session: Session, given: take.LlmQuery, caller: Caller) -> ToolAnswer:
     """Queue one query."""
     (row,) = service.queries.ask(session, [given.prompt], given.model)
     return ToolAnswer(_deferred(row), ("prompt",))
 
 
-@TOOLS.add("Queue several questions to a language model.", take.LlmQueryBatched, tier="compat")
+@TOOLS.add("Queue several questions for a language model.", take.LlmQueryBatched, tier="compat")
 async def llm_query_batched(
     service: Service, session: Session, given: take.LlmQueryBatched, caller: Caller
 ) -> ToolAnswer:
@@ -362,24 +378,30 @@ async def llm_query_batched(
     return ToolAnswer({"status": "deferred", "queries": [_deferred(row) for row in rows]}, ("queries",))
 
 
-@TOOLS.add("Show the current frame and the tree (as frame does).", take.ListVars, tier="compat", read_only=True)
-async def flame_status(service: Service, session: Session, given: take.ListVars, caller: Caller) -> ToolAnswer:
-    """Show where one is."""
+@TOOLS.add("Show the current frame and the goal tree (like frame).", take.NoArguments, tier="compat", read_only=True)
+async def flame_status(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
+    """Show the current frame."""
     return service.frames.show(session, caller, None)
 
 
-@TOOLS.add("Go to a frame (as frame does).", take.Navigate, tier="compat")
+@TOOLS.add("Make a frame the current one (like frame).", take.Navigate, tier="compat")
 async def flame_navigate(service: Service, session: Session, given: take.Navigate, caller: Caller) -> ToolAnswer:
     """Make a frame current."""
     return service.frames.show(session, caller, given.id)
 
 
-@TOOLS.add("Show the project (as lock does).", take.LockArguments, tier="compat", read_only=True, name="jcode.lock")
+@TOOLS.add(
+    "Get a snapshot of the project (like lock).",
+    take.LockArguments,
+    tier="compat",
+    read_only=True,
+    name="jcode.lock",
+)
 async def jcode_lock(service: Service, session: Session, given: take.LockArguments, caller: Caller) -> ToolAnswer:
-    """Show the project's lock under the name that its protocol has."""
+    """Show the project's lock under the name that its protocol uses."""
     return await lock(service, session, given, caller)
 
 
 def _deferred(row: QueryRow) -> JsonObject:
-    said = f"[DEFERRED:{row.id}] LLM query queued"
-    return {"status": "deferred", "id": row.id, "prompt": row.prompt, "model": row.model, "message": said}
+    message = f"[DEFERRED:{row.id}] LLM query queued"
+    return {"status": "deferred", "id": row.id, "prompt": row.prompt, "model": row.model, "message": message}

@@ -110,7 +110,7 @@ def test_a_story_is_worked_off_in_its_order_and_completed(queue: Queue) -> None:
     told = queue.prompt(second, 1)
     assert f"You work on the task {second} (feature) of this repository: second" in told
     assert f"  {first} PASS: first" in told
-    assert f"{first} went so." not in told.split("What surrounds it:")[0]  # the name of a hand-off, not its text
+    assert f"{first} went so." not in told.split("Context of the task:")[0]  # the name of a hand-off, not its text
     assert "It is done when: it runs" in queue.prompt(first, 1)
     report = Path(chain.report).read_text()
     assert f"- {second} second: {second} went so." in report
@@ -203,7 +203,7 @@ def test_failed_tests_are_fixed_by_an_agent_that_is_told_of_them_only(queue: Que
     told = queue.prompt(task, 2)
     assert "pytest: 0 passed, 1 failed: test_sum.py::test_sum" in told
     assert "assert (1 + 1) == 3" in told
-    assert "What surrounds it" not in told
+    assert "Context of the task" not in told
 
 
 def test_after_three_fixes_a_task_is_blocked_with_what_was_learned(queue: Queue) -> None:
@@ -323,4 +323,4 @@ def test_a_conflict_is_a_failure_to_mend(repository: Queue) -> None:
     chain = queue.work(script, tell=tell, worktrees=True, size=2)
     assert chain.outcome == "completed"
     assert queue.kinds(two) == ["first", "faulty", "fix", "passed", "completed"]
-    assert f"`git merge work/chain-{chain.number}` ended with 1" in queue.prompt(two, 2)
+    assert f"`git merge work/chain-{chain.number}` exited with 1" in queue.prompt(two, 2)

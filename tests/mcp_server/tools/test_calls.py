@@ -52,10 +52,10 @@ async def test_without_a_choice_the_policy_decides_the_tier(connect) -> None:
     assert [tool["name"] for tool in await listed(connect, RLM_KERNEL_TOOLS="everything")] == CORE
 
 
-async def test_the_core_list_costs_at_most_1200_tokens(connect) -> None:
+async def test_the_core_list_costs_at_most_1400_tokens(connect) -> None:
     """K-25: an agent pays for the list on every turn; measured as characters of its JSON by four."""
     text = json.dumps(await listed(connect), separators=(",", ":"))
-    assert len(text) / 4 <= 1200
+    assert len(text) / 4 <= 1400
 
 
 async def test_every_tool_is_one_sentence_or_few_and_takes_a_session() -> None:
