@@ -149,6 +149,7 @@ RULES: dict[str, Rule] = {
     "files.read": _read,
     "files.write": _write,
     "files.metadata": _only_if("files.metadata"),
+    "files.load": _up_to("files.load", "workspace", "user"),
     "network": _only_if("network"),
     "urls": _urls,
     "limits.cell_seconds": _at_most("limits.cell_seconds"),

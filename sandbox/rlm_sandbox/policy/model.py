@@ -72,6 +72,11 @@ class FilePolicy(_Section):
         "true: modes, owners and times can be changed, links and FIFOs made; "
         "false: such changes report success and do nothing, links and FIFOs are refused.",
     )
+    load: Literal["workspace", "user"] = value(
+        "workspace",
+        "What `load_context` reads for a client on this machine. workspace: the workspace and the paths above; "
+        "user: every file that your user can read, as a command in a terminal always does.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,3 +225,25 @@ async def test_links_from_one_allowed_folder_into_another_are_followed(remote: A
             assert answer.get("error") == expected, path
         for path in ("loop", "pipe", "file/x"):
             assert (await agent("load_context", name="x", path=f"{inside}/{path}"))["error"] == "cannot_read"
+
+
+async def test_under_strict_an_agent_loads_the_workspace_and_a_terminal_loads_what_its_user_can(
+    connect: Any, ground: tuple[Path, Path]
+) -> None:
+    """K-21: what an agent was told to load by a hostile text stays closed to it, and is not told to be there."""
+    inside, outside = ground
+    env = {"RLM_KERNEL_POLICY": "strict"}
+    hidden = [str(outside / "a.txt"), "../outside/a.txt", "link", "other/a.txt", "/etc/passwd"]
+    async with connect(cwd=str(inside), **env) as agent, connect("else", cwd="/", **env) as elsewhere:
+        assert (await agent("load_context", name="x", path="notes/a.txt"))["size"] == len("harmless")
+        whole = await agent("load_context", name="notes", path="notes/*.txt")
+        assert whole.get("size"), whole
+        for path in hidden:
+            answer = await agent("load_context", name="y", path=path)
+            assert (answer["error"], "files.load: workspace" in answer["message"]) == ("cannot_read", True), path
+        # The session has a workspace, and a client that is somewhere else gets no other one.
+        answer = await elsewhere("load_context", name="y", path=str(outside / "a.txt"), session="s")
+        assert (answer["error"], "files.load: workspace" in answer["message"]) == ("cannot_read", True)
+    async with connect(cwd=str(inside), RLM_KERNEL_MADE_BY="terminal", **env) as terminal:
+        for path in hidden:
+            assert (await terminal("load_context", name="y", path=path))["size"]

@@ -53,6 +53,12 @@ async def load_two_kilobytes(agent: Any, own: Any, clock: Any) -> str:
     return json.dumps(await agent("load_context", name="text", content="x" * 2048))
 
 
+async def load_from_beside_the_workspace(agent: Any, own: Any, clock: Any) -> str:
+    """Load a file that the user can read, and no code of the session."""
+    Path(agent.handshake.cwd).with_name("beside.txt").write_text("beside")
+    return json.dumps(await agent("load_context", name="beside", path="../beside.txt"))
+
+
 async def show_a_long_goal(agent: Any, own: Any, clock: Any) -> str:
     """Begin a frame, and look at its context."""
     began = await agent("push", goal="x" * 1200, fork=False)
@@ -263,6 +269,7 @@ CASES = [
          "PermissionError", '"result": "4"', OFF),
     Case("files.metadata", False, True, cell(CHMOD), "0o100600", "0o100640"),
     Case("files.metadata", False, True, cell(CHMOD), "0o100600", "0o100640", OFF),
+    Case("files.load", "workspace", "user", load_from_beside_the_workspace, "files.load: workspace", '"size": 6'),
     Case("network", False, True, connect_to_a_server, "PermissionError", "b'hello'", OFF),
     Case("urls", [], [SITE], load_a_page, "does not permit", '"size": 5'),
     Case("limits.cell_seconds", 0.4, 30, cell("import time\ntime.sleep(2)\n'awake'"), "CellTimeout", "'awake'"),

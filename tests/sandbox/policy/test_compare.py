@@ -17,6 +17,7 @@ LOOSE: dict[str, tuple[Any, Any]] = {
     "files.read": (("/a/b",), ("/a",)),
     "files.write": (("/a/b",), ("/a",)),
     "files.metadata": (False, True),
+    "files.load": ("workspace", "user"),
     "network": (False, True),
     "urls": (("https://example.org/a/",), ("https://example.org/",)),
     "walls.require": (("seccomp", "landlock"), ("seccomp",)),

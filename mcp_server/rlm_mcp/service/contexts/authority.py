@@ -96,8 +96,9 @@ class Authority:
     """The rules for one client in one session.
 
     A client on this machine (its handshake has a working directory) loads what its user can read: it could read the
-    file itself. Any other client loads what the session's policy lets code read. Nobody loads what tells of this
-    process or of other sessions. A URL has to lie under a prefix that the policy names.
+    file itself. Under ``files.load: workspace`` it loads what is in the session's workspace, and what the policy lets
+    code read. Any other client loads only the latter. Nobody loads what tells of this process or of other sessions. A
+    URL has to lie under a prefix that the policy names.
     """
 
     client: ClientInfo
@@ -132,10 +133,13 @@ class Authority:
     def _reach(self) -> PathReach:
         ours = (discovery.state_folder(), discovery.runtime_folder(), str(discovery.config_dir()))
         refused = (*_SYSTEM_FOLDERS, *ours)
-        if self.client.cwd:
+        if self.client.cwd and (self.policy.files.load == "user" or self.client.is_terminal):
             return PathReach(refused)
         allowed = readable_places(self.policy, self.session.workspace)
-        return PathReach(refused, allowed, f"a remote client under policy {self.session.policy!r}")
+        if not self.client.cwd:
+            return PathReach(refused, allowed, f"a remote client under policy {self.session.policy!r}")
+        workspace = [os.path.realpath(self.session.workspace)] if self.session.workspace else []
+        return PathReach(refused, [*allowed, *workspace], f"policy {self.session.policy!r} (`files.load: workspace`)")
 
     def _absolute(self, given: str) -> Path:
         if not given or "\0" in given:
