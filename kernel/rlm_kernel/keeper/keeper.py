@@ -55,18 +55,22 @@ def send(line: _socket.socket, data: bytes, descriptors: tuple[int, ...] = ()) -
 
 
 def receive(line: _socket.socket, flags: int = 0) -> tuple[bytes, tuple[int, ...]]:
-    """Receive a packet and its descriptors; an empty one at the end of the line."""
+    """Receive a packet and its descriptors, all or none; an empty one at the end of the line."""
     room = _socket.CMSG_SPACE(MOST_DESCRIPTORS * _INT)
     flags |= _socket.MSG_CMSG_CLOEXEC
     try:
-        data, beside, _, _ = line.recvmsg(LARGEST_PACKET, room, flags)
+        data, beside, given, _ = line.recvmsg(LARGEST_PACKET, room, flags)
     except ConnectionResetError:
         # It died before it had read everything. The system says that first, and then gives what it had written.
-        data, beside, _, _ = line.recvmsg(LARGEST_PACKET, room, flags)
+        data, beside, given, _ = line.recvmsg(LARGEST_PACKET, room, flags)
     descriptors: tuple[int, ...] = ()
     for level, kind, packed in beside:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
             descriptors += _struct.unpack(f"{len(packed) // _INT}i", packed[: len(packed) // _INT * _INT])
+    if given & _socket.MSG_CTRUNC:  # there was no room for them all in this process
+        for descriptor in descriptors:
+            os.close(descriptor)
+        descriptors = ()
     return data, descriptors
 
 
@@ -135,7 +139,8 @@ class Keeper:
             self.hang_up(line)  # the pidfd tells when it has ended
         elif kind == PUT:
             self.drop(name)
-            self.entries[name] = content, descriptors
+            if descriptors:  # else there was no room for them, and the bytes alone are worth nothing
+                self.entries[name] = content, descriptors
         elif kind == DROP:
             self.drop(name)
         elif kind == SERVES:
@@ -145,6 +150,8 @@ class Keeper:
         elif kind == QUIT:
             os._exit(0)
         elif kind == GENERATION:
+            if not descriptors:
+                os._exit(1)  # it cannot see the supervisor die, which starts another keeper
             self.is_other = self.pidfd is not None
             self.generation, self.program = int(name), [os.fsdecode(word) for word in content.split(b"\0")]
             self.pid = pid_of(descriptors[0])
@@ -199,22 +206,26 @@ class Keeper:
             os._exit(0)
 
     def start(self) -> None:
-        """Start the next generation, and give it everything. If it dies at once, there is no ``pidfd``."""
+        """Start the next generation, and give it everything. If it dies at once or cannot start, there is no ``pidfd``."""
         self.vain += 1
         self.beats, self.is_other = self.beats and not self.is_other, False
         self.silences = 0
         if self.vain > VAIN_STARTS:
             time.sleep(min(LONGEST_PAUSE, 0.1 * 2 ** (self.vain - VAIN_STARTS - 1)))
         self.generation += 1
-        line, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        line.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, 1 << 20)
-        self.pid = self.wake_standby(theirs) or self.spawn(theirs)
-        theirs.close()
         try:
+            line, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        except OSError:
+            return
+        line.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, 1 << 20)
+        try:
+            self.pid = self.wake_standby(theirs) or self.spawn(theirs)
             pidfd = os.pidfd_open(self.pid)
-        except ProcessLookupError:
+        except OSError:  # its program may come back, as an upgrade moves it, or the machine be less full
             line.close()
             return
+        finally:
+            theirs.close()
         self.line = line
         self.poll.register(line.fileno(), select.POLLIN)
         self.watch(pidfd)

@@ -478,6 +478,64 @@ def test_a_keeper_of_many_descriptors_starts_the_next_supervisor(tmp_path: Path)
         process.wait()
 
 
+TOLD = """
+import os, socket, sys
+line = socket.socket(fileno=int(sys.argv[sys.argv.index('--keeper-fd') + 1]))
+told = []
+while not told or told[-1] != b'.':
+    told.append(socket.recv_fds(line, 1 << 16, 64)[0])
+with open(sys.argv[1] + '.new', 'wb') as file:
+    file.write(b'|'.join(told))
+os.rename(sys.argv[1] + '.new', sys.argv[1])
+line.send(b'Q')
+"""
+"""A supervisor that writes down what the keeper gives it, and ends both."""
+
+
+def test_a_keeper_waits_for_the_program_of_its_supervisor(tmp_path: Path) -> None:
+    """An upgrade moves it for a moment. If the keeper ended, every kernel would."""
+    found, program, script = tmp_path / "found", tmp_path / "python", tmp_path / "next.py"
+    script.write_text(TOLD)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno())]
+    with ours, subprocess.Popen(argv, pass_fds=(theirs.fileno(),)) as running:
+        theirs.close()
+        with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as first:
+            pidfd = os.pidfd_open(first.pid)
+            words = b"\0".join(os.fsencode(word) for word in (program, script, found))
+            keeper.send(ours, keeper.GENERATION + b"1\0" + words, (pidfd,))
+            os.close(pidfd)
+            first.kill()
+        assert ours.recv(1) == b""
+        keeping = psutil.Process(running.pid)
+        wait_until(lambda: running.poll() is not None or keeping.status() == psutil.STATUS_SLEEPING)
+        program.symlink_to(sys.executable)
+        assert running.wait(SECONDS) == 0
+    assert found.read_bytes() == b"."
+
+
+def test_a_keeper_holds_descriptors_all_or_none(tmp_path: Path) -> None:
+    """Where it may have few open files, the system gives it some of them and says so."""
+    found, script = tmp_path / "found", tmp_path / "next.py"
+    script.write_text(TOLD)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = [sys.executable, "-I", "-S", keeper.__file__, str(theirs.fileno())]
+    with ours, open(os.devnull) as null, subprocess.Popen(argv, pass_fds=(theirs.fileno(),)) as running:
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (20, 20))
+        theirs.close()
+        with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as first:
+            pidfd = os.pidfd_open(first.pid)
+            words = b"\0".join(os.fsencode(word) for word in (sys.executable, script, found))
+            keeper.send(ours, keeper.GENERATION + b"1\0" + words, (pidfd,))
+            os.close(pidfd)
+            keeper.send(ours, keeper.PUT + b"small\0x", (null.fileno(),))
+            keeper.send(ours, keeper.PUT + b"large\0y", (null.fileno(),) * 19)
+            keeper.send(ours, keeper.PUT + b"last\0z", (null.fileno(),))
+            first.kill()
+        assert running.wait(SECONDS) == 0
+    assert found.read_bytes() == b"Psmall\0x|Plast\0z|."
+
+
 @pytest.mark.parametrize("end", [signal.SIGABRT, signal.SIGKILL])
 async def test_a_session_at_which_two_supervisors_have_failed_is_set_aside(
     own_supervisor: SupervisorClient, policy: MakePolicy, tmp_path: Path, end: signal.Signals
