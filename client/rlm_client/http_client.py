@@ -5,7 +5,7 @@ The official client does the talking, on an event loop in a thread of its own.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpx2
@@ -22,6 +22,7 @@ __all__ = ["HttpClient"]
 
 _SECONDS = 900.0
 """For an answer that takes long: the server itself bounds each call."""
+_UNREACHABLE = (OSError, httpx2.HTTPError, MCPError, ExceptionGroup)
 
 
 class HttpClient:
@@ -30,7 +31,7 @@ class HttpClient:
     def __init__(self, url: str, token: str, session: str | None = None) -> None:
         self._url = url
         self._headers = {"Authorization": f"Bearer {token}", **({"Rlm-Session": session} if session else {})}
-        self._open = ExitStack()
+        self._open, self._connection = ExitStack(), ExitStack()
         self._portal = self._open.enter_context(start_blocking_portal())
         self._client: Client | None = None
 
@@ -42,20 +43,29 @@ class HttpClient:
             try:
                 client = self._client = self._client or self._connected()
                 result = self._portal.call(client.call_tool, request.params["name"], request.params["arguments"])
-            except (OSError, httpx2.HTTPError, MCPError, ExceptionGroup) as problem:
+            except _UNREACHABLE as problem:
+                self._hang_up()  # the next call finds a server that has started again
                 raise DaemonUnavailable(self._unanswered(problem)) from problem
             answer = request.take(result.model_dump(mode="json", by_alias=True, exclude_none=True))
         return answer
 
     def close(self) -> None:
         """Hang up; the session stays."""
-        self._open.close()
+        try:
+            self._connection.close()
+        finally:
+            self._open.close()
 
     def _connected(self) -> Client:
         web = httpx2.AsyncClient(headers=self._headers, timeout=_SECONDS)
-        self._open.enter_context(self._portal.wrap_async_context_manager(web))
+        self._connection.enter_context(self._portal.wrap_async_context_manager(web))
         client = Client(streamable_http_client(self._url, http_client=web))
-        return self._open.enter_context(self._portal.wrap_async_context_manager(client))
+        return self._connection.enter_context(self._portal.wrap_async_context_manager(client))
+
+    def _hang_up(self) -> None:
+        self._client = None
+        with suppress(*_UNREACHABLE):
+            self._connection.close()
 
     def _unanswered(self, problem: BaseException) -> str:
         while isinstance(problem, BaseExceptionGroup):
