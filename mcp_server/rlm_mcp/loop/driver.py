@@ -116,9 +116,13 @@ class Driver:
                 self._limited.add(task)
             return False
         launcher = await Launcher.start()
-        fence = await self._rows.claim(task, launcher.pid, launcher.identity)
+        fence = None
+        try:
+            fence = await self._rows.claim(task, launcher.pid, launcher.identity)
+        finally:
+            if fence is None:
+                await launcher.close()
         if fence is None:
-            await launcher.close()
             return False
         self._active[task] = asyncio.create_task(self._go_on(task, launcher))
         return True

@@ -40,7 +40,8 @@ def main() -> None:
                     preexec_fn=lambda: libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL),  # noqa: PLW1509 (no threads here)
                 )  # fmt: skip
             except OSError as error:
-                log.write(f"cannot run {order['argv'][0]}: {error.strerror}\n".encode())
+                what = f"in {order['cwd']}" if error.filename == order["cwd"] else order["argv"][0]
+                log.write(f"cannot run {what}: {error.strerror}\n".encode())
                 status = 127
             else:
                 running[:] = [command]

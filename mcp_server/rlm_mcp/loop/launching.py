@@ -47,6 +47,7 @@ class Launcher:
         """Run a command with its output in a file; returns its exit status, None if the launcher has died."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        _status_file(log).unlink(missing_ok=True)  # that of an earlier command with this output
         order = json.dumps({"argv": list(argv), "cwd": folder, "log": str(log)})
         with suppress(ConnectionError):
             self._process.stdin.write(order.encode() + b"\n")
@@ -91,9 +92,13 @@ def end_adopted(identity: str) -> None:
 def status_of(log: Path) -> int | None:
     """Return the exit status of the last command with its output in that file; None: nobody has seen its end."""
     try:
-        return int(log.with_name(f"{log.name}.status").read_text(encoding="ascii"))
+        return int(_status_file(log).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
+
+
+def _status_file(log: Path) -> Path:
+    return log.with_name(f"{log.name}.status")
 
 
 def command(template: Sequence[str], prompt: str, task: str, folder: str, prompt_file: Path) -> list[str]:

@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rlm_client.client import Client
 from rlm_ipc import process_identity
 from rlm_ipc.chain_requests import Chain, OpenChain
 from rlm_ipc.daemon_connection import ask
-from rlm_ipc.errors import DaemonRefused
+from rlm_ipc.errors import DaemonRefused, ToolFailed
 from rlm_ipc.messages import plain
+from rlm_mcp.loop.daemon_rows import Rows
 from rlm_mcp.loop.driver import Event, work_on
+from rlm_mcp.loop.launching import Launcher
 from rlm_mcp.loop.options import Options
 
 AGENT = Path(__file__).parents[2] / "support/fake_agent.py"
@@ -150,6 +153,52 @@ def test_a_launcher_that_is_killed_takes_its_agent_along(queue: Queue) -> None:
     task = queue.add("task")
     assert queue.work({task: [["kill-launcher"], ["pass"]]}).outcome == "completed"
     assert queue.kinds(task) == ["first", "crashed", "recovered", "passed", "completed"]
+
+
+def test_a_test_whose_end_nobody_saw_does_not_count_by_an_earlier_run(tmp_path: Path) -> None:
+    """E-12: the same test passed before, and its output has the same name."""
+
+    async def statuses() -> list[int | None]:
+        launcher, log = await Launcher.start(), tmp_path / "f2.log.test1"
+        try:
+            commands = ["exit 0", "exit 3", "kill -9 $PPID"]
+            return [await launcher.run(["/bin/sh", "-c", one], str(tmp_path), log) for one in commands]
+        finally:
+            await launcher.close()
+
+    assert asyncio.run(statuses()) == [0, 3, None]
+
+
+@pytest.mark.parametrize(
+    ("argv", "folder", "said"),
+    [(["/bin/sh"], "gone", "cannot run in {}: No such file"), (["./gone"], ".", "cannot run ./gone: No such file")],
+)
+def test_what_cannot_be_started_is_named(tmp_path: Path, argv: list[str], folder: str, said: str) -> None:
+    """A folder that somebody has removed is not a program that is missing."""
+
+    async def status() -> int | None:
+        launcher = await Launcher.start()
+        try:
+            return await launcher.run(argv, str(tmp_path / folder), tmp_path / "log")
+        finally:
+            await launcher.close()
+
+    assert asyncio.run(status()) == 127
+    assert (tmp_path / "log").read_text().startswith(said.format(tmp_path / folder))
+
+
+def test_a_launcher_whose_claim_fails_is_ended(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each try of a daemon that cannot answer leaves a process."""
+    queue.add("task")
+    before = set(psutil.Process().children())
+
+    async def fails(*_: object) -> None:
+        raise ToolFailed("the disk is full", {"error": "store_unavailable"})
+
+    monkeypatch.setattr(Rows, "claim", fails)
+    with pytest.raises(ToolFailed):
+        queue.work({"*": [["pass"]]})
+    assert set(psutil.Process().children()) == before
 
 
 def test_what_an_agent_does_and_reads_is_of_its_own_task(repository: Queue) -> None:
