@@ -206,7 +206,7 @@ class Keeper:
             os._exit(0)
 
     def start(self) -> None:
-        """Start the next generation, and give it everything. If it dies at once or cannot start, there is no ``pidfd``."""
+        """Start the next generation, and give it everything. If it cannot start or dies at once, there is no pidfd."""
         self.vain += 1
         self.beats, self.is_other = self.beats and not self.is_other, False
         self.silences = 0

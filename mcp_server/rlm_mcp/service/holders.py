@@ -35,6 +35,7 @@ _BEAT_SECONDS = 20.0
 _LOOK_SECONDS = 0.1
 """How often it is looked at those of whom nothing tells when they end."""
 _LOOK_AT_TIMES_SECONDS = 0.5
+_LOOK_AFTER_FAULT_SECONDS = 1.0
 _LOCK, _PROCESS = "lock:", "process:"
 
 
@@ -191,12 +192,14 @@ class Holders:
                     if not self._lives(holder, self._clock()):
                         self._free(holder.id, "its time is over" if holder.anchor == "time" else "it has ended")
             except StoreFault:
-                log.warning("cannot check whether holders live", exc_info=True)
-                left = []
-            if not left:
-                return
-            soon = any(one.anchor != "time" for one in left)
-            await asyncio.sleep(_LOOK_SECONDS if soon else _LOOK_AT_TIMES_SECONDS)
+                log.warning("cannot check whether holders live; trying again", exc_info=True)
+                pause = _LOOK_AFTER_FAULT_SECONDS
+            else:
+                if not left:
+                    return
+                soon = any(one.anchor != "time" for one in left)
+                pause = _LOOK_SECONDS if soon else _LOOK_AT_TIMES_SECONDS
+            await asyncio.sleep(pause)
 
     def _is_tied(self, holder: str) -> bool:
         return bool(self._connections.get(holder)) or holder in self._processes

@@ -3,16 +3,18 @@
 import asyncio
 import json
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import SECONDS
+from waiting import SECONDS, until
 
+from rlm_ipc import discovery
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.daemon.tool_lists import as_listed
 from rlm_mcp.service.service import Service
@@ -202,6 +204,47 @@ async def test_a_lease_over_http_lasts_as_long_as_its_token_is_used(
         assert (await agent("work", wait=True))["next"] == [task]
         assert (await agent("work", do="renew", id=task, holder=token))["error"] == "lease_over"
         assert (await agent("work", do="claim", holder="ttl:no"))["error"] == "invalid_arguments"
+
+
+async def test_a_lease_ends_in_time_after_the_database_could_not_be_read(
+    quiet: Service, clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One fault must not end the checks: a task of an agent that is gone would stay claimed."""
+    who = ClientInfo(cwd=str(tmp_path), env={"PARENT_SESSION_ID": "s"})
+    database = discovery.state_dir() / "rlm.sqlite3"
+    async with connected(quiet, "auto", who, None) as agent:
+        task = (await agent("work", do="add", data={"goal": "task"}))["added"]
+        assert (await agent("work", do="claim", holder="ttl:60"))["claimed"] == task
+        with closing(sqlite3.connect(database, timeout=SECONDS)) as other:
+            other.execute("ALTER TABLE holders RENAME TO away")
+            await until(lambda: "cannot check whether holders live" in caplog.text)
+            other.execute("ALTER TABLE away RENAME TO holders")
+        clock.now += 61
+        assert (await agent("work", wait=True))["next"] == [task]
+
+
+async def test_who_claims_for_a_time_and_gets_nothing_leaves_nothing(
+    quiet: Service, clock: Clock, tmp_path: Path, worker: Workers
+) -> None:
+    """A program that asks again and again would leave a living holder each time, and a wait would use up its time."""
+    other = await worker()
+    who = ClientInfo(cwd=str(tmp_path), env={"PARENT_SESSION_ID": "s"})
+    async with connected(quiet, "auto", who, None) as agent:
+        assert await agent("work", do="claim", holder="ttl:86400") == {"next": []}
+        assert (await agent("work", do="claim", holder="ttl:60", data={"stale": True})) == {"next": []}
+        task = (await agent("work", do="add", data={"goal": "task"}))["added"]
+        held = (await other("work", do="claim"))["holder"]
+        assert (await agent("work", do="claim", id=task, holder="ttl:60"))["error"] == "not_ready"
+        assert (await agent("work", do="claim", holder="ttl:0", wait=True))["error"] == "invalid_arguments"
+        with closing(sqlite3.connect(discovery.state_dir() / "rlm.sqlite3")) as database:
+            assert database.execute("SELECT id FROM holders").fetchall() == [(held,)]
+        asked = asyncio.create_task(agent("work", do="claim", holder="ttl:60", wait=True))
+        await other("work", do="list")
+        clock.now += 61
+        await other("work", do="release", id=task)
+        got = await asyncio.wait_for(asked, SECONDS)
+        assert (got["claimed"], got["until"]) == (task, clock.now + 60)
+        assert (await agent("work", do="done", id=task, holder=got["token"]))["status"] == "completed"
 
 
 async def test_a_stale_lease_can_be_taken_and_any_lease_on_purpose(worker: Workers, clock: Clock) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +64,10 @@ _DATA: Final = {
     "list": {"limit", "scope", "status"},
 }
 """What the data of each verb may hold; `add` looks itself, and `renew` takes notes of any name."""
+
+
+class _NothingTaken(Exception):
+    """Rolls a holder back that was made for a claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +213,11 @@ class Work:
     # --- leases -----------------------------------------------------------------------------------
 
     async def _claim(self, session: Session, caller: Caller, at: FrameRow, asked: Asked) -> JsonObject:
-        client = caller.handshake
-        holder, token = self._holders.of(client, asked.holder)
         scope, data = self._scope(at, asked), asked.data or {}
         key = None if asked.id is None else self._key(at, asked.id)
-        since = self._holders.since(client)
+        since = self._holders.since(caller.handshake)
 
-        def take() -> Lease | None:
+        def take_for(holder: Holder) -> Lease | None:
             now = self._clock()
             if key is not None and data.get("steal"):
                 return leases.steal(self._store, key, holder, now=now, why=str(data["steal"]), session=session.key)
@@ -229,13 +232,34 @@ class Work:
                 self._store, holder, at.tree, now=now, key=key, scope=scope, session=session.key, since=since
             )
 
-        lease = await self._wait(take) if asked.wait and key is None else take()
-        if lease is None:
-            return self._nothing(at, scope) | ({"token": token} if token else {})
-        self._frames.versions.begin(lease.key, workspace_for(client))
+        def take() -> tuple[Lease, Holder, str | None] | None:
+            return self._take(caller.handshake, asked, take_for)
+
+        taken = await self._wait(take) if asked.wait and key is None else take()
+        if taken is None:
+            return self._nothing(at, scope)
+        lease, holder, token = taken
+        self._frames.versions.begin(lease.key, workspace_for(caller.handshake))
         if len(leases.held_by(self._store, holder.id)) == 1 and asked.holder is None:
             self._frames.work_on(caller, lease.key)
         return self._told(lease, holder, token, asked.fields)
+
+    def _take(
+        self, client: ClientInfo, asked: Asked, take_for: Callable[[Holder], Lease | None]
+    ) -> tuple[Lease, Holder, str | None] | None:
+        """Take a lease for the holder that a call means; None: nothing is ready.
+
+        A holder by time is new. Its time begins when it has a lease, and without a lease there is no such holder.
+        """
+        if not (asked.holder or "").startswith("ttl:"):
+            holder, token = self._holders.of(client, asked.holder)
+            return None if (lease := take_for(holder)) is None else (lease, holder, token)
+        with suppress(_NothingTaken), self._store.transaction():
+            holder, token = self._holders.of(client, asked.holder)
+            if (lease := take_for(holder)) is None:
+                raise _NothingTaken
+            return lease, holder, token
+        return None
 
     def _told(self, lease: Lease, holder: Holder, token: str | None, fields: Fields | None) -> JsonObject:
         row = rows.get(self._store, lease.key)
