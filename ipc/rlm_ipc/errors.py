@@ -40,8 +40,8 @@ class KernelError(Exception):
 
     @property
     def hint(self) -> str:
-        """What to do next."""
-        return "change the call as the message says, then call again"
+        """What to do next; empty if the message says it."""
+        return ""
 
     def details(self) -> dict[str, object]:
         """What else helps whoever gets the answer."""

@@ -1,6 +1,6 @@
-"""Attachments: the ways by which front ends may open a session, their use, and which were revoked.
+"""Attachments: the ways in which front ends may open a session, how they were used, and which were revoked.
 
-Only the digest of an attachment's key is stored. An attachment and its history belong to the session, and are deleted
+Only the digest of an attachment's key is stored. An attachment and its history belong to the session and are deleted
 with it.
 """
 
@@ -16,7 +16,7 @@ from rlm_memory.store import Store
 
 
 class AttachmentMode(StrEnum):
-    """What a front end may do that comes through the attachment."""
+    """What a front end that uses the attachment may do."""
 
     EXECUTE = "execute"
     WATCH = "watch"
@@ -38,7 +38,7 @@ class AttachmentRow:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentEvent:
-    """Something that happened at an attachment: ``opened``, ``closed``, ``refused`` or ``revoked``."""
+    """An event of an attachment: ``opened``, ``closed``, ``refused`` or ``revoked``."""
 
     attachment: str
     session: int
@@ -59,7 +59,7 @@ def find(store: Store, attachment: str) -> AttachmentRow | None:
 
 
 def of_sessions(store: Store, session: int | None = None) -> list[AttachmentRow]:
-    """List the attachments of a session (default: of all), revoked ones included, the oldest first."""
+    """List the attachments of a session (default: of all), revoked ones included, oldest first."""
     statement = select(attachments).order_by(attachments.c.created_at)
     if session is not None:
         statement = statement.where(attachments.c.session == session)
@@ -73,7 +73,7 @@ def drop(store: Store, attachment: str) -> None:
 
 
 def revoke(store: Store, attachment: str, now: float) -> bool:
-    """End an attachment for good; False if it had ended."""
+    """End an attachment for good. Return False if it had already ended."""
     statement = (
         update(attachments)
         .where(attachments.c.id == attachment, attachments.c.ended_at.is_(None))
@@ -83,13 +83,13 @@ def revoke(store: Store, attachment: str, now: float) -> bool:
 
 
 def note(store: Store, event: AttachmentEvent) -> None:
-    """Write down what happened at an attachment."""
+    """Record an event of an attachment."""
     values = {name: getattr(event, name) for name in AttachmentEvent.__slots__}
     store.run(insert(attachment_events).values(values))
 
 
 def events(store: Store, session: int) -> list[AttachmentEvent]:
-    """List what happened at the attachments of a session, the oldest first."""
+    """List the events of a session's attachments, oldest first."""
     table = attachment_events
     columns = [table.c[name] for name in AttachmentEvent.__slots__]
     with store.transaction() as connection:

@@ -1,7 +1,9 @@
-"""What the queries of sessions have used of their limits. It belongs to one life of a session, and only ever grows.
+"""What the queries of sessions have used of their limits.
 
-There is no row of a session that has used nothing, so one that begins anew, and a forked one, begin with a whole
-budget. The row goes with the session. Queries may be withdrawn, replaced or deleted: what they used stays used.
+A budget belongs to one life of a session and only ever grows.
+
+A session that has used nothing has no row, so a restarted session and a forked one start with a full budget. The row is
+deleted with the session. Queries may be withdrawn, replaced or deleted, but what they used still counts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from rlm_memory.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Queries that were asked, and what providers have used for them: tokens in and out, US dollars, milliseconds."""
+    """The number of queries asked, and what providers used for them: tokens in and out, US dollars, milliseconds."""
 
     calls: int = 0
     tokens: int = 0
@@ -24,7 +26,7 @@ class Used:
     milliseconds: int = 0
 
     def __add__(self, more: Used) -> Used:
-        """Both together."""
+        """Return the sum of both."""
         return Used(
             self.calls + more.calls,
             self.tokens + more.tokens,
@@ -52,7 +54,7 @@ def used(store: Store, session: int) -> Used:
 
 
 def add(store: Store, session: int, more: Used) -> None:
-    """Add what queries of the session have used.
+    """Add usage to the session's total.
 
     Raises:
         SessionEnded: it has ended.

@@ -1,7 +1,7 @@
-"""Contexts: which session calls which stored text by which name. The texts are files elsewhere.
+"""Contexts: which session uses which name for which stored text. The texts are files elsewhere.
 
-The quota counts bytes of distinct texts: two names for one text cost it once. A text that came through a
-handle (`ContextOrigin.ATTACHED`) is charged to the session that loaded it, and the outputs that the service keeps
+The quota counts the bytes of distinct texts: two names for one text cost it once. A text that came through a handle
+(`ContextOrigin.ATTACHED`) is charged to the session that loaded it, and the outputs that the service keeps
 (`ContextOrigin.OUTPUT`) have an allowance of their own.
 """
 
@@ -25,7 +25,8 @@ from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
 from rlm_memory.work_schema import handoffs
 
-# What calls of agents do each time, by the driver: to build a statement takes longer than SQLite takes to run it.
+# Agents' calls run these each time, so they go to the driver directly: building a statement takes longer than SQLite
+# takes to run it.
 _ALL = f"SELECT {', '.join(column.name for column in table.columns)} FROM contexts WHERE session = :of"
 _FIND = f"{_ALL} AND name = :called"
 _OF_SESSION = f"{_ALL} ORDER BY created_at, revision"
@@ -50,7 +51,7 @@ class ContextOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredContent:
-    """What a row tells of a text: its digest in the context store, bytes, lines, type hint, metadata."""
+    """What a row holds about a text: its digest in the context store, bytes, lines, type hint, metadata."""
 
     digest: str
     size: int
@@ -61,9 +62,9 @@ class StoredContent:
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
-    """One name in one session. Times in epoch seconds; every load under the name has a new ``revision``.
+    """One name in one session. Times are epoch seconds; each load under the name gets a new ``revision``.
 
-    ``handle`` is the one by which the name came, if it came by one.
+    ``handle`` is the handle through which the name came, if any.
     """
 
     session: int
@@ -91,7 +92,7 @@ def find(store: Store, session: int, name: str) -> ContextRow | None:
 
 
 def of_session(store: Store, session: int) -> list[ContextRow]:
-    """List the session's contexts, the oldest first."""
+    """List the session's contexts, oldest first."""
     return [_row(row) for row in store.read(_OF_SESSION, of=session)]
 
 
@@ -112,10 +113,11 @@ def put(
     revision: int | None = None,
     quota: int | None = None,
 ) -> ContextRow:
-    """Let ``name`` stand for ``content`` in the session, in place of whatever it stood for.
+    """Make ``name`` stand for ``content`` in the session and replace what it stood for.
 
-    ``quota`` is how many bytes the session's own texts may hold together; None checks nothing. ``handle`` is what the
-    name came by. ``revision`` is given for the load of another session; without it, this is a new one.
+    ``quota`` is the limit in bytes for the session's own texts together; None means no limit. ``handle`` is the handle
+    that the text came through. ``revision`` is given when the load belongs to another session; without it, a new one is
+    assigned.
 
     Raises:
         QuotaExceeded: the session would hold more than ``quota``; the old row is still there.
@@ -162,7 +164,7 @@ def charged_bytes(store: Store, session: int, *, besides: str | None = None) -> 
 
 
 def touch(store: Store, session: int, name: str, now: float) -> None:
-    """Note that the context was read."""
+    """Record that the context was read."""
     store.write(_TOUCH, [{"of": session, "called": name, "now": now}])
 
 
@@ -176,13 +178,13 @@ def drop(store: Store, session: int, chosen: Iterable[str]) -> list[str]:
 
 
 def drop_attached(store: Store, session: int, handle: str) -> list[str]:
-    """Delete the contexts whose names came by that handle and return them; others of equal content stay."""
+    """Delete the contexts that came through that handle and return their names; others with equal content stay."""
     statement = delete(table).where(table.c.session == session, table.c.handle == handle).returning(table.c.name)
     return sorted(store.scalars(statement))
 
 
 def is_held(store: Store, digest: str) -> bool:
-    """Whether any context or handle refers to the text, a frame hands it over, or it is a section of a lock."""
+    """Whether a context, a handle, a frame's hand-over or a section of a lock still refers to the text."""
     return store.row(_HELD, {"text": digest}) is not None
 
 

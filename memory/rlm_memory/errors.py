@@ -1,6 +1,6 @@
 """The errors of the memory layer, in one tree whose second level says whose fault it was.
 
-What a tool answers stands at the class: ``code``, what to do next as ``hint``, and further fields as `details`.
+Each class defines what a tool answers: ``code``, ``hint`` (what to do next), and further fields as `details`.
 
 MemoryLayerError
 ├── CallerError              the request was wrong: change it and call again
@@ -14,10 +14,10 @@ MemoryLayerError
 │   ├── FrameStatusRefused   the frame's status does not allow that verb
 │   ├── FramesRunning        others work below the frame
 │   ├── FrameWaits           the frame, or one above it, waits for others
-│   ├── EdgeRefused          such an edge cannot be between these frames
+│   ├── EdgeRefused          there can be no such edge between these frames
 │   ├── NotReady             the frame cannot be claimed now
-│   ├── PathTaken            somebody works on a path that the frame declares
-│   └── LeaseLost            another one holds the frame, or has held it since
+│   ├── PathTaken            someone works on a path that the frame declares
+│   └── LeaseLost            someone else holds the frame, or has held it since
 └── StoreFault               the database cannot be used
     ├── StoreUnavailable     locked, unreadable or damaged
     │   └── DiskFull         there is no room for what it would write
@@ -37,7 +37,7 @@ _LITTLE = 64 << 10
 
 
 class MemoryLayerError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of every error that this package raises on purpose."""
 
     code = "refused"
 
@@ -47,11 +47,11 @@ class MemoryLayerError(Exception):
 
     @property
     def hint(self) -> str:
-        """What to do next."""
-        return "change the request as the message says and call again"
+        """What to do next; empty if the message says it."""
+        return ""
 
     def details(self) -> dict[str, object]:
-        """What else helps whoever gets the answer."""
+        """Further fields of the answer that may help its reader."""
         return self._details
 
 
@@ -60,14 +60,17 @@ class RowRequestError(MemoryLayerError):
 
 
 class UnknownSession(RowRequestError):
-    """No session of that id has a row."""
+    """No session with that id has a row."""
 
     def __init__(self, session: str) -> None:
         super().__init__(f"no session {session!r}; the first call that names it creates it")
 
 
 class SessionEnded(RowRequestError):
-    """The session has ended, so nothing can be written for it. A new session of that name is another one."""
+    """The session has ended, so nothing can be written for it.
+
+    A later session with the same name is a different one.
+    """
 
     code = "session_ended"
     hint = "call again to start a new, empty session of that name"
@@ -83,24 +86,24 @@ class UnknownHandle(RowRequestError):
     hint = "ask the owning session to call register_handle again and to name this session in share_with"
 
     def __init__(self, handle: str) -> None:
-        super().__init__(f"no handle {handle[:80]!r} that this session may resolve", handle=handle[:80])
+        super().__init__(f"there is no handle {handle[:80]!r} that this session may resolve", handle=handle[:80])
 
 
 class UnknownQuery(RowRequestError):
-    """The session has no query of that id."""
+    """The session has no query with that id."""
 
     code = "query_not_found"
     hint = "use the ids in still_pending"
 
     def __init__(self, query: str) -> None:
-        super().__init__(f"no query {query[:80]!r} in this session", id=query[:80])
+        super().__init__(f"there is no query {query[:80]!r} in this session", id=query[:80])
 
 
 class QuotaExceeded(RowRequestError):
     """Loading would take the session over its content quota. All numbers are bytes."""
 
     code = "quota_exceeded"
-    hint = "unload texts that are no longer needed, load a part, or use a policy with larger limits.content_bytes"
+    hint = "unload texts that you no longer need, load a part, or use a policy with a larger limits.content_bytes"
 
     def __init__(self, session: str, *, used: int, asked: int, limit: int) -> None:
         said = f"would exceed {megabytes(limit)} limit ({used:,} bytes held, {asked:,} more requested)"
@@ -108,10 +111,10 @@ class QuotaExceeded(RowRequestError):
 
 
 class InvalidTransition(RowRequestError):
-    """The state machine of ``noun`` has no step from ``current`` to ``wanted``."""
+    """``noun`` cannot go from the state ``current`` to ``wanted``."""
 
     code = "already_resolved"
-    hint = "nothing is left to do"
+    hint = "nothing else needs to be done"
 
     def __init__(self, noun: str, key: str, current: str, wanted: str) -> None:
         why = f"already {current}" if current == wanted else f"{current}, so it cannot become {wanted}"
@@ -119,7 +122,7 @@ class InvalidTransition(RowRequestError):
 
 
 class UnknownFrame(RowRequestError):
-    """There is no frame of that id."""
+    """There is no frame with that id."""
 
     code = "frame_not_found"
     hint = "the tool frame and `rlm-kernel tree` show the ids"
@@ -129,7 +132,7 @@ class UnknownFrame(RowRequestError):
 
 
 class FrameStatusRefused(RowRequestError):
-    """The status of the frame does not allow what was asked; ``hint`` is what to do first."""
+    """The status of the frame does not allow the request; ``hint`` says what to do first."""
 
     code = "frame_status"
     hint = ""
@@ -150,7 +153,7 @@ class FramesRunning(RowRequestError):
 
 
 class FrameWaits(RowRequestError):
-    """The frame cannot start. ``waiting`` is it or the one above it that waits for the frames ``on``."""
+    """The frame cannot start. ``waiting`` is the frame, or the one above it, that waits for the frames ``on``."""
 
     code = "frame_waits"
     hint = "work(do='next') shows what can be done"
@@ -162,7 +165,7 @@ class FrameWaits(RowRequestError):
 
 
 class EdgeRefused(RowRequestError):
-    """There can be no such edge from ``frame`` to ``target``; ``reason`` names the circle if there would be one."""
+    """There can be no such edge from ``frame`` to ``target``; ``reason`` names the cycle if there would be one."""
 
     def __init__(self, frame: str, target: str, reason: str) -> None:
         super().__init__(f"{frame} cannot wait for {target} or note it: {reason}")
@@ -179,7 +182,7 @@ class NotReady(RowRequestError):
 
 
 class PathTaken(RowRequestError):
-    """The frame declares ``path``, on which the holder of the frame ``by`` works."""
+    """The frame declares ``path``, and the holder of the frame ``by`` works on it."""
 
     code = "path_taken"
     hint = "claim another task, or wait until that one is done"
@@ -190,7 +193,7 @@ class PathTaken(RowRequestError):
 
 
 class LeaseLost(RowRequestError):
-    """A write carries an old fence, or is of somebody who does not hold the frame. ``holder`` says who does."""
+    """A write carries an old fence, or comes from someone who does not hold the frame. ``holder`` says who does."""
 
     code = "lease_lost"
     hint = (
@@ -227,7 +230,7 @@ class DiskFull(StoreUnavailable):
 
 
 def fault(where: str, error: BaseException) -> StoreUnavailable:
-    """What an error of the driver or of the system says of the database."""
+    """Translate an error of the driver or the system into a fault of the database."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     if full or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and _is_full(where)):
@@ -236,7 +239,7 @@ def fault(where: str, error: BaseException) -> StoreUnavailable:
 
 
 def _is_full(where: str) -> bool:
-    """Whether there is no room beside a file: SQLite does not say so of all that it makes there."""
+    """Whether the disk of a file is full: SQLite does not report that for every file that it creates there."""
     try:
         found = os.statvfs(os.path.dirname(where))
     except OSError:
@@ -265,6 +268,6 @@ class StoreTooNew(StoreFault):
 
 
 def megabytes(size: int) -> str:
-    """Render ``size`` bytes as the quota message does: whole binary megabytes, else bytes."""
+    """Render ``size`` bytes as the quota message does: as whole binary megabytes, otherwise in bytes."""
     whole, rest = divmod(size, 1024 * 1024)
     return f"{whole}MB" if whole and not rest else f"{size:,} bytes"

@@ -1,10 +1,10 @@
-"""The tables of the tree of frames. They join the metadata of `rlm_memory.schema`, so `Store.open` makes them too.
+"""The tables of the tree of frames. They join the metadata of `rlm_memory.schema`, so `Store.open` creates them too.
 
-A frame has a *key* from the store's counter, never given out twice, and the *id* ``f<key>`` by which people know it.
-What a frame's end has copied out of its session hangs on the frame: it outlives the session and goes when somebody
-forgets the frame. The column ``session`` empties when that session ends.
+A frame has a *key* from the store's counter, which is never reused, and the *id* ``f<key>``, which people see. Rows
+with what a frame's end copied out of its session belong to the frame: they outlive the session and are deleted when
+someone forgets the frame. The column ``session`` becomes empty when that session ends.
 
-Every ``DELETE`` of a frame takes what hangs on it and what is below it along.
+Every ``DELETE`` of a frame also deletes the rows that belong to it and the frames below it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from sqlalchemy import JSON, Boolean, CheckConstraint, Column, Float, ForeignKey
 from rlm_memory.schema import metadata
 
 BASE = "(priority + 50 * dependents)"
-"""The part of a score that does not change with time."""
+"""The part of a score that does not change over time."""
 READY = (
     "kind = 'task' AND waiting = 0 AND closed_above = 0 AND open_children = 0"
     " AND (status = 'planned' OR freed_at IS NOT NULL)"
 )
-"""What may be claimed. Queries say it in these words: that is how SQLite knows that its index answers them."""
+"""The condition for a frame that may be claimed.
+
+Queries must use exactly these words, or SQLite does not use its index.
+"""
 
 
 def _of_frame(name: str = "frame", *, primary: bool = False, empty: bool = False) -> Column[int]:
@@ -31,9 +34,9 @@ frames = Table(
     "frames",
     metadata,
     Column("key", Integer, primary_key=True, autoincrement=False),
-    # Where the tree is: git's common folder, else a working directory, else `session:NAME`.
+    # The location of the tree: git's common folder, otherwise a working directory, otherwise `session:NAME`.
     Column("tree", Text, nullable=False),
-    # Empty for the root, of which a tree has one.
+    # Empty for the root; a tree has exactly one.
     _of_frame("parent", empty=True),
     Column("depth", Integer, nullable=False),
     Column("kind", Text, CheckConstraint("kind in ('session', 'task', 'story', 'epic')"), nullable=False),
@@ -47,30 +50,30 @@ frames = Table(
     Column("author", Text, nullable=False),
     # Several frames may run in one session; a planned one has none.
     Column("session", Integer, ForeignKey("sessions.key", ondelete="SET NULL")),
-    # The session of which its own is a fork.
+    # The session that its own session was forked from.
     Column("forked_from", Integer, ForeignKey("sessions.key", ondelete="SET NULL")),
     Column("created_at", Float, nullable=False),
     Column("started_at", Float),
     Column("ended_at", Float),
-    # The event that ended it: the order in which siblings ended. Empty for what never started.
+    # The event that ended it, which gives the order in which siblings ended. Empty for a frame that never started.
     Column("ended", Integer),
-    # The event that ended or invalidated it, and those that it took along: reopening brings back the same ones.
+    # The event that ended or invalidated it and the frames that ended with it: reopening brings back the same ones.
     Column("cause", Integer),
     # Children that ended up to this event are one line in this frame's context. Only an end changes it, never a read.
     Column("folded", Integer, nullable=False),
     Column("folded_count", Integer, nullable=False),
-    # Where the log lies, once it is written.
+    # Where the log is, once it is written.
     Column("log", Text),
     Column("priority", Integer, nullable=False, server_default=text("500")),
-    # Counts that make readiness a look into an index. `rlm_memory.frames.counts` keeps them, and says what they count.
+    # Counts that make readiness an index lookup. `rlm_memory.frames.counts` maintains and explains them.
     Column("waiting", Integer, nullable=False, server_default=text("0")),
     Column("closed_above", Integer, nullable=False, server_default=text("0")),
     Column("dependents", Integer, nullable=False, server_default=text("0")),
     Column("open_children", Integer, nullable=False, server_default=text("0")),
-    # Who claimed it last, and how many claims there have been. A fence never goes back.
+    # Who claimed it last, and how many claims there have been. A fence never decreases.
     Column("holder", Text),
     Column("fence", Integer, nullable=False, server_default=text("0")),
-    # When the holder lost it or gave it back, for as long as nobody has claimed it since.
+    # When the holder lost it or gave it back; set as long as nobody has claimed it since.
     Column("freed_at", Float),
     Index("frames_root", "tree", unique=True, sqlite_where=text("parent is null")),
     Index("frames_by_parent", "parent", "status", "key"),
@@ -84,7 +87,7 @@ frames = Table(
 edges = Table(
     "frame_edges",
     metadata,
-    # `frame` waits for `target`, or has it as a note; `rlm_memory.frames.edges` says what resolves which type.
+    # `frame` waits for `target`, or has it as a note; `rlm_memory.frames.edges` says what resolves each type.
     _of_frame(primary=True),
     _of_frame("target", primary=True),
     Column(
@@ -113,7 +116,7 @@ events = Table(
 compactions = Table(
     "frame_compactions",
     metadata,
-    # The latest row of a frame counts: a model's summary may follow an extract.
+    # A frame's latest row counts: a model's summary may follow an extract.
     Column("number", Integer, primary_key=True, autoincrement=True),
     _of_frame(),
     Column("source", Text, CheckConstraint("source in ('caller', 'extract', 'model')"), nullable=False),
@@ -128,8 +131,8 @@ compactions = Table(
 summaries = Table(
     "frame_summaries",
     metadata,
-    # The query that asks a model for the summary of a frame, and the extract that its answer replaces. It goes with the
-    # session that was asked, and with the frame.
+    # The query that asks a model for the summary of a frame, and the extract that its answer replaces. It is deleted
+    # with the session that was asked, and with the frame.
     Column("session", Integer, ForeignKey("sessions.key", ondelete="CASCADE"), primary_key=True),
     Column("query", Text, primary_key=True),
     _of_frame(),
@@ -140,13 +143,13 @@ summaries = Table(
 handovers = Table(
     "frame_handovers",
     metadata,
-    # A value for a frame above, in the content store before the end of `frame` commits.
+    # A value for a frame above. It is in the content store before the end of `frame` commits.
     _of_frame(primary=True),
     Column("name", Text, primary_key=True),
     _of_frame("target"),
     Column("digest", Text, nullable=False),
     Column("size", Integer, nullable=False),
-    # How the content is to be read: a text, or what a worker has serialised.
+    # The format of the content: a text, or an object that a worker serialized.
     Column("form", Text, CheckConstraint("form in ('text', 'object')"), nullable=False),
     Column("delivered_at", Float),
     Index("frame_handovers_by_target", "target", sqlite_where=text("delivered_at is null")),
@@ -156,7 +159,7 @@ handovers = Table(
 messages = Table(
     "frame_messages",
     metadata,
-    # What was said in a frame, in the order in which it was.
+    # The conversation in a frame, in order.
     Column("number", Integer, primary_key=True, autoincrement=True),
     _of_frame(),
     Column("message", JSON, nullable=False),
@@ -169,11 +172,11 @@ messages = Table(
 operations = Table(
     "frame_operations",
     metadata,
-    # What a transaction has promised and something slow has still to do: done again, or undone, after a crash.
+    # Slow work that a transaction has promised. After a crash it is done again or undone.
     Column("number", Integer, primary_key=True, autoincrement=True),
     _of_frame(),
     Column("what", Text, CheckConstraint("what in ('push', 'log', 'notebook', 'end')"), nullable=False),
-    # The session that is meant; a number that may be of one that has ended.
+    # The session it concerns; that session may have ended.
     Column("of_session", Integer),
     Index("frame_operations_by_frame", "frame", "what"),
     sqlite_autoincrement=True,

@@ -1,9 +1,9 @@
 """Handles and grants: pointers to stored texts that other sessions may resolve.
 
-A handle reads ``ctx_{session[:8]}_{type}_{seq:03d}``. It names a *text*, not a variable: when its owner loads
-something else under the name, the handle still leads to what was registered. Sequence
-numbers are counted per eight-character prefix, so that two sessions whose ids begin alike never make the same
-handle. A well-formed handle opens nothing: resolving needs a row in the grants table.
+A handle reads ``ctx_{session[:8]}_{type}_{seq:03d}``. It names a *text*, not a variable: when its owner loads something
+else under the name, the handle still leads to the registered text. Sequence numbers are counted per eight-character
+prefix, so that two sessions whose ids start alike never produce the same handle. A well-formed handle alone gives no
+access: resolving it needs a row in the grants table.
 
 A grant to a session names it: whoever holds that name, now or later, may resolve the handle.
 """
@@ -25,7 +25,7 @@ from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
 PATTERN = re.compile(r"ctx_[A-Za-z0-9_.-]{1,8}_[a-z0-9-]+_\d{3,}")
-"""What every handle matches; nothing that matches it is a legal context name."""
+"""Pattern of every handle; no legal context name matches it."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _UNTYPED = re.compile(r"[^a-z0-9-]+")
@@ -33,7 +33,7 @@ _LONGEST_TYPE = 24
 
 
 class Audience(StrEnum):
-    """Whom a grant lets resolve a handle."""
+    """Who may resolve a handle under a grant."""
 
     SESSION = "session"
     WORKSPACE = "workspace"
@@ -79,7 +79,7 @@ def register(
     charged: bool,
     now: float,
 ) -> HandleRow:
-    """Make a handle for ``content``, which ``owner`` calls ``name``, and grant it."""
+    """Create a handle for ``content``, which ``owner`` calls ``name``, and grant it."""
     prefix = _UNSAFE.sub("_", owner.id[:8])
     kind = _UNTYPED.sub("-", content.type.lower()).strip("-")[:_LONGEST_TYPE] or "custom"
     with store.transaction() as connection:
@@ -105,7 +105,7 @@ def register(
 
 
 def resolve(store: Store, handle: str, by: SessionRow) -> HandleRow:
-    """Return the handle's row when the session ``by`` owns it or has a grant.
+    """Return the handle's row if the session ``by`` owns it or has a grant.
 
     Raises:
         UnknownHandle: there is no such handle, or it is not granted to that session.

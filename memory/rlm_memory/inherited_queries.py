@@ -1,8 +1,8 @@
-"""Queries that a forked session holds and another one has asked.
+"""Queries that a forked session holds but another session asked.
 
-A query belongs to the session that asked it. A fork begins with the placeholders of its parent's open queries, so it
-has rows of them, too: these are *inherited*, and nobody is asked by them. What comes of the query comes of them. When
-its session ends, or cancels it, the oldest fork that still waits takes the query over.
+A query belongs to the session that asked it. A fork starts with the placeholders of its parent's open queries, so it
+has rows for them too: these are *inherited*, and are not put to anyone. They get the outcome of the original query.
+When the asking session ends or cancels the query, the oldest fork that still waits takes it over.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _HELD = select(table.c.session, table.c.query).where(
 
 
 def inherit(store: Store, session: int, parent: int, held: Iterable[QueryRow], now: float) -> None:
-    """Write queries down that a forked session holds: they stay those of the session that has asked them.
+    """Record queries that a forked session holds: they still belong to the session that asked them.
 
-    No query that its own code asks is ever numbered as one that ``parent`` has asked.
+    Their numbers are never used for a query that the fork's own code asks.
     """
     asked = list(held)
     new = [NewQuery(row.id, row.number, row.prompt, row.model, row.mode, row.form, row.recursive) for row in asked]
@@ -45,7 +45,7 @@ def inherit(store: Store, session: int, parent: int, held: Iterable[QueryRow], n
 
 
 def share(store: Store, session: int, resolved: Iterable[Resolved], now: float) -> dict[int, dict[str, QueryRow]]:
-    """Give what came of queries of the session to the forks that hold them; returns it by their keys.
+    """Copy the outcome of the session's queries to the forks that hold them. Return it by the forks' keys.
 
     A fork that has answered a query for itself keeps its own answer.
     """
@@ -61,9 +61,9 @@ def share(store: Store, session: int, resolved: Iterable[Resolved], now: float) 
 
 
 def pass_on(store: Store, session: int, among: Iterable[str] | None = None) -> None:
-    """Make queries that nobody will have answered in the session those of its oldest fork that still waits for them.
+    """Hand over queries that the session will not get answered to its oldest fork that still waits for them.
 
-    These are all that it has asked, because it ends, or those ``among`` its queries.
+    These are all queries that it has asked, because it is ending, or only those in ``among``.
     """
     mine = [table.c.asked_in == session]
     if among is not None:

@@ -1,9 +1,9 @@
-"""The journal: what ran in a session, in which order, and what came of it. It ends with the session.
+"""The journal: what ran in a session, in which order, and with which result. It is deleted with the session.
 
-Rows are appended in batches and never changed. The journal is bounded: each text is cut, each session keeps its
-latest rows (`MOST_ROWS`, `MOST_BYTES`) and all sessions together `MOST_BYTES_IN_ALL`; the oldest rows go first.
-Rows of a frame that runs are not among them: its log is still to be written. They have a bound of their own, and who
-keeps the log takes what is `beyond` it there before it is `let_go`.
+Rows are appended in batches and never changed. The journal is bounded: each text is cut, each session keeps its latest
+rows (`MOST_ROWS`, `MOST_BYTES`) and all sessions together `MOST_BYTES_IN_ALL`; the oldest rows go first. Rows of a
+running frame do not count towards these bounds, because its log is still to be written. They have a bound of their own:
+the writer of the log saves the rows `beyond` it there and then deletes them with `let_go`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from rlm_memory.store import Store
 LONGEST_CODE = 65_536
 """Characters kept of a cell's code."""
 LONGEST_OUTPUT = 16_384
-"""Characters kept of what a cell wrote."""
+"""Characters kept of a cell's output."""
 LONGEST_STATUS = 20
 TERMINAL = "terminal"
-"""In place of an attachment: the cell came from `rlm-kernel run`."""
+"""Used in place of an attachment: the cell came from `rlm-kernel run`."""
 HIGHEST_COUNT = 1 << 53
-"""A kernel tells the number of a cell itself. Of a higher one nothing is kept: the database and pages take none."""
+"""Kernels report the numbers of their cells. Higher ones are dropped: neither the database nor the pages can hold them.
+"""
 MOST_ROWS = 1000
 """Rows kept of one session."""
 MOST_BYTES = 4 << 20
@@ -38,10 +39,10 @@ MOST_BYTES = 4 << 20
 MOST_BYTES_IN_ALL = 64 << 20
 """Bytes of code and output kept of all sessions together."""
 MOST_ROWS_OPEN, MOST_BYTES_OPEN = 4000, 16 << 20
-"""Rows kept of one frame that runs, and bytes of their code and output."""
+"""Rows kept of one running frame, and bytes of their code and output."""
 
 _RUNS = exists().where(frames.c.key == table.c.frame, frames.c.status == "in_progress")
-"""Whether a row is of a frame that runs."""
+"""Whether a row belongs to a running frame."""
 
 
 class Author(StrEnum):
@@ -53,13 +54,13 @@ class Author(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One cell. Times in epoch seconds; ``status`` is ``ok``, ``error``, ``aborted`` or ``died``.
+    """One cell. Times are epoch seconds; ``status`` is ``ok``, ``error``, ``aborted`` or ``died``.
 
-    ``queries`` are the ids of those that the cell asked. ``kernel`` and ``serial`` are set when the supervisor told
-    of the cell; ``attachment`` is the one that a person's cell came through, or `TERMINAL`;
-    ``displays`` are the pictures and the HTML that it showed, by MIME type and as the kernel made them. ``frame`` is
-    the key of the frame that it was run for. ``number`` is 0 until the entry has a row. ``count`` is the number that
-    the kernel gave the cell, ``value`` the text of its last expression, which ``output`` has too.
+    ``queries`` are the ids of the queries that the cell asked. ``kernel`` and ``serial`` are set when the supervisor
+    reported the cell; ``attachment`` is the one that a person's cell came through, or `TERMINAL`; ``displays`` are the
+    pictures and the HTML that it showed, by MIME type and as the kernel made them. ``frame`` is the key of the frame
+    that it ran for. ``number`` is 0 until the entry has a row. ``count`` is the number that the kernel gave the cell,
+    ``value`` the text of its last expression, which ``output`` contains too.
     """
 
     session: int
@@ -95,7 +96,7 @@ class JournalEntry:
 
 _COLUMNS = tuple(each.name for each in fields(JournalEntry) if each.name != "number")
 _WRITTEN = (*_COLUMNS, "size")
-# Rows are written after every cell: to build a statement takes longer than to execute it.
+# Rows are written after every cell, and building a statement takes longer than executing it.
 _APPEND = (
     f"insert into journal ({', '.join(_WRITTEN)}) select {', '.join(f':{name}' for name in _WRITTEN)} "
     "where exists (select 1 from sessions where key = :session) on conflict do nothing"
@@ -105,42 +106,42 @@ _APPEND = (
 def append(store: Store, entries: Iterable[JournalEntry]) -> None:
     """Add rows, in one transaction.
 
-    Passed over are entries of sessions that have ended, and those whose ``kernel`` and ``serial`` are there already.
+    Entries of ended sessions are skipped, and so are those whose ``kernel`` and ``serial`` are already there.
     """
     store.write(_APPEND, [_values(entry) for entry in entries])
 
 
 def of_session(store: Store, session: int, *, last: int | None = None) -> list[JournalEntry]:
-    """List the session's cells, the oldest first; only the ``last`` ones if that is given."""
+    """List the session's cells, oldest first; only the ``last`` ones if that is given."""
     return _latest(store, select(table).where(table.c.session == session), last)
 
 
 def find(store: Store, session: int, number: int) -> JournalEntry | None:
-    """Return the session's cell of that number, if the journal still has it."""
+    """Return the session's cell with that number, if the journal still has it."""
     found = _latest(store, select(table).where(table.c.session == session, table.c.number == number), 1)
     return found[0] if found else None
 
 
 def of_frame(store: Store, frame: int, *, last: int | None = None) -> list[JournalEntry]:
-    """List the frame's cells, the oldest first; only the ``last`` ones if that is given."""
+    """List the frame's cells, oldest first; only the ``last`` ones if that is given."""
     return _latest(store, select(table).where(table.c.frame == frame), last)
 
 
 def tally(store: Store, frame: int) -> tuple[int, int]:
-    """Count the frame's cells, and those of them that failed."""
+    """Count the frame's cells, and how many of them failed."""
     failed = func.coalesce(func.sum(case((table.c.status == "ok", 0), else_=1)), 0).label("failed")
     (found,) = store.rows(select(func.count().label("ran"), failed).where(table.c.frame == frame))
     return found["ran"], found["failed"]
 
 
 def beyond(store: Store, frame: int, *, rows: int = MOST_ROWS_OPEN, size: int = MOST_BYTES_OPEN) -> list[JournalEntry]:
-    """List the oldest cells of a frame that are over its bound, the oldest first."""
+    """List the oldest cells of a frame that exceed its bound, oldest first."""
     over = limits.numbers_beyond(table, table.c.frame == frame, size=size, rows=rows)
     return _latest(store, select(table).where(table.c.number.in_(over)), None)
 
 
 def let_go(store: Store, entries: Iterable[JournalEntry]) -> None:
-    """Delete the rows of entries that are kept elsewhere now."""
+    """Delete the rows of entries that are now kept elsewhere."""
     gone = [entry.number for entry in entries]
     store.run(delete(table).where(table.c.number.in_(gone)))
 
@@ -184,7 +185,7 @@ def _values(entry: JournalEntry) -> dict[str, object]:
 
 
 def _lines(traceback: Sequence[str]) -> list[str]:
-    """The last lines of a traceback, which say most, as far as there is room."""
+    """Return the last lines of a traceback, which say most, as far as there is room."""
     found: list[str] = []
     left = LONGEST_OUTPUT
     for line in reversed(traceback):

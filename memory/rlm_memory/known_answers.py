@@ -1,6 +1,7 @@
-"""Answers that are given again to whoever asks the same: the cache of queries, bounded by number.
+"""The cache of queries: answers that are given again to the same question, bounded by number.
 
-Only sessions whose policy says so read or write it; what they ask is compared by a hash of all that matters.
+Only sessions whose policy allows it read or write the cache. Questions are compared by a hash of everything that
+matters.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _DROP = delete(table).where(table.c.key.in_(select(table.c.key).order_by(table.c
 
 
 def find(store: Store, asked: Iterable[QueryRow], now: float) -> dict[str, str]:
-    """Return the answers that such queries have had before, by the ids of those that had one."""
+    """Return the earlier answers to such queries, by the ids of those that have one."""
     known = {}
     with store.transaction() as connection:
         for query in asked:
@@ -41,7 +42,7 @@ def find(store: Store, asked: Iterable[QueryRow], now: float) -> dict[str, str]:
 
 
 def keep(store: Store, query: QueryRow, answer: str, now: float) -> None:
-    """Store an answer. The one that was not used for the longest time makes room."""
+    """Store an answer, in place of the one that was unused for the longest time if the cache is full."""
     with store.transaction() as connection:
         connection.execute(_KEEP, {"key": _key(query), "answer": answer, "used_at": now})
         if connection.execute(_COUNT).scalar_one() > _MOST_KEPT:
@@ -49,6 +50,6 @@ def keep(store: Store, query: QueryRow, answer: str, now: float) -> None:
 
 
 def _key(query: QueryRow) -> str:
-    """Agents and providers are asked apart: their answers are not each other's."""
+    """Return the cache key of a query. Agents and providers have separate keys, so they never share answers."""
     asked = [query.mode == "provider", query.model, query.form, query.prompt]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

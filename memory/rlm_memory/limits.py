@@ -1,6 +1,6 @@
-"""Tables that only grow, kept in bounds: texts are cut, and the oldest rows go first.
+"""Bounds for tables that only grow: texts are cut, and the oldest rows are deleted first.
 
-Such a table has the columns ``number`` (the order of its rows), ``session`` and ``size`` (what a row counts, in bytes).
+Such a table has the columns ``number`` (the order of its rows), ``session`` and ``size`` (the bytes that a row counts).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def storable(text: str, longest: int) -> str:
 
 
 def storable_line(text: str, longest: int) -> str:
-    """Return the same without NUL, where SQLite's functions would end what a list shows of it."""
+    """Return the same without NUL, at which SQLite's functions would cut what a list shows."""
     return storable(text, longest).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -35,21 +35,21 @@ def trim(
     session: int,
     among: ColumnElement[bool] = _ALL,
 ) -> None:
-    """Delete the session's oldest rows ``among`` all until at most ``rows`` and at most ``size`` bytes are left."""
-    ((count, held),) = store.read(_HELD.format(table.name), of=session)
-    if count <= rows and held <= size:
+    """Delete the session's oldest rows in ``among`` until at most ``rows`` and at most ``size`` bytes are left."""
+    ((count, total),) = store.read(_HELD.format(table.name), of=session)
+    if count <= rows and total <= size:
         return
     own, number = (table.c.session == session, among), table.c.number
-    if held > size:
-        gone: list[ColumnElement[bool]] = [number.in_(numbers_beyond(table, *own, size=size, rows=rows))]
-    else:  # the usual case of a session that is used for long: the index leads to the oldest row that stays
+    if total > size:
+        condition: list[ColumnElement[bool]] = [number.in_(numbers_beyond(table, *own, size=size, rows=rows))]
+    else:  # usual for a session in long use: the index leads to the oldest row that stays
         beyond = select(number).where(*own).order_by(number.desc()).limit(1).offset(rows)
-        gone = [*own, number <= beyond.scalar_subquery()]
-    store.run(delete(table).where(*gone))
+        condition = [*own, number <= beyond.scalar_subquery()]
+    store.run(delete(table).where(*condition))
 
 
 def trim_all(store: Store, table: Table, *, size: int, among: ColumnElement[bool] = _ALL) -> None:
-    """Delete the oldest rows ``among`` those of all sessions until at most ``size`` bytes are left."""
+    """Delete the oldest rows in ``among``, over all sessions, until at most ``size`` bytes are left."""
     with store.transaction() as connection:
         held: int = connection.execute(select(func.coalesce(func.sum(table.c.size), 0)).where(among)).scalar_one()
         if held > size:
@@ -58,7 +58,7 @@ def trim_all(store: Store, table: Table, *, size: int, among: ColumnElement[bool
 
 
 def numbers_beyond(table: Table, *among: ColumnElement[bool], size: int, rows: int | None = None) -> Select[tuple[int]]:
-    """Select the numbers of the oldest rows ``among`` all that are over ``rows``, or over ``size`` bytes."""
+    """Select the numbers of the oldest rows in ``among`` that exceed ``rows``, or ``size`` bytes."""
     newest = table.c.number.desc()
     position = func.row_number().over(order_by=newest).label("position")
     total = func.sum(table.c.size).over(order_by=newest).label("total")

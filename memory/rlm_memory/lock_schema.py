@@ -1,7 +1,7 @@
-"""The tables of the project lock: which projects have one, who may name it, and which version each frame has seen.
+"""The tables of the project lock: which projects have one, which ids name it, and which version each frame has seen.
 
-The snapshots themselves are in the store of the scanner. What stands here is the daemon's side, and may be lost: the
-next call makes it anew.
+The snapshots themselves are in the scanner's store. These tables are the daemon's side and may be lost: the next call
+rebuilds them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from rlm_memory.schema import metadata
 projects = Table(
     "lock_projects",
     metadata,
-    # The top of a working tree, with its newest version as far as the daemon knows.
+    # The top of a working tree, with the newest version that the daemon knows.
     Column("root", Text, primary_key=True),
-    # The tree of frames that it belongs to: that of its repository.
+    # The tree of frames of its repository.
     Column("tree", Text, nullable=False),
     Column("version", Integer, nullable=False),
     Column("digest", Text, nullable=False),
@@ -27,7 +27,7 @@ projects = Table(
 aliases = Table(
     "lock_aliases",
     metadata,
-    # The ids by which clients name the lock of a project. The database is one user's, so the id is too.
+    # The ids that clients use for the lock of a project. The database belongs to one user, and so do the ids.
     Column("root", Text, primary_key=True),
     Column("id", Text, primary_key=True),
     Column("used_at", Float, nullable=False),
@@ -42,7 +42,7 @@ texts = Table(
     Column("section", Text, primary_key=True),
     Column("version", Integer, nullable=False),
     Column("digest", Text, nullable=False),
-    # Whether the scan was done: what is partial is read again for the same version.
+    # Whether the scan was complete. A partial section is read again for the same version.
     Column("is_whole", Boolean, nullable=False),
     Index("lock_texts_by_digest", "digest"),
 )
@@ -52,10 +52,10 @@ frame_versions = Table(
     metadata,
     Column("frame", Integer, ForeignKey("frames.key", ondelete="CASCADE"), primary_key=True),
     Column("root", Text, nullable=False),
-    # The version that the work on the frame began with, the one that it was told of last, and the one it ended with.
+    # The version at which the work on the frame began, the last one it was told about, and the one at which it ended.
     Column("began", Integer, nullable=False),
     Column("seen", Integer, nullable=False),
     Column("ended", Integer),
-    # Paths that others have changed meanwhile.
+    # Paths that others changed in the meantime.
     Column("changed", JSON),
 )

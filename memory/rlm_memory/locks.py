@@ -1,4 +1,4 @@
-"""What the daemon knows of project locks: versions, aliases, texts, and what each frame has seen of them."""
+"""What the daemon knows about project locks: versions, aliases, texts, and what each frame has seen of them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rlm_memory.lock_schema import aliases, frame_versions, projects, texts
 from rlm_memory.store import Store
 
 VERSION_KEY = "lock_version"
-"""Metadata of a context that is a section of a lock."""
+"""Key in the metadata of a context that is a section of a lock."""
 _MOST_ALIASES = 10_000
-"""Aliases that are kept over all projects; those that were used longest ago make room."""
+"""Aliases kept over all projects; the least recently used ones are dropped."""
 
 _put_project = insert(projects)
 _PUT_PROJECT = _put_project.on_conflict_do_update(
@@ -52,7 +52,7 @@ _ENDED = (
 
 @dataclass(frozen=True, slots=True)
 class ProjectRow:
-    """A project with a lock: the newest version that the daemon knows, and its hash, the same on every clone."""
+    """A project with a lock: the newest version that the daemon knows, and its hash, equal on every clone."""
 
     root: str
     tree: str
@@ -64,7 +64,7 @@ class ProjectRow:
 
 @dataclass(frozen=True, slots=True)
 class LockText:
-    """A section of a version as a text in the content store."""
+    """A section of a version, as a text in the content store."""
 
     version: int
     digest: str
@@ -73,7 +73,7 @@ class LockText:
 
 @dataclass(frozen=True, slots=True)
 class FrameVersion:
-    """Which versions of a project a frame has to do with; ``changed`` are paths that others changed meanwhile."""
+    """The versions of a project that a frame has seen; ``changed`` are paths that others changed meanwhile."""
 
     frame: int
     root: str
@@ -85,7 +85,7 @@ class FrameVersion:
 
 @dataclass(frozen=True, slots=True)
 class PastGoal:
-    """A goal that was worked for: ``attempts`` how often it was begun, ``holder`` who claimed it last."""
+    """A goal that was worked on: ``attempts`` says how often it was started, ``holder`` who claimed it last."""
 
     key: int
     goal: str
@@ -100,18 +100,18 @@ class PastGoal:
 
 
 def note_version(store: Store, row: ProjectRow) -> None:
-    """Note the newest version of a project."""
+    """Record the newest version of a project."""
     store.run(_PUT_PROJECT, {name: getattr(row, name) for name in row.__slots__})
 
 
 def project(store: Store, root: str) -> ProjectRow | None:
-    """Return what is known of a project; None: it has no lock yet."""
+    """Return the row of a project; None if it has no lock yet."""
     row = store.row(select(projects).where(projects.c.root == root))
     return None if row is None else ProjectRow(**row)
 
 
 def of_tree(store: Store, tree: str) -> ProjectRow | None:
-    """Return the project of a tree of frames that was looked at last; None: none has a lock."""
+    """Return the project of a tree of frames that was viewed last; None if none has a lock."""
     newest = select(projects).where(projects.c.tree == tree).order_by(projects.c.made_at.desc()).limit(1)
     row = store.row(newest)
     return None if row is None else ProjectRow(**row)
@@ -123,7 +123,7 @@ def projects_known(store: Store) -> list[ProjectRow]:
 
 
 def forget(store: Store, root: str) -> None:
-    """Forget a project, whose folder has gone; its frames keep what they ended with."""
+    """Forget a project whose folder is gone; its frames keep the versions at which they ended."""
     with store.transaction():
         for table in (projects, aliases, texts):
             store.run(delete(table).where(table.c.root == root))
@@ -133,7 +133,7 @@ def forget(store: Store, root: str) -> None:
 
 
 def bind(store: Store, root: str, alias: str, *, now: float) -> None:
-    """Let an id stand for the lock of a project from now on, or note that it is used."""
+    """Make an id stand for the lock of a project, or record that it is in use."""
     with store.transaction() as connection:
         connection.execute(_BIND, {"root": root, "id": alias, "used_at": now})
         excess = connection.execute(select(func.count()).select_from(aliases)).scalar_one() - _MOST_ALIASES
@@ -144,7 +144,7 @@ def bind(store: Store, root: str, alias: str, *, now: float) -> None:
 
 
 def alias_used_at(store: Store, root: str, alias: str) -> float | None:
-    """Return when an id was used last for a project; None: it stands for nothing there."""
+    """Return when an id was last used for a project; None if it means nothing there."""
     named = select(aliases.c.used_at).where(aliases.c.root == root, aliases.c.id == alias)
     return next(iter(store.scalars(named)), None)
 
@@ -153,13 +153,13 @@ def alias_used_at(store: Store, root: str, alias: str) -> float | None:
 
 
 def put_text(store: Store, root: str, section: str, text: LockText) -> None:
-    """Note which stored text a section of a version is."""
+    """Record which stored text is a section of a version."""
     values = {"root": root, "section": section} | {name: getattr(text, name) for name in text.__slots__}
     store.run(_PUT_TEXT, values)
 
 
 def section_text(store: Store, root: str, section: str) -> LockText | None:
-    """Return the stored text of a section; None: nobody has asked for it yet."""
+    """Return the stored text of a section; None if nobody has asked for it yet."""
     named = select(texts.c.version, texts.c.digest, texts.c.is_whole).where(
         texts.c.root == root, texts.c.section == section
     )
@@ -168,7 +168,7 @@ def section_text(store: Store, root: str, section: str) -> LockText | None:
 
 
 def is_section(row: ContextRow) -> bool:
-    """Tell whether a context of a session is a section of a lock: nobody has loaded it, and it costs no quota."""
+    """Return whether a context is a section of a lock: nobody loaded it, and it costs no quota."""
     return row.origin is ContextOrigin.ATTACHED and row.handle is None and VERSION_KEY in row.metadata
 
 
@@ -176,31 +176,31 @@ def is_section(row: ContextRow) -> bool:
 
 
 def began(store: Store, frame: int, root: str, version: int) -> None:
-    """Note the version that the work on a frame begins with; a frame that has one keeps it."""
+    """Record the version at which the work on a frame begins; a frame that has one keeps it."""
     store.run(_BEGAN, {"frame": frame, "root": root, "began": version, "seen": 0})
 
 
 def saw(store: Store, frame: int, root: str, version: int) -> None:
-    """Note which version a frame was told of."""
+    """Record which version a frame was told about."""
     store.run(_SAW, {"frame": frame, "root": root, "began": version, "seen": version})
 
 
 def ended(store: Store, frame: int, version: int, changed: Sequence[str]) -> None:
-    """Note the version that a frame has ended with, and what others have changed since it began."""
+    """Record the version at which a frame ended, and what others have changed since it began."""
     store.run(_ENDED, {"of": frame, "version": version, "paths": list(changed)})
 
 
 def of_frame(store: Store, frame: int) -> FrameVersion | None:
-    """Return which versions a frame has to do with; None: it has never met a lock."""
+    """Return the versions that a frame has seen; None if it has never used a lock."""
     row = store.row(select(frame_versions).where(frame_versions.c.frame == frame))
     return None if row is None else FrameVersion(**{**row, "changed": tuple(row["changed"] or ())})
 
 
 def past_goal(store: Store, key: int) -> PastGoal | None:
-    """Return the goal of one frame; None if nobody has worked for it."""
+    """Return the goal of one frame; None if nobody has worked on it."""
     return next((PastGoal(**dict(row)) for row in store.read(_PAST_ONE, key=key)), None)
 
 
 def past_goals(store: Store, tree: str, most: int) -> list[PastGoal]:
-    """List the goals of a tree that were worked for, the latest first."""
+    """List the goals of a tree that were worked on, latest first."""
     return [PastGoal(**dict(row)) for row in store.read(_PAST, tree=tree, most=most)]

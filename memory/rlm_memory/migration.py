@@ -1,4 +1,4 @@
-"""Which databases this version uses, and what it adds to one that lacks something.
+"""The versions of the database that this program can use, and the parts that it adds when they are missing.
 
 It reads no earlier version, because no release has written one. A later version that only adds to the tables says so in
 the database (`schema.OLDEST_READER`), and this one then leaves the tables alone.
@@ -30,12 +30,12 @@ def refuse_other_versions(path: Path) -> None:
 
 
 def _may_read(database: sqlite3.Connection) -> bool:
-    """Whether a later version has written the database so that this one can use it as it is."""
+    """Whether a later version wrote the database in a way that this one can use unchanged."""
     return any(oldest <= schema.VERSION for (oldest,) in database.execute(_OLDEST_READER))
 
 
 def add_missing(connection: Connection) -> None:
-    """Add the tables that are not there and the columns that may be empty, unless a later version has them in hand."""
+    """Add missing tables and missing nullable columns, unless a later version manages them."""
     if connection.exec_driver_sql("PRAGMA user_version").scalar_one() > schema.VERSION:
         return
     schema.metadata.create_all(connection)

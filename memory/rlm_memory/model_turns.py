@@ -28,7 +28,7 @@ MOST_BYTES_IN_ALL = 64 << 20
 class TurnRow:
     """One turn. ``said`` are the messages since the turn before, times are epoch seconds, ``cost`` is in US dollars.
 
-    ``variables`` are those of the session after it. ``number`` is 0 until the turn has a row.
+    ``variables`` are those of the session after the turn. ``number`` is 0 until the turn has a row.
     """
 
     session: int
@@ -46,7 +46,7 @@ class TurnRow:
 
 
 def append(store: Store, row: TurnRow) -> None:
-    """Add a turn, and let the oldest go when there are too many."""
+    """Add a turn, and delete the oldest ones when there are too many."""
     said = [{key: limits.storable(text, LONGEST_TEXT) for key, text in message.items()} for message in row.said]
     reply = limits.storable(row.reply, LONGEST_TEXT)
     final = None if row.final is None else limits.storable(row.final, LONGEST_TEXT)
@@ -60,7 +60,7 @@ def append(store: Store, row: TurnRow) -> None:
 
 
 def of_session(store: Store, session: int) -> list[TurnRow]:
-    """List the session's turns, the oldest first."""
+    """List the session's turns, oldest first."""
     columns = [column for column in table.columns if column.name != "size"]
     statement = select(*columns).where(table.c.session == session).order_by(table.c.number)
     return [_row(dict(row)) for row in store.rows(statement)]

@@ -1,8 +1,8 @@
-"""Where a tree of frames is: one for each repository, however many worktrees it has.
+"""The location of a tree of frames: one for each repository, however many worktrees it has.
 
-Found by reading git's own files, because no program may be started for it: a ``.git`` file in a worktree names the
-folder of that worktree, whose file ``commondir`` leads to what all worktrees share. A submodule has no such file, and a
-tree of its own.
+It is found by reading git's own files, because no program may be started for it. A ``.git`` file in a worktree names
+the folder of that worktree, whose file ``commondir`` leads to what all worktrees share. A submodule has no such file,
+and gets a tree of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LONGEST = 4096
 
 
 def tree_of(workspace: str, session: str) -> str:
-    """Return the tree of a session: its repository's, else that of its workspace, else one of its own."""
+    """Return the tree of a session: its repository's, otherwise its workspace's, otherwise one of its own."""
     if not workspace:
         return f"session:{session}"
     folder = Path(os.path.realpath(workspace))
@@ -26,16 +26,16 @@ def tree_of(workspace: str, session: str) -> str:
 
 
 def checkout_of(folder: str | Path) -> Path | None:
-    """Return the top of the checkout in which a folder lies, or None: the innermost folder upwards with `.git`.
+    """Return the top of the checkout that contains a folder: the innermost parent with `.git`, or None.
 
-    That is a folder, or a file in worktrees.
+    `.git` is a folder, or a file in worktrees.
     """
     place = Path(os.path.realpath(folder))
     return next((here for here in (place, *place.parents) if (here / ".git").exists()), None)
 
 
 def name_of_tree(tree: str) -> str:
-    """Return what to call a tree: the name of its folder, or of its session."""
+    """Return the display name of a tree: the name of its folder or of its session."""
     if tree.startswith("session:"):
         return tree.removeprefix("session:")
     folder = Path(tree)
@@ -43,9 +43,9 @@ def name_of_tree(tree: str) -> str:
 
 
 def path_in_worktree(workspace: str, path: str) -> str:
-    """Return "/" and the way to a path from the top of its worktree; that of a folder ends with "/".
+    """Return "/" and the path relative to the top of its worktree; that of a folder ends with "/".
 
-    Links are followed up to the folder in which the path lies. What lies outside keeps its whole path behind "//".
+    Links are followed up to the folder that contains the path. A path outside keeps its full form behind "//".
     """
     whole = os.path.join(workspace, os.path.expanduser(path)) if workspace else os.path.abspath(path)
     is_folder = path.endswith("/") or os.path.isdir(whole)
@@ -58,8 +58,8 @@ def path_in_worktree(workspace: str, path: str) -> str:
     inside = os.path.relpath(real, top)
     if inside == "." or real == top:
         return "/"
-    found = f"//{real.lstrip('/')}" if inside.startswith("..") else f"/{inside}"
-    return f"{found}/" if is_folder else found
+    place = f"//{real.lstrip('/')}" if inside.startswith("..") else f"/{inside}"
+    return f"{place}/" if is_folder else place
 
 
 def _git_folder(git: Path) -> Path | None:

@@ -1,14 +1,14 @@
 """Queries: the LLM requests that code has deferred, and their state machine.
 
     pending ──▶ answered     an answer came
-            ──▶ failed       the answerer said that it cannot; a later answer is still taken
+            ──▶ failed       the answerer said that it cannot; a later answer is still accepted
             ──▶ cancelled    the cell that asked was lost
 
-A query belongs to the session that asked it; `inherited_queries` says which rows of a fork are another session's.
+A query belongs to the session that asked it; `inherited_queries` says which rows of a fork belong to another session.
 
-Ids are never given out twice under one name of a session. The kernel numbers the queries of its code itself (``q_000``,
-``q_001`` …) from a base that it is given at its start; `next_in_code` is that base. Queries that are asked
-without code are numbered here (``q_t000`` …), so that the two never meet while a cell runs.
+Ids are never reused under one session name. The kernel numbers the queries of its code itself (``q_000``, ``q_001`` …)
+from a base that it gets at its start; `next_in_code` is that base. Queries asked without code are numbered here
+(``q_t000`` …), so that the two sequences never collide while a cell runs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Asker(StrEnum):
 
 
 _COUNTERS = {Asker.CODE: "query", Asker.TOOL: "asked"}
-"""What counts the queries of each, for every name of a session."""
+"""The counter of each kind of query, for every session name."""
 
 
 class QueryState(StrEnum):
@@ -60,11 +60,11 @@ TRANSITIONS: dict[QueryState, frozenset[QueryState]] = {
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """One query. ``answer`` is set when answered, ``error`` when failed; times in epoch seconds.
+    """One query. ``answer`` is set when answered, ``error`` when failed; times are epoch seconds.
 
     ``mode`` says who is to answer it, ``form`` is the JSON schema of its answer, ``answered_by`` the provider's model
-    that did, ``recursive`` whether that is to work in a session of its own; tokens are those of all attempts.
-    ``number`` says which one of those it is that ``asked_by`` has asked.
+    that answered it, ``recursive`` whether that model works in a session of its own; tokens are the sum over all
+    attempts. ``number`` is its position among the queries of the same ``asked_by``.
     """
 
     session: int
@@ -93,7 +93,7 @@ _IN_DETAILS = tuple(column.name for column in details.c if not column.primary_ke
 _WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).join(
     details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
 )
-# Statements of every question and answer stand here: to build one takes longer than to execute it.
+# The statements of every question and answer are built here once: building one takes longer than executing it.
 _OF_SESSION = _WHOLE.where(table.c.session == bindparam("of")).order_by(table.c.ordinal, table.c.id)
 _OWN = ~exists().where(inherited.c.session == table.c.session, inherited.c.query == table.c.id)
 _PENDING = _OF_SESSION.where(table.c.state == QueryState.PENDING.value, _OWN)
@@ -104,13 +104,13 @@ _PENDING_IDS = (
 )
 _ONE = _WHOLE.where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
 _INSERT, _INSERT_DETAILS = insert(table), insert(details)
-# The names are given as JSON: a list of parameters makes another statement of each length.
+# The names are passed as JSON: a list of parameters would need one statement for each length.
 _AMONG = and_(
     table.c.session == bindparam("of"),
     table.c.id.in_(select(func.json_each(bindparam("among")).table_valued("value").c.value)),
 )
 _PROMPTS = select(table.c.id, table.c.prompt).where(_AMONG)
-# A condition on the state would have SQLite look through all that are pending.
+# With a condition on the state, SQLite would search all pending rows.
 _STATES = select(table.c.id, table.c.state).where(_AMONG)
 _SETTLE = (
     update(table)
@@ -130,14 +130,14 @@ _SPEND = (
 
 
 def next_in_code(store: Store, name: str) -> int:
-    """Return the number of the next query that code of a session of that name may ask."""
+    """Return the number of the next query that code may ask in a session with that name."""
     return store.peek_count(f"query {name}")
 
 
 def ask(
     store: Store, session: int, prompts: Iterable[str], model: str | None, now: float, *, mode: str = "deferred"
 ) -> list[QueryRow]:
-    """Make new pending queries and return them in the order of ``prompts``."""
+    """Create new pending queries and return them in the order of ``prompts``."""
     asked = list(prompts)
     if not asked:
         return []
@@ -156,7 +156,7 @@ def _counter(store: Store, session: int, asker: Asker) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NewQuery:
-    """A query that was asked: by code, whose kernel has numbered it, or by a tool."""
+    """A new query from code, whose kernel has numbered it, or from a tool."""
 
     id: str
     number: int
@@ -168,18 +168,18 @@ class NewQuery:
 
 
 def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) -> list[QueryRow]:
-    """Note queries that the kernel has numbered itself, in their order.
+    """Record queries that the kernel has numbered itself, in their order.
 
-    Returns those that were not known: a daemon that starts is told again of all that are pending. The same id with
-    another prompt is a new query: the kernel is the one that holds its placeholder.
+    Return the new ones: a daemon that starts hears of all pending queries again. The same id with another prompt is a
+    new query, because the kernel is the one that holds its placeholder.
     """
-    told = {query.id: query for query in asked}
+    by_id = {query.id: query for query in asked}
     with store.transaction() as connection:
-        known = _known(connection, session, told)
-        new = [query for query in told.values() if known.get(query.id) != query.prompt]
+        prompts = _known(connection, session, by_id)
+        new = [query for query in by_id.values() if prompts.get(query.id) != query.prompt]
         if not new:
             return []
-        forget(store, session, [query.id for query in new if query.id in known])
+        forget(store, session, [query.id for query in new if query.id in prompts])
         store.raise_count(_counter(store, session, Asker.CODE), 1 + max(query.number for query in new))
         first = store.count("query order", len(new))
         rows = [_new(session, first + n, query, Asker.CODE, now) for n, query in enumerate(new)]
@@ -188,7 +188,7 @@ def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) ->
 
 
 def _new(session: int, ordinal: int, query: NewQuery, asked_by: Asker, now: float) -> QueryRow:
-    """The row of a query that nobody has answered yet."""
+    """Return the row of a query that has no answer yet."""
     return QueryRow(
         session=session,
         id=query.id,
@@ -218,7 +218,7 @@ def forget(store: Store, session: int, ids: Iterable[str]) -> None:
 
 
 def unknown(store: Store, session: int, asked: Iterable[NewQuery]) -> list[str]:
-    """The ids of those queries that `record` would note as new, in their order."""
+    """Return the ids of the queries that `record` would add as new, in their order."""
     told = {query.id: query for query in asked}
     with store.transaction() as connection:
         known = _known(connection, session, told)
@@ -226,7 +226,7 @@ def unknown(store: Store, session: int, asked: Iterable[NewQuery]) -> list[str]:
 
 
 def _known(connection: Connection, session: int, among: Iterable[str]) -> dict[str, str]:
-    """The prompts of those of the session's queries, by id."""
+    """Return the prompts of the session's queries with these ids, by id."""
     found = connection.execute(_PROMPTS, {"of": session, "among": json.dumps(list(among))})
     return {row.id: row.prompt for row in found}
 
@@ -240,7 +240,7 @@ def _write(connection: Connection, rows: list[QueryRow]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What an answer of a model to a query has used; there may be several for one query."""
+    """The usage of a model's answer to a query; one query may have several."""
 
     query: str
     model: str
@@ -250,7 +250,7 @@ class Bill:
 
 
 def spend(store: Store, session: int, bills: Iterable[Bill]) -> None:
-    """Note with the session's queries what models' answers to them have used."""
+    """Add the usage of models' answers to the session's queries."""
     rows = [_spending(session, bill) for bill in bills]
     if rows:
         store.run(_SPEND, rows)
@@ -262,7 +262,7 @@ def _spending(session: int, bill: Bill) -> dict[str, object]:
 
 
 def restore(store: Store, rows: Iterable[QueryRow]) -> None:
-    """Write queries of another life of their session down again, in the order of ``rows``; known ids are kept."""
+    """Restore queries from an earlier life of their session, in the order of ``rows``; known ids are kept."""
     with store.transaction() as connection:
         for row in rows:
             known = select(table.c.id).where(table.c.session == row.session, table.c.id == row.id)
@@ -293,12 +293,12 @@ def of_session(store: Store, session: int, *states: QueryState) -> list[QueryRow
 
 
 def pending(store: Store, session: int) -> list[QueryRow]:
-    """List the pending queries that the session has asked itself, in the order they were asked."""
+    """List the pending queries that the session itself asked, in the order they were asked."""
     return _rows(store, session, _PENDING)
 
 
 def pending_ids(store: Store, session: int) -> list[str]:
-    """List the ids of the pending queries that the session has asked itself, in the order they were asked."""
+    """List the ids of the pending queries that the session itself asked, in the order they were asked."""
     return store.scalars(_PENDING_IDS, {"of": session})
 
 
@@ -315,13 +315,13 @@ def resolve(
         UnknownQuery: the session never asked it.
         InvalidTransition: it was answered or cancelled before.
     """
-    wanted = QueryState.ANSWERED if error is None else QueryState.FAILED
+    state = QueryState.ANSWERED if error is None else QueryState.FAILED
     with store.transaction() as connection:
         row = get(store, session, query)
-        if wanted not in TRANSITIONS[row.state]:
-            raise InvalidTransition("query", query, row.state, wanted)
+        if state not in TRANSITIONS[row.state]:
+            raise InvalidTransition("query", query, row.state, state)
         connection.execute(_SETTLE, _settling(session, Resolved(query, answer, error), now))
-    return replace(row, state=wanted, answer=answer, error=error, resolved_at=now)
+    return replace(row, state=state, answer=answer, error=error, resolved_at=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ class Resolved:
 
 
 def resolve_pending(store: Store, session: int, resolved: Iterable[Resolved], now: float) -> set[str]:
-    """Resolve, in one step, those of the queries that are pending; returns their ids."""
+    """Resolve those of the queries that are pending, in one step. Return their ids."""
     came = {one.query: one for one in resolved}
     if not came:
         return set()

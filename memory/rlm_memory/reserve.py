@@ -1,4 +1,4 @@
-"""Room on the disk that is kept for deleting: SQLite writes down what it deletes, so on a full disk it could not."""
+"""Disk space reserved for deleting: SQLite records what it deletes, which it could not do on a full disk."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _PIECE = bytes(64 << 10)
 
 
 class Reserve:
-    """A file of a megabyte, or of what there was room for, which is given up for a while."""
+    """A file of one megabyte, or as much as fits, that is given up for a while."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def give(self) -> None:
-        """Leave its room to others."""
+        """Give up the reserved space."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
     def take(self) -> None:
-        """Take as much room as there is, unless it has that already."""
+        """Reserve as much space as there is, unless it is already reserved."""
         with suppress(OSError):
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:

@@ -1,14 +1,13 @@
 """The tables. Times are seconds since the epoch, sizes are bytes, JSON columns hold JSON objects.
 
-Everything that belongs to a session has a column ``session``: the key of one life of one session, which is never given
-out again. It is a foreign key, so ending a session is one ``DELETE``: what belongs to it goes in the same step, and who
-writes later for a key that has gone is refused. A new table that holds anything of a session takes `_session_key`.
+Everything that belongs to a session has a column ``session``: the key of one life of one session, which is never
+reused. It is a foreign key, so one ``DELETE`` ends a session and everything that belongs to it, and later writes for
+that key are refused. A new table that holds anything of a session uses `_session_key`.
 
 `rlm_memory.migration` refuses a database whose ``user_version`` is not `VERSION`, unless a later version says that it
-only added to what was there (`OLDEST_READER`). It adds missing tables, and missing columns that may be empty. Who
-changes a table otherwise raises `VERSION` and writes a step there. The tables of frames stand in
-`rlm_memory.frame_schema`, those of the queue in `rlm_memory.work_schema`, and those of the project lock in
-`rlm_memory.lock_schema`.
+only added to what was there (`OLDEST_READER`). It adds missing tables, and missing columns that may be empty. Any other
+change of a table raises `VERSION` and needs a step there. The tables of frames are in `rlm_memory.frame_schema`, those
+of the queue in `rlm_memory.work_schema`, and those of the project lock in `rlm_memory.lock_schema`.
 """
 
 from __future__ import annotations
@@ -32,15 +31,18 @@ from sqlalchemy import (
 
 VERSION = 5
 OLDEST_READER = 5
-"""The earliest version whose program can use such a database as it is: one that only adds to it leaves this alone."""
+"""The earliest version whose program can use such a database unchanged.
+
+A version that only adds tables keeps this value.
+"""
 OLDEST_READER_SCOPE = "oldest reader"
-"""The counter that tells it to a program of that version."""
+"""The counter through which a program of that version learns it."""
 
 metadata = MetaData()
 
 
 def columns_of(table: Table) -> str:
-    """The columns that this version knows, for a ``SELECT``: a later version may have added more."""
+    """Return the columns that this version knows, for a ``SELECT``: a later version may have added more."""
     return ", ".join(f"{table.name}.{column.name}" for column in table.columns)
 
 
@@ -55,9 +57,9 @@ def _life() -> ForeignKey:
 sessions = Table(
     "sessions",
     metadata,
-    # From a counter, so that it can be known before there is a row: a kernel is forked first.
+    # From a counter, so that the key is known before there is a row: the kernel is forked first.
     Column("key", Integer, primary_key=True, autoincrement=False),
-    # The name by which clients know it. Of a session that has ended there is no row.
+    # The name by which clients know it. An ended session has no row.
     Column("id", Text, nullable=False, unique=True),
     Column("state", Text, CheckConstraint("state in ('active', 'resting')"), nullable=False),
     Column("workspace", Text, nullable=False),
@@ -65,14 +67,14 @@ sessions = Table(
     Column("idle_seconds", Float, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("last_used_at", Float, nullable=False),
-    # When a session that rests ends; empty: not by itself.
+    # When a suspended session ends; empty: not by itself.
     Column("kept_until", Float),
-    # Why the variables of a session that rests could not be saved; empty: they were, or there were none.
+    # Why the variables of a suspended session could not be saved; empty: they were, or there were none.
     Column("unsaved", Text),
-    # The policy as content, and where it was read: it is never read there again.
+    # The policy's content, and where it was read: it is never read there again.
     Column("policy_text", Text),
     Column("policy_digest", Text),
-    # What the first session of the family had, of which this one is a fork.
+    # The policy of the first session in the family of forks.
     Column("family_text", Text),
     Column("family_digest", Text),
     Index("sessions_by_use", "state", "last_used_at"),
@@ -81,11 +83,11 @@ sessions = Table(
 endings = Table(
     "endings",
     metadata,
-    # That a session of this name has ended, how and when; of one that has expired, how much went with it.
+    # That a session with this name has ended, how and when; for an expired one, how much was deleted with it.
     Column("id", Text, primary_key=True),
     Column("how", Text, CheckConstraint("how in ('ended', 'expired')"), nullable=False),
     Column("at", Float, nullable=False),
-    # Empty for sessions that somebody has ended.
+    # Empty for sessions that someone ended.
     Column("went", JSON),
     Index("endings_by_time", "at"),
 )
@@ -93,7 +95,7 @@ endings = Table(
 writable_folders = Table(
     "writable_folders",
     metadata,
-    # A folder that some session could write, also after the end of that session: no policy is read there.
+    # A folder that some session could write, even after that session's end: no policy is read from it.
     Column("path", Text, primary_key=True),
 )
 
@@ -108,10 +110,10 @@ contexts = Table(
     Column("type", Text, nullable=False),
     Column("metadata", JSON, nullable=False),
     Column("origin", Text, CheckConstraint("origin in ('loaded', 'attached', 'output')"), nullable=False),
-    # By which handle the name came: equal content is no sign of that. Empty for any other way.
+    # The handle through which the name came: equal content does not show that. Empty for every other origin.
     Column("handle", Text),
-    # Tells two loads under one name apart, when a cell that began before the second reports on the first. A forked
-    # session has its parent's: it is the same load.
+    # Distinguishes two loads under one name, when a cell that began before the second reports on the first. A forked
+    # session has its parent's value: it is the same load.
     Column("revision", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("last_accessed_at", Float, nullable=False),
@@ -146,7 +148,7 @@ grants = Table(
         CheckConstraint("audience in ('session', 'workspace', 'everyone')"),
         primary_key=True,
     ),
-    # The session id or the workspace path that is meant; empty for everyone.
+    # The session id or the workspace path of the grant; empty for everyone.
     Column("subject", Text, primary_key=True),
 )
 
@@ -155,7 +157,7 @@ queries = Table(
     metadata,
     _session_key(primary=True),
     Column("id", Text, primary_key=True),
-    # The order of asking, which the ids do not tell: those of code and those of tools are numbered apart.
+    # The order of asking, which the ids do not show: queries of code and of tools are numbered separately.
     Column("ordinal", Integer, nullable=False),
     Column("prompt", Text, nullable=False),
     Column("model", Text),
@@ -175,7 +177,7 @@ queries = Table(
 query_details = Table(
     "query_details",
     metadata,
-    # What a query has beside its row: who is to answer it in what form, who did, and what that has used.
+    # What a query has besides its row: who is to answer it in what form, who did, and the usage.
     _session_key(primary=True),
     Column("query", Text, primary_key=True),
     Column("mode", Text, nullable=False),
@@ -184,9 +186,9 @@ query_details = Table(
     Column("input_tokens", Integer, nullable=False, default=0),
     Column("output_tokens", Integer, nullable=False, default=0),
     Column("cost", Float, nullable=False, default=0.0),
-    # Whether a model in a session of its own is to answer it.
+    # Whether a model is to answer it in a session of its own.
     Column("recursive", Boolean),
-    # Who has asked it ("code" or "tool"), and which one of theirs it is.
+    # Who asked it ("code" or "tool"), and its number among theirs.
     Column("asked_by", Text),
     Column("number", Integer),
 )
@@ -194,8 +196,8 @@ query_details = Table(
 inherited_queries = Table(
     "inherited_queries",
     metadata,
-    # A query that a forked session holds and another one has asked, whose key is ``asked_in``. It is the other's to
-    # have answered while that lives, so it is not a foreign key: at its end a fork takes the query over.
+    # A query that a forked session holds and another session asked, whose key is ``asked_in``. While the other session
+    # lives, it gets the query answered. At its end a fork takes the query over, so this is not a foreign key.
     _session_key(primary=True),
     Column("query", Text, primary_key=True),
     Column("asked_in", Integer, nullable=False),
@@ -205,7 +207,7 @@ inherited_queries = Table(
 budgets = Table(
     "budgets",
     metadata,
-    # What the session's queries have used of its limits: how many there were, and what providers did for them.
+    # What the session's queries have used of its limits: their number, and what providers did for them.
     _session_key(primary=True),
     Column("calls", Integer, nullable=False),
     Column("tokens", Integer, nullable=False),
@@ -216,7 +218,7 @@ budgets = Table(
 known_answers = Table(
     "known_answers",
     metadata,
-    # By the hash of who was asked what: answers that any session whose policy says so may have again.
+    # Keyed by the hash of who was asked what: answers that any session whose policy allows it may get again.
     Column("key", Text, primary_key=True),
     Column("answer", Text, nullable=False),
     Column("used_at", Float, nullable=False),
@@ -226,7 +228,7 @@ known_answers = Table(
 journal = Table(
     "journal",
     metadata,
-    # The order in which cells ended, over all sessions; a number is never given out twice.
+    # The order in which cells ended, over all sessions; a number is never reused.
     Column("number", Integer, primary_key=True, autoincrement=True),
     _session_key(),
     Column("author", Text, CheckConstraint("author in ('agent', 'notebook')"), nullable=False),
@@ -238,7 +240,7 @@ journal = Table(
     Column("queries", JSON, nullable=False),
     # What the row counts against the bounds of the journal: bytes of code, output and displays.
     Column("size", Integer, nullable=False),
-    # Set for a cell that the supervisor has told of: the same cell may be told twice.
+    # Set for a cell that the supervisor reported: it may report the same cell twice.
     Column("kernel", Text),
     Column("serial", Integer),
     # The attachment that a person's cell came through; empty for a client of the session's own connection file.
@@ -249,7 +251,7 @@ journal = Table(
     Column("count", Integer),
     Column("value", Text),
     Column("traceback", JSON),
-    # The frame that the cell was run for. No foreign key: what a forgotten frame ran is still the session's.
+    # The frame that the cell ran for. Not a foreign key: what a forgotten frame ran still belongs to the session.
     Column("frame", Integer),
     UniqueConstraint("kernel", "serial"),
     Index("journal_by_session", "session", "number", "size"),
@@ -266,7 +268,7 @@ attachments = Table(
     Column("key_digest", Text, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("ended_at", Float),
-    # Set while the session lives in which somebody has revoked the attachment.
+    # Set if someone revoked the attachment while the session lives.
     Column("revoked", Boolean, nullable=False),
     Index("attachments_by_session", "session", "ended_at"),
 )
@@ -288,7 +290,7 @@ turns = Table(
     Column("number", Integer, primary_key=True, autoincrement=True),
     _session_key(),
     Column("model", Text, nullable=False),
-    # What the model was told since its turn before: a list of messages. A run begins with the system's.
+    # What the model was told since its previous turn: a list of messages. A run starts with the system message.
     Column("said", JSON, nullable=False),
     Column("reply", Text, nullable=False),
     Column("final", Text),
@@ -296,11 +298,11 @@ turns = Table(
     Column("output_tokens", Integer, nullable=False),
     Column("started_at", Float, nullable=False),
     Column("ended_at", Float, nullable=False),
-    # What the row counts against the bounds: bytes of what was said on both sides.
+    # What the row counts against the bounds: bytes of the messages on both sides.
     Column("size", Integer, nullable=False),
     # In US dollars.
     Column("cost", Float),
-    # Those of the session after the turn.
+    # The session's variables after the turn.
     Column("variables", JSON),
     Index("turns_by_session", "session", "number", "size"),
     sqlite_autoincrement=True,
@@ -309,13 +311,13 @@ turns = Table(
 ended_runs = Table(
     "run_records",
     metadata,
-    # Of a session that has ended and in which a model worked: this outlives it. So its key is no foreign key.
+    # For an ended session in which a model worked. It outlives the session, so its key is not a foreign key.
     Column("number", Integer, primary_key=True, autoincrement=True),
     Column("key", Integer, nullable=False, unique=True),
     # The key of the session that it was forked from.
     Column("parent", Integer),
     Column("ended_at", Float, nullable=False),
-    # The runs in one line each, as JSON; and the whole record, as compressed JSON.
+    # The runs as JSON, one line each; and the whole record, as compressed JSON.
     Column("lines", JSON, nullable=False),
     Column("record", LargeBinary, nullable=False),
     # What the row counts against the bound: bytes of the record.
@@ -327,8 +329,8 @@ ended_runs = Table(
 counters = Table(
     "counters",
     metadata,
-    # Counters outlive the rows that they number, and count by a session's name: no id is ever given out twice, so a
-    # late answer to a query of a session that has ended does not meet one of the next session of that name.
+    # Counters outlive the rows that they number, and count per session name: no id is ever reused, so a late answer to
+    # a query of an ended session cannot match a query of the next session with that name.
     Column("scope", Text, primary_key=True),
     Column("value", Integer, nullable=False),
 )

@@ -1,12 +1,12 @@
-"""Sessions: one row for each that lives, and that one of a name has ended.
+"""Sessions: one row for each live session, and a record that a session with a given name has ended.
 
     active ──idle for too long──▶ resting ──used again──▶ active
       └────── ended, or idle ────────┴──────▶ (no row)
 
-A session's *key* is that of one life: it is never given out again, and everything that the session owns is keyed by it.
-Its *id* is the name by which clients know it. Ending deletes the row, and with it all that the session owned; a session
-that is opened under the same name later has another key. Of the ended one it is kept that there was one, how it ended
-and when, up to which number its queries and handles went, and the folders that it could write.
+A session's *key* identifies one life: it is never reused, and everything that the session owns is keyed by it. Its *id*
+is the name by which clients know it. Ending deletes the row, and with it everything that the session owned; a session
+that is later opened under the same name has another key. What remains of an ended session is how and when it ended, the
+last numbers of its queries and handles, and the folders that it could write.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
 
 _MOST_ENDINGS = 1000
-"""Names kept of sessions that have ended, the latest."""
+"""Number of ended sessions, the latest, whose names are kept."""
 
 
-# What every call reads is read by the driver itself.
+# What every call reads goes to the driver directly.
 _FIND = f"SELECT {columns_of(table)} FROM sessions WHERE id = :named"
 _NAME = "SELECT id FROM sessions WHERE key = :of"
 _OVERDUE = f"SELECT {columns_of(table)} FROM sessions WHERE kept_until <= :now"
 
 
 class SessionStatus(StrEnum):
-    """Where a session is in its life."""
+    """The state of a session."""
 
     ACTIVE = "active"
     RESTING = "resting"
-    """It has idled away, and what it owns is kept until it is used again or ends."""
+    """It was idle for too long and is suspended. What it owns is kept until it is used again or ends."""
 
 
 class How(StrEnum):
@@ -51,7 +51,7 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Went:
-    """How much went with a session that has expired: texts and their bytes, pending queries; seconds it had idled.
+    """What was deleted with an expired session: texts and their bytes, pending queries; and how long it was idle.
 
     ``variables`` says whether there were any, as far as is known.
     """
@@ -65,7 +65,7 @@ class Went:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """That a session of the name ``id`` has ended, how, and when (epoch seconds)."""
+    """The end of a session with the name ``id``: how, and when (epoch seconds)."""
 
     id: str
     how: How
@@ -78,10 +78,10 @@ class SessionRow:
     """One session. ``workspace`` is a directory or empty; times are epoch seconds.
 
     ``policy`` is where the policy was read, a name or a path, and ``policy_text`` its content with the hash
-    ``policy_digest``; ``family_text`` is what the first session had of which this one is a fork.
+    ``policy_digest``; ``family_text`` is the policy of the first session in the family of forks.
 
-    ``kept_until`` is when a session that rests ends; None: not by itself. ``unsaved`` is why its variables could not be
-    saved when it began to rest; None: they were, or there were none.
+    ``kept_until`` is when a suspended session ends; None: not by itself. ``unsaved`` is why its variables could not be
+    saved when it was suspended; None: they were, or there were none.
     """
 
     key: int
@@ -110,12 +110,12 @@ class PolicyText:
 
 
 def find(store: Store, session: str) -> SessionRow | None:
-    """Return the row of the session of that name, or None."""
+    """Return the row of the session with that name, or None."""
     return next((_row(dict(row)) for row in store.read(_FIND, named=session)), None)
 
 
 def get(store: Store, session: str) -> SessionRow:
-    """Return the row of the session of that name.
+    """Return the row of the session with that name.
 
     Raises:
         UnknownSession: there is none.
@@ -127,7 +127,7 @@ def get(store: Store, session: str) -> SessionRow:
 
 
 def name_of(store: Store, key: int) -> str:
-    """Return the name of the session of that key.
+    """Return the name of the session with that key.
 
     Raises:
         SessionEnded: it has ended.
@@ -138,7 +138,7 @@ def name_of(store: Store, key: int) -> str:
 
 
 def all_sessions(store: Store, *states: SessionStatus, most: int | None = None) -> list[SessionRow]:
-    """List the sessions in ``states`` (default: in any state), the last used first, ``most`` at most."""
+    """List the sessions in ``states`` (default: any state), last used first, up to ``most``."""
     statement = select(table).order_by(table.c.last_used_at.desc(), table.c.id).limit(most)
     if states:
         statement = statement.where(table.c.state.in_([state.value for state in states]))
@@ -146,7 +146,7 @@ def all_sessions(store: Store, *states: SessionStatus, most: int | None = None) 
 
 
 def new_key(store: Store) -> int:
-    """Return a key that no session has had, for one that is about to be opened."""
+    """Return an unused key for a session that is about to be opened."""
     return store.count("session key") + 1
 
 
@@ -161,10 +161,10 @@ def open_session(
     now: float,
     key: int | None = None,
 ) -> SessionRow:
-    """Begin a session, or wake the one that rests, and return its row.
+    """Start a session, or wake a suspended one, and return its row.
 
-    A session that is active or rests keeps the workspace and policy that it was opened with. ``family`` is the policy
-    of the first session of which this one is a fork; None: it is none. ``key`` is one of `new_key`, for a new session.
+    An active or suspended session keeps the workspace and policy that it was opened with. ``family`` is the policy of
+    the first session in the family of forks; None: it is not a fork. ``key`` is one of `new_key`, for a new session.
     """
     with store.transaction() as connection:
         row = find(store, session)
@@ -191,7 +191,7 @@ def open_session(
 
 
 def set_policy(store: Store, session: int, policy: PolicyText, family: PolicyText, idle_seconds: float) -> SessionRow:
-    """Give a session another policy, and return its row.
+    """Change the policy of a session, and return its row.
 
     Raises:
         SessionEnded: it has ended.
@@ -203,7 +203,7 @@ def set_policy(store: Store, session: int, policy: PolicyText, family: PolicyTex
 
 
 def note_writable(store: Store, folders: Iterable[str]) -> None:
-    """Note folders that a session can write; they stay noted after its end."""
+    """Record folders that a session can write; the record stays after its end."""
     rows = [{"path": folder} for folder in folders]
     if rows:
         store.run(insert(writable_folders).on_conflict_do_nothing(), rows)
@@ -215,12 +215,12 @@ def writable(store: Store) -> set[str]:
 
 
 def touch(store: Store, session: int, now: float) -> None:
-    """Note that the session is in use."""
+    """Record that the session is in use."""
     store.run(update(table).where(table.c.key == session).values(last_used_at=now))
 
 
 def rest(store: Store, session: int, until: float | None, unsaved: str | None = None) -> None:
-    """Let the session rest, with all that it owns, until it is used again; it ends at ``until``, if that is given.
+    """Suspend the session, with everything that it owns, until it is used again; it ends at ``until``, if given.
 
     ``unsaved`` is why its variables could not be saved.
     """
@@ -229,12 +229,12 @@ def rest(store: Store, session: int, until: float | None, unsaved: str | None = 
 
 
 def overdue(store: Store, now: float) -> list[SessionRow]:
-    """List the sessions that rest and were to be kept until now."""
+    """List the suspended sessions whose time to be kept has passed."""
     return [_row(dict(row)) for row in store.read(_OVERDUE, now=now)]
 
 
 def end(store: Store, session: int, how: How, now: float, went: Went | None = None) -> None:
-    """End the session: its row goes, and with it everything that it owns. ``went`` is how much that was."""
+    """End the session: delete its row and everything that it owns. ``went`` says how much that was."""
     with store.transaction() as connection:
         name = connection.execute(delete(table).where(table.c.key == session).returning(table.c.id)).scalar()
         if name is None:
@@ -247,13 +247,13 @@ def end(store: Store, session: int, how: How, now: float, went: Went | None = No
 
 
 def ending_of(store: Store, name: str) -> Ending | None:
-    """Return how the last session of that name ended, or None."""
+    """Return how the last session with that name ended, or None."""
     row = store.row(select(endings).where(endings.c.id == name))
     return None if row is None else _ending(row)
 
 
 def latest_endings(store: Store, most: int) -> list[Ending]:
-    """List the latest endings, the latest first; not those whose name a session has again."""
+    """List the latest endings, latest first, without those whose name is in use again."""
     statement = select(endings).where(endings.c.id.not_in(select(table.c.id))).order_by(endings.c.at.desc()).limit(most)
     return [_ending(row) for row in store.rows(statement)]
 

@@ -1,11 +1,11 @@
 """One SQLite database in WAL mode behind SQLAlchemy Core: transactions, counters, faults in plain words.
 
-The store is synchronous. A transaction takes a fraction of a millisecond and never waits for the disk (WAL
-with ``synchronous=NORMAL`` syncs at checkpoints only: a power cut may lose the last rows, never damage the
-file), so the daemon calls it on its event loop. Nothing awaits inside a transaction.
+The store is synchronous. A transaction takes a fraction of a millisecond and never waits for the disk (WAL with
+``synchronous=NORMAL`` syncs at checkpoints only: a power cut may lose the last rows, never damage the file), so the
+daemon calls it on its event loop. Nothing awaits inside a transaction.
 
-What is deleted is overwritten in the file at once (``secure_delete``), and in the write-ahead log by `Store.purge`.
-SQLite leaves copies behind in pages that it has balanced: `Store.compact` writes the file anew, without them.
+Deleted data is overwritten in the file at once (``secure_delete``), and in the write-ahead log by `Store.purge`. SQLite
+leaves copies behind in pages that it has rebalanced: `Store.compact` rewrites the file without them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _PRAGMAS = (
 )
 
 Given = Mapping[str, object] | Sequence[Mapping[str, object]] | None
-"""The values of a statement; of one that is executed several times, each time's."""
+"""The values of a statement; for a statement that is executed several times, those of each execution."""
 
 _counters = schema.counters
-# Counters are met several times in a cell: to build a statement takes longer than to execute it.
+# A cell uses counters several times, and building a statement takes longer than executing it.
 _PEEK = "select value from counters where scope = :of"
 _COUNT = (
     insert(_counters)
@@ -60,7 +60,7 @@ _RAISE = (
 
 
 class Store:
-    """The database. Open it with `Store.open`; every noun's module takes it as first argument."""
+    """The database. Open it with `Store.open`; the functions of the other modules take it as first argument."""
 
     def __init__(self, engine: Engine, where: str) -> None:
         self._engine = engine
@@ -74,9 +74,9 @@ class Store:
         self._lock = threading.RLock()
         self._current: Connection | None = None
         self.may_hold_copies = False
-        """Whether rows were deleted since the file was last written anew."""
+        """Whether rows were deleted since the file was last rewritten."""
         self.rollbacks = 0
-        """How many transactions were rolled back: what was read in one of them may never have been."""
+        """How many transactions were rolled back: what was read in one of them may never have existed."""
         self._watchers: list[Callable[[], None]] = []
 
     @classmethod
@@ -93,7 +93,7 @@ class Store:
             store._reserve.take()
             try:
                 store._begin(path)
-            except DiskFull:  # to begin takes a little room as well
+            except DiskFull:  # beginning a transaction needs a little room, too
                 store._reserve.give()
                 store._begin(path)
                 store._reserve.take()
@@ -119,7 +119,7 @@ class Store:
 
     @contextmanager
     def spare(self) -> Iterator[None]:
-        """Let what deletes rows do so on a full disk: it gets the reserve, and overwrites what it deletes later."""
+        """Allow the caller to delete rows on a full disk: it gets the reserve and overwrites the data later."""
         self._spares += 1
         if self._spares == 1:
             self._reserve.give()
@@ -139,7 +139,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Give a connection inside a transaction: committed at the end, rolled back by an exception.
+        """Yield a connection inside a transaction, which is committed at the end and rolled back by an exception.
 
         Nested use joins the outer transaction.
         """
@@ -156,31 +156,31 @@ class Store:
                     raise
                 finally:
                     self._current = None
-            for told in tuple(self._watchers):
-                told()
+            for callback in tuple(self._watchers):
+                callback()
 
     def run(self, statement: Executable, given: Given = None) -> int:
-        """Execute a statement in a transaction, or in the one that is open; returns how many rows it has changed."""
+        """Execute a statement in the open transaction, or in one of its own. Return how many rows it changed."""
         with self.transaction() as connection:
             return connection.execute(statement, given).rowcount
 
     def rows(self, statement: Executable, given: Given = None) -> Sequence[RowMapping]:
-        """Return the rows that a statement gives, read in a transaction, or in the one that is open."""
+        """Return the rows of a statement, read in the open transaction or in one of its own."""
         with self.transaction() as connection:
             return connection.execute(statement, given).mappings().all()
 
     def row(self, statement: Executable, given: Given = None) -> RowMapping | None:
-        """Return the first row that a statement gives, or None; no other is read."""
+        """Return the first row of a statement, or None, without reading any other."""
         with self.transaction() as connection:
             return connection.execute(statement, given).mappings().first()
 
     def scalars(self, statement: Executable, given: Given = None) -> list[Any]:
-        """Return the first value of each row that a statement gives."""
+        """Return the first value of each row of a statement."""
         with self.transaction() as connection:
             return list(connection.execute(statement, given).scalars())
 
     def read(self, sql: str, **given: str | float) -> list[sqlite3.Row]:
-        """Read rows by the driver itself, which takes a tenth of the time: for what is read at every call.
+        """Read rows through the driver directly, which takes a tenth of the time: for what every call reads.
 
         Outside a transaction it begins none, which would take longer than the reading.
         """
@@ -188,9 +188,9 @@ class Store:
             return _fetched(self._direct().cursor(), sql, given)
 
     def write(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Execute a statement for each of the rows, by the driver itself: for what is written often.
+        """Execute a statement for each of the rows through the driver directly: for what is written often.
 
-        It is a transaction, or a part of the one that is open.
+        It runs as a transaction, or as part of the open one.
         """
         with self._lock:
             if self._current is not None:
@@ -206,13 +206,13 @@ class Store:
                     self.rollbacks += 1
                     driver.rollback()
                     raise
-            for told in tuple(self._watchers):
-                told()
+            for callback in tuple(self._watchers):
+                callback()
 
     def watch(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Call ``told`` after each transaction, whatever it did, in its thread; returns what ends that.
+        """Call ``told`` after each transaction, in its thread, whatever it did. Return a function that stops this.
 
-        The next transaction waits for it: it must do next to nothing.
+        The next transaction waits for the call, so it must do next to nothing.
         """
         self._watchers.append(told)
         return lambda: self._watchers.remove(told)
@@ -228,18 +228,18 @@ class Store:
         return next((value for (value,) in self.read(_PEEK, of=scope)), 0)
 
     def raise_count(self, scope: str, value: int) -> None:
-        """Make sure that the counter ``scope`` gives out nothing below ``value``."""
+        """Make sure that the counter ``scope`` never returns a value below ``value``."""
         with self.transaction() as connection:
             connection.execute(_RAISE, {"of": scope, "least": value})
 
     def purge(self) -> bool:
-        """Let go of what outlives deleted rows; False when somebody reads the write-ahead log, which has them.
+        """Remove what outlives deleted rows. Return False if a reader holds the write-ahead log, which contains them.
 
-        Statements that were compiled keep the values of their first use, and SQLite the pages that it has read. Those
-        with no values of their own stay: to compile all anew would cost the next calls as much as a fork.
+        Compiled statements keep the values of their first use, and SQLite keeps the pages that it has read. Statements
+        without values of their own stay: compiling all of them again would cost the next calls as much as a fork.
         """
         self.may_hold_copies = True
-        for key in [key for key, made in self._compiled.items() if _holds_text(made)]:
+        for key in [key for key, statement in self._compiled.items() if _holds_text(statement)]:
             del self._compiled[key]
         with self._lock, self._faults():
             connection = self._engine.raw_connection()  # a transaction of SQLAlchemy's would keep the log in use
@@ -251,15 +251,15 @@ class Store:
         return not busy
 
     def compact(self) -> bool:
-        """Write the file anew if something was deleted, so that no page has a copy; False when others are at work.
+        """Rewrite the file if something was deleted, so that no page has a copy. Return False if others are at work.
 
-        For a thread: it takes a second for each 50 MB or so. Reading goes on meanwhile, and writing waits.
+        Call it in a thread: it takes about a second per 50 MB. Reads continue meanwhile, and writes wait.
         """
         if not self.may_hold_copies:
             return True
         self.may_hold_copies = False
         busy = 1
-        # Locked, or no room for a second file: the next try may find it otherwise.
+        # Locked, or no room for a second file: the next attempt may succeed.
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self._where, timeout=1.0)) as connection:
             connection.isolation_level = None
             connection.execute("PRAGMA secure_delete=ON")
@@ -269,9 +269,9 @@ class Store:
         return not busy
 
     def _direct(self) -> sqlite3.Connection:
-        """Return the driver's connection, of which there is one; the caller holds the lock."""
+        """Return the driver's only connection; the caller holds the lock."""
         if self._driver is None:
-            self._engine.raw_connection().close()  # it connects, and goes back to the pool
+            self._engine.raw_connection().close()  # it connects, and returns to the pool
         assert self._driver is not None
         return self._driver
 
@@ -289,7 +289,7 @@ class Store:
             code = getattr(error.orig, "sqlite_errorcode", None)
             if code != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
                 raise StoreUnavailable(self._where, str(error.orig)) from error
-            raise SessionEnded from None  # the parameters of the statement are what is not to be kept
+            raise SessionEnded from None  # the statement's parameters must not be kept
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise fault(self._where, getattr(error, "orig", None) or error) from error
 
@@ -306,7 +306,7 @@ def _create_private(path: Path) -> None:
 
 
 def _holds_text(compiled: Compiled) -> bool:
-    """Whether a compiled statement has a value of its first use that may be somebody's text."""
+    """Whether a compiled statement keeps a value of its first use that may be a user's text."""
     binds = compiled.binds.values() if isinstance(compiled, SQLCompiler) else ()
     return any(bind.value is not None and not isinstance(bind.value, int | float) for bind in binds)
 
@@ -321,15 +321,15 @@ def _engine(path: Path) -> Engine:
 
 
 def _configure(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = None  # we send BEGIN ourselves: the driver's own comes too late for a reader
+    connection.isolation_level = None  # we send BEGIN ourselves: the driver sends its own too late for a reader
     try:
         for pragma in _PRAGMAS:
             connection.execute(pragma)
     except sqlite3.Error:
-        connection.close()  # the pool knows nothing of it yet
+        connection.close()  # the pool does not know it yet
         raise
 
 
 def _begin_immediate(connection: Connection) -> None:
-    # Taking the write lock at once means that a transaction never fails half-way because another one wrote.
+    # Take the write lock at once, so that a transaction never fails half-way because another one wrote.
     connection.exec_driver_sql("BEGIN IMMEDIATE")

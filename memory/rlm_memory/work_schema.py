@@ -1,6 +1,6 @@
-"""The tables of the queue beside those of frames: holders, paths, progress, hand-offs, batches, chains, aliases.
+"""The tables of the queue besides those of frames: holders, paths, progress, hand-offs, batches, chains, aliases.
 
-What hangs on a frame goes with it. Holders outlive their leases, so that the log of a tree can name them.
+Rows of a frame are deleted with it. Holders outlive their leases, so that the log of a tree can name them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ def _of_frame(*, primary: bool = True) -> Column[int]:
 holders = Table(
     "holders",
     metadata,
-    # Who claims: one row for each, not one for each lease, so that a death frees all that it held in one step.
+    # Who claims: one row for each holder, not for each lease, so that a death frees everything it held in one step.
     Column("id", Text, primary_key=True),
-    # How its life is known: by its connection, by a process, or until a time.
+    # What its life is tied to: its connection, a process, or a time.
     Column("anchor", Text, CheckConstraint("anchor in ('connection', 'process', 'time')"), nullable=False),
-    # What tells after a restart of the daemon whether it lives: a locked file, or a process; of a time, a token's hash.
+    # How to find out after a restart of the daemon whether it is alive: a locked file, or a process; for a time, a
+    # token's hash.
     Column("proof", Text, nullable=False),
-    # Whose child it is: who comes again from there gets its frames back, if nobody has claimed them since.
+    # The parent it belongs to: a new holder from there gets these frames back, if nobody has claimed them since.
     Column("kin", Text),
     Column("label", Text, nullable=False),
     Column("worktree", Text, nullable=False),
@@ -38,7 +39,7 @@ holders = Table(
 machine = Table(
     "machine",
     metadata,
-    # In which boot of the machine the last daemon ran: after another one the last rows may be lost.
+    # The boot of the machine in which the last daemon ran: after another boot, the last rows may be lost.
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
@@ -46,7 +47,7 @@ machine = Table(
 items = Table(
     "frame_items",
     metadata,
-    # What a tracker says of a task beside its goal.
+    # What a tracker knows about a task besides its goal.
     _of_frame(),
     Column("type", Text, nullable=False),
     Column("description", Text, nullable=False),
@@ -56,7 +57,7 @@ items = Table(
 paths = Table(
     "frame_paths",
     metadata,
-    # What a frame is going to write: "/" and a path in the repository. That of a folder ends with "/".
+    # Where a frame is going to write: "/" and a path in the repository. That of a folder ends with "/".
     _of_frame(),
     Column("path", Text, primary_key=True),
     Index("frame_paths_by_path", "path"),
@@ -95,7 +96,7 @@ session_metrics = Table(
     Column("last_batch_size", Integer, nullable=False),
     Column("last_batch_outcome", Text, nullable=False),
     Column("created_at", Float, nullable=False),
-    # What the table of targets is made of.
+    # The data behind the table of targets.
     Column("tree", Text, nullable=False),
     Column("batches", Integer, nullable=False),
     Column("tasks", Integer, nullable=False),
@@ -107,7 +108,7 @@ session_metrics = Table(
 aliases = Table(
     "frame_aliases",
     metadata,
-    # By which name another tracker knows a frame, and all that it says of it.
+    # The name by which another tracker knows a frame, and everything it says about it.
     Column("tree", Text, primary_key=True),
     Column("source", Text, primary_key=True),
     Column("alias", Text, primary_key=True),
@@ -119,7 +120,7 @@ aliases = Table(
 chains = Table(
     "work_chains",
     metadata,
-    # The work of one loop on one scope; empty: on the whole tree. What it knows besides is in `data`, as its client's.
+    # The work of one loop on one scope (empty: the whole tree). The rest of its data, in `data`, belongs to the loop.
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("tree", Text, nullable=False),
     Column("scope", Integer, ForeignKey("frames.key", ondelete="CASCADE")),

@@ -578,7 +578,7 @@ def test_a_long_run_does_not_grow_without_bound(model: ModelEndpoint) -> None:
     assert all(prompt[:3] == opening for prompt in prompts[1:])
     summary = prompts[-1][3]
     assert summary.startswith("[Context Summary]\n")
-    assert "of output, not shown any more; whole: the session's journal; print again what you need]" in str(prompts)
+    assert "of output, no longer shown; full text: the session's journal; print again what you need]" in str(prompts)
     last = model.requests[-1].messages
     assert [message["role"] for message in last[:6]] == ["system", "user", "assistant", "user", "user", "assistant"]
 

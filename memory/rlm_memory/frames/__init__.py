@@ -1,1 +1,1 @@
-"""Frames: the tree of goals with what came of each, and the context that a model is given of it."""
+"""Frames: the tree of goals with their results, and the context that a model gets from it."""

@@ -1,20 +1,20 @@
-"""What a model is told of the tree: XML of a bounded size, the same bytes for the same rows, the stable part first.
+"""The part of the tree that a model sees: XML of bounded size, equal bytes for equal rows, the stable part first.
 
 ::
 
     <flame_context>
       <frame id="f1" kind="session" status="in_progress"><goal>…</goal>
         <folded children="64"/>                     what ended long ago, one line; only an end changes it
-        <child id="f7" status="completed"><summary>…</summary><log>…</log></child>      in the order of their end
-        <frame …> … the way down to the current frame, in full … </frame>
-        <child id="f9" status="in_progress"><goal>…</goal></child>                      what may change, behind it
+        <child id="f7" status="completed"><summary>…</summary><log>…</log></child>      in the order in which they ended
+        <frame …> … the path down to the current frame, in full … </frame>
+        <child id="f9" status="in_progress"><goal>…</goal></child>                      what may change, after it
       </frame>
-      <project files="1161" tool="lock"/>      if somebody has asked the lock of the project
+      <project files="1161" tool="lock"/>      if someone has used the lock of the project
     </flame_context>
 
-No times, ages or counts of others are in it. What ends is appended to the list of what has ended, so that a prompt
-cache keeps all that is before; what is open stands behind the current frame. However large the tree is, no more rows
-are read than can be shown.
+It contains no times, ages or counts of others. A frame that ends is appended to the list of ended frames, so a prompt
+cache keeps everything before it. Open frames come after the current frame. However large the tree is, no more rows are
+read than can be shown.
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ from rlm_memory.store import Store
 BUDGET = 4000
 """Tokens of a context, estimated: ancestors 1,500, siblings 1,500, the frame 800, markup 200."""
 LEAST_BUDGET = 600
-"""Tokens below which the way from the root down does not fit."""
+"""Number of tokens that the path from the root down needs at least."""
 PER_TOKEN = 4
-"""Characters of a token, as is estimated."""
+"""Estimated characters per token."""
 NEAREST = 12
-"""Ancestors that are shown beside the root; those between are counted."""
+"""Number of ancestors shown besides the root; those in between are counted."""
 _UNCLES = 3
-"""Ancestors whose ended children are shown, beside those of the parent."""
+"""Number of ancestors whose ended children are shown, besides those of the parent."""
 _UNCLE = 100
-"""Characters of a compaction there."""
+"""Characters of a compaction shown for those."""
 _STEP = 8
-"""Where room is short, so many lines at most go at once: the text begins anew once in as many ends."""
+"""When room is short, up to this many lines are dropped at once, so that only one end in this many changes the prefix.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Characters: of one goal above, of the frame's own goal, of ended and of open children by nearness."""
+    """Characters for one goal above, for the frame's own goal, and for ended and open children by nearness."""
 
     goal: int
     own: int
@@ -62,7 +63,7 @@ class _Room:
 _WHOLE = _Room(goal=120, own=1400, ended=SHOWN, uncles=600, still=700)
 _WIDEST = _WHOLE.own + 2 * _WHOLE.ended + _UNCLES * _WHOLE.uncles + 2 * _WHOLE.still + _UNCLES * (_WHOLE.still // 4)
 _MARKUP = 85
-"""Characters around one goal on the way down."""
+"""Characters of markup around one goal on the path down."""
 _BESIDE = 300
 """Characters of the lines that count what is not shown, and of the outermost tags."""
 
@@ -85,9 +86,9 @@ _OPEN = """
     SELECT key, status, goal FROM frames
     WHERE parent = :named AND status IN ('in_progress', 'planned') AND key <> :skip ORDER BY status, key LIMIT :most"""
 _ILLEGAL = "[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-"""What XML 1.0 cannot hold, lone surrogates included: a goal must not break the document for who parses it.
+"""Characters that XML 1.0 cannot hold, lone surrogates included: a goal must not break the document for a parser.
 
-It takes 5 ms to compile, and is compiled when it is first used.
+Compiling the pattern takes 5 ms, so that happens when it is first used.
 """
 
 
@@ -107,13 +108,13 @@ def assemble(store: Store, key: int, *, tokens: int = BUDGET) -> str:
         inner = _current(store, chain[-1], room)
         for nearness, (row, below) in enumerate(reversed(list(pairwise(chain)))):
             inner = _around(store, row, below, inner, room, nearness)
-        known = locks.of_tree(store, chain[-1]["tree"])
-    project = [] if known is None else [f'<project files="{known.files}" tool="lock"/>']
+        lock = locks.of_tree(store, chain[-1]["tree"])
+    project = [] if lock is None else [f'<project files="{lock.files}" tool="lock"/>']
     return "\n".join(["<flame_context>", *inner, *project, "</flame_context>"])
 
 
 def _scaled(tokens: int) -> _Room:
-    """Divide what there is: what is on the way down comes first, lists of others get what is left."""
+    """Divide the room: the path down comes first, lists of others get the rest."""
     characters = tokens * PER_TOKEN
     chain = NEAREST + 2
     goal = max(1, min(_WHOLE.goal, int(characters * 0.45 / chain) - _MARKUP))
@@ -124,7 +125,7 @@ def _scaled(tokens: int) -> _Room:
 
 
 def _around(store: Store, row: Row, below: Row, inner: Sequence[str], room: _Room, nearness: int) -> list[str]:
-    """A frame on the way down: its goal, ended children, the next one down with all in it, open children."""
+    """Render a frame on the path down: its goal, ended children, the next frame down in full, open children."""
     before: Sequence[str] = ()
     behind: Sequence[str] = ()
     if nearness == 0:
@@ -140,14 +141,14 @@ def _around(store: Store, row: Row, below: Row, inner: Sequence[str], room: _Roo
 
 
 def _current(store: Store, row: Row, room: _Room) -> list[str]:
-    """The frame itself: its goal, what its children came to, what is open below it."""
+    """Render the frame itself: its goal, the results of its children, the open frames below it."""
     ended = _ended(store, row, room.ended, IN_LINE)
     still = _still(store, row, 0, room.still)
     return [_head(row), _goal(row, room.own), *ended, *still, "</frame>"]
 
 
 def _ended(store: Store, row: Row, room: int, longest: int) -> list[str]:
-    """Children that have ended, the oldest first, behind one line for those that there is no room for."""
+    """Render the ended children, oldest first, after one line that counts those without room."""
     found = store.read(_ENDED, named=row["key"], folded=row["folded"], most=2 * MOST_SHOWN)
     lines = [_child(child, "summary", child["summary"] or "", longest) for child in found]
     first, left = 0, sum(map(len, lines)) + len(lines)
@@ -155,8 +156,8 @@ def _ended(store: Store, row: Row, room: int, longest: int) -> list[str]:
         left -= len(lines[first]) + 1
         first += 1
     if first:
-        # By position among all that have ended, not among what is shown: so the cut stays where it is for some ends.
-        # No more go at once than fit: the latest is always shown if there is room for it.
+        # Cut by position among all ended children, not among those shown, so that the cut stays in place for several
+        # ends. Never drop more at once than fit: the latest is always shown if there is room for it.
         step = max(1, min(_STEP, len(lines) - first))
         first += -(row["folded_count"] + first) % step
     folded = row["folded_count"] + first
@@ -164,7 +165,7 @@ def _ended(store: Store, row: Row, room: int, longest: int) -> list[str]:
 
 
 def _still(store: Store, row: Row, skip: int, room: int) -> list[str]:
-    """Children that run or are planned, those that run first."""
+    """Render children that run or are planned, running ones first."""
     lines: list[str] = []
     for child in store.read(_OPEN, named=row["key"], skip=skip, most=room // 50 + 2):
         line = _child(child, "goal", child["goal"], 120)
@@ -190,7 +191,7 @@ def _child(row: Row, tag: str, said: str, longest: int) -> str:
 
 
 def _cut(said: str, longest: int) -> str:
-    """Text that cannot be taken for structure, cut before it is escaped, so that no entity is cut in two."""
+    """Return text that cannot be mistaken for markup. It is cut before it is escaped, so that no entity is split."""
     said = re.sub(_ILLEGAL, "\N{REPLACEMENT CHARACTER}", said[: longest + 1])
     escaped = escape(said if len(said) <= longest else f"{said[: longest - 1]}…", quote=False)
     while len(escaped) > longest and said:

@@ -1,11 +1,11 @@
-"""What readiness needs to know of a frame, counted in its row by the transaction that changes the cause.
+"""Counts that decide readiness. The transaction that changes their cause updates them in the frame's row.
 
 * ``waiting``: edges of the frame that are not resolved.
-* ``dependents``: such edges of others that end at the frame.
-* ``open_children``: children that are planned, run or are blocked; no frames that stand for sessions.
-* ``closed_above``: frames above that are *closed*: they wait, or are neither planned nor running. Kept for what is
-  reached from such a frame without passing one that has completed or failed, below which nothing is to be done; what
-  is reopened there catches up.
+* ``dependents``: unresolved edges of other frames that end at this one.
+* ``open_children``: children that are planned, running or blocked, without frames that stand for sessions.
+* ``closed_above``: frames above that are *closed*: they wait, or are neither planned nor running. The count is not
+  maintained below a frame that has completed or failed, where nothing is to be done. Reopening such a frame updates
+  it there.
 
 So a frame may be worked on when it is planned and `waiting`, `open_children` and `closed_above` are 0.
 """
@@ -19,7 +19,7 @@ from typing import Final
 
 from sqlalchemy import Connection, text
 
-from rlm_memory.frames.states import CLOSED, ENDED_FOR_GOOD, OPEN, EdgeType, Kind, Status, resolves
+from rlm_memory.frames.states import ENDED_FOR_GOOD, NO_TASKS_BELOW, OPEN, EdgeType, Kind, Status, resolves
 
 _CHILD: Final = text("""
     UPDATE frames SET open_children = open_children + :by WHERE key = :parent RETURNING open_children""")
@@ -58,17 +58,20 @@ _TO_OUTSIDE = text("""
 
 
 def is_closed(status: Status, waiting: int) -> bool:
-    """Whether nothing below a frame may be begun."""
-    return waiting > 0 or status in CLOSED
+    """Whether nothing below a frame may start."""
+    return waiting > 0 or status in NO_TASKS_BELOW
 
 
 def added(connection: Connection, parent: int | None, kind: Kind) -> None:
-    """A frame has been inserted below ``parent``."""
+    """Update the counts after a frame was inserted below ``parent``."""
     _count_child(connection, parent, kind, 1)
 
 
 def removed(connection: Connection, keys: Sequence[int], parent: int | None, kind: Kind, status: Status) -> None:
-    """A frame with all below it is about to be deleted: ``keys``; the highest has that parent, kind and status."""
+    """Update the counts before a frame and everything below it (``keys``) is deleted.
+
+    The other arguments describe the top one.
+    """
     gone = {"gone": json.dumps(keys)}
     freed: dict[int, int] = defaultdict(int)
     for row in connection.execute(_FROM_OUTSIDE, gone).all():
@@ -81,14 +84,14 @@ def removed(connection: Connection, keys: Sequence[int], parent: int | None, kin
 
 
 def changed(connection: Connection, key: int, parent: int | None, kind: Kind, was: Status, now: Status) -> None:
-    """A frame has gone from one status to another."""
-    if _means(was) == _means(now):  # to begin with it changes nothing for others
+    """Update the counts after a frame went from one status to another."""
+    if _means(was) == _means(now):  # starting it changes nothing for others
         return
     found = connection.execute(_RESOLVE, {"target": key, **_resolved_by(now)}).all()
     _tell(connection, key, [(row.frame, bool(row.resolved)) for row in found])
     place = connection.execute(_PLACE, {"key": key}).one()
     by = int(is_closed(now, place.waiting)) - int(is_closed(was, place.waiting))
-    if was in ENDED_FOR_GOOD:  # what has changed above meanwhile did not reach it
+    if was in ENDED_FOR_GOOD:  # changes above it did not reach it in the meantime
         behind = place.above - place.was
         connection.execute(_OWN, {"key": key, "by": behind})
         by += behind
@@ -98,7 +101,7 @@ def changed(connection: Connection, key: int, parent: int | None, kind: Kind, wa
 
 
 def moved(connection: Connection, key: int, parent: int | None, to: int, kind: Kind, status: Status) -> None:
-    """A frame has been moved from one parent to another."""
+    """Update the counts after a frame was moved from one parent to another."""
     place = connection.execute(_PLACE, {"key": key}).one()
     connection.execute(_OWN, {"key": key, "by": place.above - place.was})
     _shift(connection, [key], place.above - place.was)
@@ -108,18 +111,18 @@ def moved(connection: Connection, key: int, parent: int | None, to: int, kind: K
 
 
 def edge_added(connection: Connection, frame: int, target: int) -> None:
-    """An edge that is not resolved has been inserted."""
+    """Update the counts after an unresolved edge was inserted."""
     _tell(connection, target, [(frame, False)])
 
 
 def edge_removed(connection: Connection, frame: int, target: int) -> None:
-    """An edge that was not resolved has been deleted."""
+    """Update the counts after an unresolved edge was deleted."""
     _tell(connection, target, [(frame, True)])
 
 
 def _means(status: Status) -> tuple[object, ...]:
-    """What the status of a frame is to others."""
-    return *_resolved_by(status).values(), status in CLOSED, status in OPEN, status in ENDED_FOR_GOOD
+    """Return what the status of a frame means for other frames."""
+    return *_resolved_by(status).values(), status in NO_TASKS_BELOW, status in OPEN, status in ENDED_FOR_GOOD
 
 
 def _resolved_by(status: Status) -> Mapping[str, bool]:
@@ -127,7 +130,10 @@ def _resolved_by(status: Status) -> Mapping[str, bool]:
 
 
 def _count_child(connection: Connection, parent: int | None, kind: Kind, by: int) -> None:
-    """Count a child of ``parent`` in or out; the first and the last one turn the edges that wait for all children."""
+    """Add ``by`` to the open children of ``parent``.
+
+    The first and the last child switch the edges that wait for all children.
+    """
     if parent is None or kind is Kind.SESSION:
         return
     left: int = connection.execute(_CHILD, {"parent": parent, "by": by}).scalar_one()
@@ -137,7 +143,7 @@ def _count_child(connection: Connection, parent: int | None, kind: Kind, by: int
 
 
 def _tell(connection: Connection, target: int, edges: Iterable[tuple[int, bool]]) -> None:
-    """Edges that end at ``target`` are resolved now, or no longer: whose, and which."""
+    """Count edges that end at ``target``: each item is the waiting frame and whether its edge is resolved now."""
     by: dict[int, int] = defaultdict(int)
     for frame, resolved in edges:
         by[frame] += -1 if resolved else 1
@@ -147,7 +153,10 @@ def _tell(connection: Connection, target: int, edges: Iterable[tuple[int, bool]]
 
 
 def _wait(connection: Connection, by: Mapping[int, int]) -> None:
-    """Change how many edges these frames wait for; what begins or ceases to wait closes or opens what is below it."""
+    """Change how many edges these frames wait for.
+
+    A frame that starts or stops waiting closes or opens everything below it.
+    """
     for step in {change for change in by.values() if change}:
         keys = json.dumps([frame for frame, change in by.items() if change == step])
         turned = [
@@ -159,6 +168,6 @@ def _wait(connection: Connection, by: Mapping[int, int]) -> None:
 
 
 def _shift(connection: Connection, keys: Sequence[int], by: int) -> None:
-    """Count ``by`` closed frames more above all that is below these frames."""
+    """Add ``by`` to the number of closed frames above everything below these frames."""
     if keys and by:
         connection.execute(_SHIFT, {"keys": json.dumps(keys), "by": by})

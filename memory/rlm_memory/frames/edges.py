@@ -1,8 +1,8 @@
-"""Edges between frames: what one waits for, notes of where it comes from, and the refusal of circles.
+"""Edges between frames: what one waits for, notes on where it comes from, and the refusal of cycles.
 
-A frame cannot start before what it waits for has ended, nor before whatever the frames above it wait for; a frame with
-children cannot end before these. So a circle may lead through the tree as well. It is looked for backwards, from the
-start of the frame that is to wait: what cannot happen before that?
+A frame cannot start before everything it waits for has ended, nor before everything that the frames above it wait for.
+A frame with children cannot end before they do. So a cycle may also lead through the tree. The search goes backwards
+from the start of the frame that is to wait, over everything that has to happen before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlm_memory.frames.states import OPEN, WAITING_TYPES, EdgeType, Kind, Status
 from rlm_memory.store import Store
 
 MOST_EDGES = 1000
-"""Edges of one frame in either direction: its end has to look at each."""
+"""Maximum number of edges of one frame in either direction: its end has to visit each of them."""
 
 _ADD = insert(edges)
 _WAITS = (
@@ -36,7 +36,7 @@ _STANDING_BY = text("""
     SELECT DISTINCT e.frame FROM frame_edges e JOIN frames f ON f.key = e.frame
     WHERE e.type = 'on_failure' AND e.target IN (SELECT value FROM json_each(:keys)) AND f.status = 'planned'
     ORDER BY e.frame""")
-# The start (S) of a frame, its end (E) and that of all its children (C), each with what cannot be before it.
+# The start (S) of a frame, its end (E) and the end of all its children (C), each with what must happen before it.
 _BEFORE: Final = {
     "S": (("E", "VALUES (:key)"), ("C", "VALUES (:key)"), ("S", "SELECT key FROM frames WHERE parent = :key")),
     "C": (
@@ -72,21 +72,21 @@ class Edge:
 
 
 def add(store: Store, frame: int, target: int, type_: EdgeType, *, author: str, now: float) -> Edge:
-    """Let a frame wait for another, or note that it comes from it. The same edge again changes nothing.
+    """Make a frame wait for another, or note that it comes from it. Adding the same edge again changes nothing.
 
     Raises:
         UnknownFrame: there is no such frame.
-        EdgeRefused: one of them is no goal of the same tree or has ended, there are too many edges, or they go round.
+        EdgeRefused: the frames are not open goals of one tree, there are too many edges, or they would form a cycle.
     """
     with store.transaction() as connection:
         row, other = get(store, frame), get(store, target)
-        known = {edge.type: edge for edge in edges_of(store, frame) if edge.target == target}
-        if type_ in known:
-            return known[type_]
-        _check(row, other, type_, known)
+        existing = {edge.type: edge for edge in edges_of(store, frame) if edge.target == target}
+        if type_ in existing:
+            return existing[type_]
+        _check(row, other, type_, existing)
         if max(connection.execute(_COUNT, {"frame": frame, "target": target}).one()) >= MOST_EDGES:
             raise EdgeRefused(
-                row.id, other.id, f"{MOST_EDGES} edges are the most that a frame may have: put a frame between"
+                row.id, other.id, f"a frame may have at most {MOST_EDGES} edges: put another frame in between"
             )
         if type_ in WAITING_TYPES:
             _check_circle(store, row, other, type_)
@@ -99,7 +99,7 @@ def add(store: Store, frame: int, target: int, type_: EdgeType, *, author: str, 
 
 
 def remove(store: Store, frame: int, target: int, *, author: str, now: float) -> list[Edge]:
-    """Take away all edges of a frame to another; returns what there was."""
+    """Remove all edges from a frame to another and return them."""
     with store.transaction() as connection:
         found = [edge for edge in edges_of(store, frame) if edge.target == target]
         connection.execute(delete(edges).where(edges.c.frame == frame, edges.c.target == target))
@@ -117,15 +117,15 @@ def edges_of(store: Store, frame: int) -> list[Edge]:
 
 
 def waits_for(store: Store, frame: int) -> list[str]:
-    """List the ids of what a frame itself waits for."""
+    """List the ids of the frames that this frame itself waits for."""
     return [frame_id(key) for key in store.scalars(_WAITS, {"of": frame})]
 
 
 def check_waits(store: Store, row: FrameRow, chain: Iterable[FrameRow]) -> None:
-    """Refuse to start a frame that waits, or stands below one that does; ``chain`` leads from it upwards.
+    """Refuse to start a frame that waits, or is below one that waits; ``chain`` leads upwards from it.
 
     Raises:
-        FrameWaits: it does.
+        FrameWaits: it waits.
     """
     for upper in chain:
         if upper.waiting:
@@ -133,7 +133,7 @@ def check_waits(store: Store, row: FrameRow, chain: Iterable[FrameRow]) -> None:
 
 
 def standing_by(store: Store, keys: Collection[int]) -> list[int]:
-    """List what is planned for the failure of frames that have completed, or are no longer wanted."""
+    """List the frames planned in case these fail, if these have completed or are no longer wanted."""
     return store.scalars(_STANDING_BY, {"keys": json.dumps(list(keys))})
 
 
@@ -163,18 +163,18 @@ def _check_circle(store: Store, row: FrameRow, other: FrameRow, type_: EdgeType)
 
 
 def _way(store: Store, start: tuple[int, str], goal: tuple[int, str]) -> Sequence[str]:
-    """Return the frames of a shortest circle, each waiting for the next one."""
+    """Return the frames of a shortest cycle, each waiting for the next one."""
     came: dict[tuple[int, str], tuple[int, str] | None] = {start: None}
     reached = [start]
     with store.transaction() as connection:
         while goal not in came:
             news = []
             for key, what in reached:
-                for kind, wanted in _BEFORE[what]:
-                    for found in connection.execute(text(wanted), {"key": key}).scalars():
-                        if (found, kind) not in came:
-                            came[found, kind] = (key, what)
-                            news.append((found, kind))
+                for kind, query in _BEFORE[what]:
+                    for earlier in connection.execute(text(query), {"key": key}).scalars():
+                        if (earlier, kind) not in came:
+                            came[earlier, kind] = (key, what)
+                            news.append((earlier, kind))
             reached = news
     way = [start[0]]
     at: tuple[int, str] | None = goal

@@ -1,7 +1,7 @@
 """Ending frames: pop, invalidate, reopen, forget, and the end of a session.
 
-What an end promises (log, notebook, the kernel's end) is written beside the status, for every frame that the end takes
-along, in the same transaction. `rlm_memory.frames.runtime` keeps these promises.
+An end promises further work (log, notebook, the kernel's end). The same transaction that sets the status writes these
+promises for every frame that ends with it. `rlm_memory.frames.runtime` fulfils them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rlm_memory.frames.states import EdgeType, Kind, Status, Verb, check_step, r
 from rlm_memory.store import Store
 
 Allowed = Callable[[FrameRow], None]
-"""Raises if the caller may not change the frame."""
+"""Check that raises if the caller may not change the frame."""
 
 _OWE = insert(operations)
 _CANCEL = delete(operations).where(operations.c.frame == bindparam("of"), operations.c.what == "push")
@@ -56,7 +56,7 @@ _LIFT = text("""
 
 @dataclass(frozen=True, slots=True)
 class _Below:
-    """What an end does to the frames below, the highest first; what is below an adopted one moves with it."""
+    """What an end does to the frames below, top first; the frames below an adopted one move with it."""
 
     adopted: Sequence[FrameRow]
     failed: Sequence[FrameRow]
@@ -64,11 +64,11 @@ class _Below:
 
 
 def anybody(_row: FrameRow) -> None:
-    """Allow it."""
+    """Allow everyone."""
 
 
 def popped(store: Store, key: int, outcome: Outcome) -> Ended | None:
-    """Return what the pop did that asked for the same, if that was the last to end the frame; else None."""
+    """Return the result of the pop that made the same request, if it was the last to end the frame; otherwise None."""
     row = get(store, key)
     event = None if row.ended is None else last_event(store, key, Verb.POP)
     if event is None or event.number != row.ended or event.data.get("asked") != outcome.digest():
@@ -77,10 +77,10 @@ def popped(store: Store, key: int, outcome: Outcome) -> Ended | None:
 
 
 def check_pop(store: Store, key: int, outcome: Outcome) -> FrameRow:
-    """Return the frame that is to be popped.
+    """Return the frame to be popped.
 
     Raises:
-        UnknownFrame, FrameStatusRefused: there is none, or it does not run, or it stands for a session.
+        UnknownFrame, FrameStatusRefused: there is none, or it is not running, or it stands for a session.
         FramesRunning: others run below it, and ``outcome.children`` is ``refuse``.
     """
     with store.transaction():
@@ -91,7 +91,7 @@ def check_pop(store: Store, key: int, outcome: Outcome) -> FrameRow:
         check_step(row.id, Verb.POP, row.status, outcome.status)
         failed = _below(store, row, "fail").failed
         if failed and outcome.children == "refuse":
-            raise FramesRunning(row.id, [found.id for found in failed])
+            raise FramesRunning(row.id, [frame.id for frame in failed])
         return row
 
 
@@ -105,9 +105,9 @@ def pop(
     now: float,
     allowed: Allowed = anybody,
 ) -> Ended:
-    """End a frame that runs, with all that follows from it. The same pop again gets the same answer.
+    """End a running frame, with all consequences. The same pop again gets the same answer.
 
-    ``values`` are those that ``outcome.hand_over`` names; ``allowed`` refuses whoever may not end the frame.
+    ``values`` are the variables named in ``outcome.hand_over``; ``allowed`` refuses callers that may not end the frame.
 
     Raises:
         UnknownFrame, FrameStatusRefused, FramesRunning: as `check_pop`.
@@ -120,28 +120,28 @@ def pop(
         row = check_pop(store, key, outcome)
         below, upper = _below(store, row, outcome.children), _goes_to(store, row)
         spare = _spare(store, row, outcome.status, below.planned)
-        said, source = compact(store, row, outcome, now)
+        summary, source = compact(store, row, outcome, now)
         answer = Ended(
             frame=row.id,
             status=outcome.status.value,
-            summary=said,
+            summary=summary,
             source=source,
             parent=upper.id,
-            failed=[found.id for found in below.failed],
-            adopted=[found.id for found in below.adopted],
-            invalidated=[found.id for found in (*below.planned, *spare)],
+            failed=[frame.id for frame in below.failed],
+            adopted=[frame.id for frame in below.adopted],
+            invalidated=[frame.id for frame in (*below.planned, *spare)],
             handed_over=[value.name for value in values],
         )
-        asked, told = outcome.digest(), asdict(answer)
-        number = step(store, row, Verb.POP, outcome.status, author=author, now=now, asked=asked, answer=told)
+        request, result = outcome.digest(), asdict(answer)
+        number = step(store, row, Verb.POP, outcome.status, author=author, now=now, asked=request, answer=result)
         _owe(store, row)
-        for found in below.adopted:
-            _adopt(store, found, upper, author, now)
-        for found in reversed(below.failed):
-            step(store, found, Verb.POP, Status.FAILED, author=author, now=now, cause=number, along_with=row.id)
-            compact(store, found, Outcome(Status.FAILED), now)
-            _owe(store, found)
-            fold(store, found.parent)
+        for frame in below.adopted:
+            _adopt(store, frame, upper, author, now)
+        for frame in reversed(below.failed):
+            step(store, frame, Verb.POP, Status.FAILED, author=author, now=now, cause=number, along_with=row.id)
+            compact(store, frame, Outcome(Status.FAILED), now)
+            _owe(store, frame)
+            fold(store, frame.parent)
         _invalidate_all(store, [*below.planned, *spare], number, author, now, f"{row.id} has ended")
         if values:
             target = nearest_session(store, upper.key) or upper
@@ -152,7 +152,7 @@ def pop(
 
 
 def invalidate(store: Store, key: int, *, author: str, now: float, why: str = "") -> Invalidated:
-    """Invalidate a frame and what is planned below it. What runs below is listed, and goes on; what has ended stays.
+    """Invalidate a frame and the planned frames below it. Running ones are listed and keep running; ended ones stay.
 
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it has ended, or it stands for a session.
@@ -167,15 +167,15 @@ def invalidate(store: Store, key: int, *, author: str, now: float, why: str = ""
             compact(store, row, Outcome(Status.INVALIDATED), now)
             _owe(store, row)
             fold(store, row.parent)
-        planned = [found for found in below if found.status is Status.PLANNED]
+        planned = [frame for frame in below if frame.status is Status.PLANNED]
         planned += _spare(store, row, Status.INVALIDATED, planned)
         _invalidate_all(store, planned, number, author, now, why)
-        running = [found.id for found in below if found.status is Status.IN_PROGRESS]
-    return Invalidated(row.id, [row.id, *(found.id for found in planned)], running)
+        running = [frame.id for frame in below if frame.status is Status.IN_PROGRESS]
+    return Invalidated(row.id, [row.id, *(frame.id for frame in planned)], running)
 
 
 def record_end(store: Store, key: int, status: Status, why: str, *, author: str, now: float) -> None:
-    """Write down that a goal has ended elsewhere: nothing ran for it here, so it has no log, and nothing follows below.
+    """Record that a goal has ended elsewhere. Nothing ran for it here, so it has no log and nothing changes below it.
 
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it has ended.
@@ -189,7 +189,7 @@ def record_end(store: Store, key: int, status: Status, why: str, *, author: str,
 
 
 def reopen(store: Store, key: int, *, author: str, now: float) -> list[FrameRow]:
-    """Plan an ended frame again, and those that its end or invalidation took along. Returns all of them.
+    """Plan an ended frame again, with the frames that ended or were invalidated with it. Return all of them.
 
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it has not ended, or one above it has.
@@ -197,7 +197,9 @@ def reopen(store: Store, key: int, *, author: str, now: float) -> list[FrameRow]
     with store.transaction() as connection:
         row = get(store, key)
         if (closed := first_closed(above(store, key)[1:])) is not None:
-            raise FrameStatusRefused(row.id, row.status, Verb.REOPEN, f"{closed.id} above it has ended: reopen that")
+            raise FrameStatusRefused(
+                row.id, row.status, Verb.REOPEN, f"{closed.id} above it has ended: reopen that first"
+            )
         step(store, row, Verb.REOPEN, Status.PLANNED, author=author, now=now)
         along = select(frames.c.key).where(
             frames.c.cause == row.cause, frames.c.status == Status.INVALIDATED.value, frames.c.key != key
@@ -205,10 +207,10 @@ def reopen(store: Store, key: int, *, author: str, now: float) -> list[FrameRow]
         same = sorted((get(store, other) for other in connection.execute(along).scalars()), key=_from_above)
         back = [key]
         for other in same:
-            if first_closed(above(store, other.key)[1:]) is None:  # what failed between stays, with what is below it
+            if first_closed(above(store, other.key)[1:]) is None:  # a failed frame between stays, with its subtree
                 step(store, other, Verb.REOPEN, Status.PLANNED, author=author, now=now, along_with=row.id)
                 back.append(other.key)
-        return [get(store, found) for found in back]
+        return [get(store, frame) for frame in back]
 
 
 def _from_above(row: FrameRow) -> tuple[int, int]:
@@ -216,31 +218,31 @@ def _from_above(row: FrameRow) -> tuple[int, int]:
 
 
 def forget(store: Store, key: int) -> list[FrameRow]:
-    """Delete a frame with all below it and all that their ends have kept; returns what there was.
+    """Delete a frame with everything below it and everything that their ends kept. Return the deleted frames.
 
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it runs, or something below it does.
     """
     with store.transaction() as connection:
-        gone = whole(store, key)
-        for found in gone:
-            if found.status is Status.IN_PROGRESS:
-                raise FrameStatusRefused(found.id, found.status, "forget", "pop it first, or end its session")
-        row = gone[0]
-        summaries.forget(store, [found.key for found in gone])
+        deleted = whole(store, key)
+        for frame in deleted:
+            if frame.status is Status.IN_PROGRESS:
+                raise FrameStatusRefused(frame.id, frame.status, "forget", "pop it first, or end its session")
+        row = deleted[0]
+        summaries.forget(store, [frame.key for frame in deleted])
         unfold(store, row)
-        counts.removed(connection, [found.key for found in gone], row.parent, row.kind, row.status)
+        counts.removed(connection, [frame.key for frame in deleted], row.parent, row.kind, row.status)
         remove(store, key)
         if row.parent is not None:
             _clear(store, get(store, row.parent))
-        return gone
+        return deleted
 
 
 def end_session(store: Store, session: int, *, author: str, now: float) -> list[FrameRow]:
-    """Note that a session is about to end: goals that run in it are blocked, frames that stand for it vanish.
+    """Record that a session is about to end: goals that run in it become blocked, frames that stand for it are deleted.
 
-    A frame that stands for a session stays without one while anything is below it. Returns the blocked ones: write
-    their logs before the rows of the session go.
+    A frame that stands for a session stays, without the session, while anything is below it. Returns the blocked
+    frames: write their logs before the rows of the session are deleted.
     """
     blocked = []
     with store.transaction() as connection:
@@ -259,7 +261,7 @@ def end_session(store: Store, session: int, *, author: str, now: float) -> list[
 
 
 def _clear(store: Store, row: FrameRow) -> None:
-    """Delete a frame that stands for no session any more, if nothing is below it; then the one above likewise."""
+    """Delete a frame that no longer stands for a session if nothing is below it; then do the same for the one above."""
     if row.kind is not Kind.SESSION or row.session is not None or children(store, row.key):
         return
     with store.transaction():
@@ -269,32 +271,32 @@ def _clear(store: Store, row: FrameRow) -> None:
 
 
 def _goes_to(store: Store, row: FrameRow) -> FrameRow:
-    """Where what came of a frame goes: the nearest frame above that was not invalidated."""
+    """Return the nearest frame above that was not invalidated: it receives the frame's result."""
     return next(upper for upper in above(store, row.key)[1:] if upper.status is not Status.INVALIDATED)
 
 
 def _below(store: Store, row: FrameRow, how: Children) -> _Below:
-    """Sort what is below a frame that ends. Frames that stand for sessions move up in any case."""
+    """Sort the frames below one that ends. Frames that stand for sessions move up in any case."""
     moving: set[int] = set()
     adopted: list[FrameRow] = []
     failed: list[FrameRow] = []
     planned: list[FrameRow] = []
-    for found in under(store, row.key):
-        runs = found.status is Status.IN_PROGRESS
-        if found.parent in moving:
-            moving.add(found.key)
-        elif runs and (how == "adopt" or found.kind is Kind.SESSION):
-            moving.add(found.key)
-            adopted.append(found)
+    for frame in under(store, row.key):
+        runs = frame.status is Status.IN_PROGRESS
+        if frame.parent in moving:
+            moving.add(frame.key)
+        elif runs and (how == "adopt" or frame.kind is Kind.SESSION):
+            moving.add(frame.key)
+            adopted.append(frame)
         elif runs:
-            failed.append(found)
-        elif found.status is Status.PLANNED:
-            planned.append(found)
+            failed.append(frame)
+        elif frame.status is Status.PLANNED:
+            planned.append(frame)
     return _Below(adopted, failed, planned)
 
 
 def _spare(store: Store, row: FrameRow, outcome: Status, planned: Sequence[FrameRow]) -> list[FrameRow]:
-    """List what was planned for the failure of frames that are about to end otherwise, with all planned below it."""
+    """List what was planned for the failure of frames that are about to end otherwise, with what is planned below."""
     known = {found.key for found in planned}
     ended = known | ({row.key} if resolves(EdgeType.BLOCKS, outcome) else set())
     spare: list[FrameRow] = []
@@ -321,8 +323,8 @@ def _invalidate_all(store: Store, planned: Sequence[FrameRow], number: int, auth
 
 
 def _owe(store: Store, row: FrameRow, *, kernel: bool = True) -> None:
-    """Promise the log of a frame that has ended, and its kernel's end; what never ran in a session has a log only."""
+    """Promise the log of an ended frame and its kernel's end; a frame that never ran in a session gets only a log."""
     owed = ["log", *(["notebook", *(["end"] if kernel else [])] if row.session is not None else [])]
     with store.transaction() as connection:
-        connection.execute(_CANCEL, {"of": row.key})  # a session that is still to come has nobody to run for
+        connection.execute(_CANCEL, {"of": row.key})  # a session that is still starting has no frame left to run for
         connection.execute(_OWE, [{"frame": row.key, "what": what, "of_session": row.session} for what in owed])

@@ -1,50 +1,50 @@
-"""The two prompts that have a model condense what was said: of a frame that has ended, and of a goal that goes on.
+"""The two prompts that ask a model to condense a conversation: of an ended frame, and of a goal that continues.
 
-They ask for different things. A frame that has ended is read by others, who need to know what came of it. A
-conversation that overflows is read by the model that goes on with it, which needs to know where it stands.
+They ask for different things. Others read the summary of an ended frame, and need to know its result. The model that
+continues an overflowing conversation reads the other one, and needs to know where it stands.
 """
 
 from __future__ import annotations
 
 COMPLETION = """\
-A frame has ended: a goal in a tree of goals. Write its summary. In the contexts of the goals above it and beside it
-the summary takes the place of everything that was said and run for it.
+A frame, which is a goal in a tree of goals, has ended. Write its summary. In the contexts of the goals above and
+beside it, the summary replaces everything that was said and run for it.
 
-Say in this order, in at most 120 words of plain text:
-1. what came of the goal: reached, failed or blocked, and the result itself;
-2. what others need to go on: names, numbers, paths, line numbers, exactly as they are in the record;
-3. decisions, each with its reason, and what was tried in vain.
-Leave out how it was done: the log of the frame has every cell with its output. Say nothing that the record does not
-show. Reply with the summary alone.
+Write at most 120 words of plain text, in this order:
+1. the outcome of the goal: completed, failed or blocked, and the result itself;
+2. what others need to continue: names, numbers, paths, line numbers, exactly as they are in the record;
+3. decisions, each with its reason, and what was tried without success.
+Leave out how it was done: the log of the frame has every cell with its output. State nothing that the record does not
+show. Reply with only the summary.
 
 {record}"""
 
 OVERFLOW = """\
-A conversation is about to be cut, in the midst of a goal that goes on. Write down what is needed to go on with it:
-the model that continues sees this text and the latest turns, and nothing else of what was said before.
+A conversation is about to be cut while work on its goal continues. Write down what is needed to continue:
+the next model sees this text and the latest turns, and nothing else of the conversation.
 
-Say under these headings, in plain text:
-- Goal: what is to be reached, and by what it is known to be.
-- State: what is done, what is half done, which files are changed and not saved or committed.
-- Next: the very next step.
+Use these headings, in plain text:
+- Goal: what to achieve, and how to tell that it is achieved.
+- State: what is done, what is half done, which changed files are not saved or committed.
+- Next: the immediate next step.
 - Facts: names, paths, variables, ids, commands that work, errors with their exact text.
-- Decisions: each with its reason, and what was tried in vain.
-- Open: what nobody has answered yet.
-Nothing has ended: draw no conclusion, and end no goal. Reply with this text alone.
+- Decisions: each with its reason, and what was tried without success.
+- Open: questions without an answer.
+Nothing has ended: draw no conclusions, and end no goal. Reply with only this text.
 
 {record}"""
 
 
 def completion(record: str) -> str:
-    """Return the prompt for the summary of a frame that has ended."""
+    """Return the prompt for the summary of an ended frame."""
     return _filled(COMPLETION, record)
 
 
 def overflow(record: str) -> str:
-    """Return the prompt for what a conversation needs that goes on."""
+    """Return the prompt for what a continuing conversation needs."""
     return _filled(OVERFLOW, record)
 
 
 def _filled(template: str, record: str) -> str:
-    # One replacement, no format string: what was said in a session is nobody's template.
+    # One replacement, not a format string: text from a session must never act as a template.
     return template.replace("{record}", record).rstrip()

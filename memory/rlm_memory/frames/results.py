@@ -1,4 +1,4 @@
-"""What came of frames: the shapes of ends, the compactions that others see, and the folding of old ones."""
+"""Results of frames: the outcomes of pops, the compactions that others see, and the folding of old ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlm_memory.frames.states import Status
 from rlm_memory.store import Store
 
 Children = Literal["refuse", "adopt", "fail"]
-"""What becomes of frames that run below one that ends."""
+"""What happens to the running frames below one that ends."""
 
 LONGEST_SUMMARY = 16_384
 """Characters kept of a summary."""
@@ -46,7 +46,7 @@ _FOLD = text("UPDATE frames SET folded = :to, folded_count = folded_count + :mor
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A value for a frame above, which the content store holds already. ``form`` is ``text`` or ``object``."""
+    """A value for a frame above, already in the content store. ``form`` is ``text`` or ``object``."""
 
     name: str
     digest: str
@@ -56,7 +56,7 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What somebody says came of a frame."""
+    """The result of a frame as its caller reports it."""
 
     status: Status
     summary: str = ""
@@ -65,10 +65,10 @@ class Outcome:
     hand_over: Sequence[str] = ()
     children: Children = "refuse"
     written: Sequence[str] = ()
-    """Files that were found, which are artifacts beside those that are named. No part of what is asked."""
+    """Modified files that were detected: artifacts besides those that the caller names. Not part of the request."""
 
     def digest(self) -> str:
-        """Hash what is asked: the same pop is known by it."""
+        """Hash the request, so that a repeated pop is recognized."""
         lists = list(self.artifacts), list(self.decisions), sorted(self.hand_over)
         asked = [self.status, self.summary, *lists, self.children]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
@@ -76,7 +76,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a pop has done; frames are named by id. ``parent`` is where to go on, ``source`` who said the summary."""
+    """What a pop has done, with frames named by id.
+
+    ``parent`` is where to continue, ``source`` who wrote the summary.
+    """
 
     frame: str
     status: str
@@ -91,7 +94,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Invalidated:
-    """What an invalidation has done, by ids; ``running`` go on until somebody pops them."""
+    """What an invalidation has done, by ids; the ``running`` frames keep running until someone pops them."""
 
     frame: str
     invalidated: Sequence[str]
@@ -99,7 +102,7 @@ class Invalidated:
 
 
 def compact(store: Store, row: FrameRow, outcome: Outcome, now: float) -> tuple[str, str]:
-    """Write down what others see of a frame that ends; returns the text and its source."""
+    """Write what others see of a frame that ends. Return the text and its source."""
     summary = outcome.summary.strip()
     said = limits.storable(summary or _extract(store, row, outcome.status), LONGEST_SUMMARY)
     source = "caller" if summary else "extract"
@@ -110,7 +113,9 @@ def compact(store: Store, row: FrameRow, outcome: Outcome, now: float) -> tuple[
 
 
 def summarize(store: Store, key: int, said: str, *, now: float) -> bool:
-    """Let a model's summary take the place of an extract; False if somebody has said one, or the frame goes on.
+    """Replace an extract with a model's summary.
+
+    Return False if the frame has a summary already, or runs again.
 
     Raises:
         UnknownFrame: there is no such frame.
@@ -127,7 +132,7 @@ def summarize(store: Store, key: int, said: str, *, now: float) -> bool:
 
 
 def fold(store: Store, parent: int | None) -> None:
-    """Fold the older half of the ended children when they take too much room: prefixes change once in many ends."""
+    """Fold the older half of the ended children when they take too much room, so that prefixes change rarely."""
     if parent is None:
         return
     with store.transaction() as connection:
@@ -147,7 +152,7 @@ def _items(said: Sequence[str]) -> list[str]:
 
 
 def _extract(store: Store, row: FrameRow, status: Status) -> str:
-    """Make a summary of the frame's own cells when nobody has said one."""
+    """Build a summary from the frame's own cells when nobody has given one."""
     said = f"{status.value}: {limits.storable(row.goal, _GOAL)}"
     ran, failed = journal.tally(store, row.key)
     if not ran:

@@ -1,6 +1,6 @@
-"""Rows of frames: reading them, taking them from one status to another, and the log of who did what.
+"""Rows of frames: reading them, changing their status, and the log of who did what.
 
-Every function joins the transaction that is open, or is one. A status changes by `step` only, which checks the table of
+Every function joins the open transaction, or runs in its own. Only `step` changes a status: it checks the table of
 `rlm_memory.frames.states` and writes the event.
 """
 
@@ -24,8 +24,8 @@ from rlm_memory.store import Store
 
 _ID = re.compile(r"f([1-9][0-9]{0,17})")
 
-# Read by the driver itself, because every call reads some of these; the statements below are built once, because to
-# build one takes longer than SQLite takes to run it.
+# The driver reads these directly, because every call reads some of them. The statements below are built once, because
+# building one takes longer than SQLite takes to run it.
 _COLUMNS = columns_of(frames)
 _GET = f"SELECT {_COLUMNS} FROM frames WHERE key = :named"
 _ROOT = f"SELECT {_COLUMNS} FROM frames WHERE tree = :of AND parent IS NULL"
@@ -54,8 +54,8 @@ _ABOVE = f"""
         SELECT key, parent, 0 FROM frames WHERE key = :named
         UNION ALL SELECT frames.key, frames.parent, step + 1 FROM frames JOIN above ON frames.key = above.parent
     ) SELECT {_COLUMNS} FROM above JOIN frames ON frames.key = above.key ORDER BY step"""
-# Below what has ended otherwise than by invalidation nothing runs and nothing is planned: not to look there is what
-# keeps the end of one frame of ten thousand cheap.
+# Below a frame that has ended other than by invalidation, nothing runs and nothing is planned. Not looking there keeps
+# the end of one frame among ten thousand cheap.
 _UNDER = f"""
     WITH RECURSIVE under(key) AS (
         SELECT key FROM frames WHERE parent = :named AND status IN ('planned', 'in_progress', 'blocked', 'invalidated')
@@ -82,8 +82,8 @@ _COMPACTION = f"SELECT {columns_of(compactions)} FROM {compactions} WHERE frame 
 class FrameRow:
     """One frame. Times are epoch seconds; ``session`` is the key of the session that it runs in, or ran in last.
 
-    ``ended`` and ``cause`` are numbers of events; see `rlm_memory.frame_schema`. `rlm_memory.frames.counts` says what
-    is counted, `rlm_memory.work.leases` what ``holder`` and ``fence`` are.
+    ``ended`` and ``cause`` are numbers of events; see `rlm_memory.frame_schema`. `rlm_memory.frames.counts` explains
+    the counts, `rlm_memory.work.leases` explains ``holder`` and ``fence``.
     """
 
     key: int
@@ -115,13 +115,16 @@ class FrameRow:
 
     @property
     def id(self) -> str:
-        """The id by which people and models know it."""
+        """The id that people and models use."""
         return frame_id(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What is kept of a frame in the contexts of others. ``source`` is ``caller``, ``extract`` or ``model``."""
+    """The part of a frame that is kept in the contexts of others.
+
+    ``source`` is ``caller``, ``extract`` or ``model``.
+    """
 
     number: int
     frame: int
@@ -145,15 +148,15 @@ class Event:
 
 
 def frame_id(key: int) -> str:
-    """Return the id of the frame of that key."""
+    """Return the id of the frame with that key."""
     return f"f{key}"
 
 
 def frame_key(frame: str) -> int:
-    """Return the key of the frame of that id.
+    """Return the key of the frame with that id.
 
     Raises:
-        UnknownFrame: it is no id of a frame.
+        UnknownFrame: it is not the id of a frame.
     """
     found = _ID.fullmatch(frame)
     if found is None:
@@ -174,35 +177,35 @@ def get(store: Store, key: int) -> FrameRow:
 
 
 def root_of(store: Store, tree: str) -> FrameRow | None:
-    """Return the root of a tree, or None: nobody has needed one yet."""
+    """Return the root of a tree, or None if nobody has needed one yet."""
     return next(iter(_list(store, _ROOT, of=tree)), None)
 
 
 def children(store: Store, key: int) -> list[FrameRow]:
-    """List the children of a frame, the oldest first."""
+    """List the children of a frame, oldest first."""
     return _list(store, _CHILDREN, named=key)
 
 
 def in_session(store: Store, session: int) -> list[FrameRow]:
-    """List the frames that run in a session, the oldest first."""
+    """List the frames that run in a session, oldest first."""
     return _list(store, _IN_SESSION, of=session)
 
 
 def goals_running(store: Store, session: int) -> list[FrameRow]:
-    """List the goals that are worked for in a session, the oldest first; no frame that stands for it."""
+    """List the running goals of a session, oldest first, without the frame that stands for it."""
     return [row for row in in_session(store, session) if row.kind is not Kind.SESSION]
 
 
 def own_goal(running: Iterable[FrameRow]) -> FrameRow | None:
-    """Return the goal that a session was forked for, of those that are worked for in it; None: it was not."""
+    """Return the goal, among a session's running ones, that the session was forked for, or None."""
     own = min(running, key=lambda row: (row.depth, row.key), default=None)
     return own if own is not None and own.forked_from is not None else None
 
 
 def goals_in(store: Store, session: int) -> bool:
-    """Whether a goal is worked for in a session, or one below a frame that stands for it is still open.
+    """Whether a goal runs in a session, or one below a frame that stands for the session is still open.
 
-    A fork without a goal is none: it keeps nobody's session.
+    A fork without a goal does not count: it does not keep a session alive.
     """
     return any(row.kind is not Kind.SESSION or _has_open(store, row.key) for row in in_session(store, session))
 
@@ -213,7 +216,10 @@ def above(store: Store, key: int) -> list[FrameRow]:
 
 
 def first_closed(upper: Iterable[FrameRow]) -> FrameRow | None:
-    """Return the first of the frames on a way up that has ended, if no frame before it runs: then nothing may start."""
+    """Return the first ended frame on the path up, unless a running frame comes before it.
+
+    If there is one, nothing may start.
+    """
     for row in upper:
         if row.status is Status.IN_PROGRESS:
             return None
@@ -223,12 +229,12 @@ def first_closed(upper: Iterable[FrameRow]) -> FrameRow | None:
 
 
 def under(store: Store, key: int) -> list[FrameRow]:
-    """List what is planned, runs, is blocked or invalidated below a frame, the highest first."""
+    """List the planned, running, blocked and invalidated frames below a frame, top first."""
     return _list(store, _UNDER, named=key)
 
 
 def whole(store: Store, key: int) -> list[FrameRow]:
-    """List a frame and all below it, whatever became of them, the highest first.
+    """List a frame and everything below it, whatever their status, top first.
 
     Raises:
         UnknownFrame: there is no such frame.
@@ -240,12 +246,12 @@ def whole(store: Store, key: int) -> list[FrameRow]:
 
 
 def nearest_session(store: Store, key: int) -> FrameRow | None:
-    """Return the frame, or the nearest above it, that runs in a session: a plan has none to fork."""
+    """Return the frame, or the nearest one above it, that runs in a session: a planned frame has none to fork."""
     return next((row for row in above(store, key) if row.session is not None and row.status in OPEN), None)
 
 
 def compaction_of(store: Store, key: int) -> Compaction | None:
-    """Return what counts as the compaction of a frame; None while it has none."""
+    """Return the compaction of a frame that counts; None if it has none yet."""
     for row in store.read(_COMPACTION, of=key):
         lists = {name: tuple(json.loads(row[name])) for name in ("artifacts", "decisions")}
         return Compaction(**{**dict(row), **lists})
@@ -253,7 +259,7 @@ def compaction_of(store: Store, key: int) -> Compaction | None:
 
 
 def events_of(store: Store, key: int) -> list[Event]:
-    """List the events of a frame, the oldest first: a thousand at most."""
+    """List the events of a frame, oldest first, up to a thousand."""
     wanted = select(events).where(events.c.frame == key).order_by(events.c.number).limit(1000)
     return [Event(**row) for row in store.rows(wanted)]
 
@@ -266,14 +272,14 @@ def last_event(store: Store, key: int, *verbs: str) -> Event | None:
 
 
 def note(store: Store, key: int, verb: str, author: str, now: float, **data: Any) -> int:
-    """Append to the log; returns the number of the event."""
+    """Append to the log. Return the number of the event."""
     values = {"frame": key, "at": now, "author": author, "verb": verb, "data": data}
     number: int = store.scalars(_NOTE, values)[0]
     return number
 
 
 def same_tree(store: Store, beside: FrameRow, frame: str) -> FrameRow:
-    """Return a frame of the same tree by its id; of other trees it is not told what there is.
+    """Return a frame of the same tree by its id; the answer must not reveal frames of other trees.
 
     Raises:
         UnknownFrame: the tree has no such frame.
@@ -295,7 +301,7 @@ def step(
     cause: int | None = None,
     **data: Any,
 ) -> int:
-    """Take a frame to another status; returns the number of the event, which is its own ``cause`` unless given.
+    """Change the status of a frame. Return the number of the event, which is its own ``cause`` unless one is given.
 
     Raises:
         FrameStatusRefused: the table of states has no such step.
@@ -315,7 +321,7 @@ def step(
                 "until": now if ends else None if goes_on else row.ended_at,
                 "order": number if ends else None if goes_on else row.ended,
                 "because": None if goes_on else cause or number,
-                # The session of what has ended stays known, for its log; what starts again gets another.
+                # An ended frame remembers its session for its log; a frame that starts again gets another one.
                 "runs_in": None if goes_on else row.session,
             },
         )
@@ -326,23 +332,23 @@ def step(
 
 
 def remove(store: Store, key: int) -> None:
-    """Delete a frame with all below it."""
+    """Delete a frame with everything below it."""
     with store.transaction() as connection:
         connection.execute(_DELETE, {"named": key})
         store.count(_GONE)
 
 
 def unchanged_while(store: Store) -> tuple[int, ...]:
-    """Return numbers that are others whenever the goal, the place, the status or what came of any frame is another.
+    """Return numbers that change whenever the goal, place, status or result of any frame changes.
 
-    A transaction that was rolled back counts, because the numbers that it has seen are given out again.
+    A rolled-back transaction counts as a change, because the numbers that it saw are used again.
     """
     ((event, compaction, gone),) = store.read(_STATE, gone=_GONE)
     return event, compaction, gone, store.rollbacks
 
 
 def unfold(store: Store, row: FrameRow) -> None:
-    """Count a frame no more among the folded children of the one above: it starts again, or goes."""
+    """Stop counting a frame among its parent's folded children: it starts again, or is deleted."""
     if row.ended is not None and row.parent is not None:
         store.run(_UNFOLD, {"parent": row.parent, "ended": row.ended})
 

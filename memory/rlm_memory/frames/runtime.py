@@ -1,11 +1,11 @@
-"""Push and pop with what is slow about them, and what a crash leaves to be done.
+"""Push and pop with their slow parts, and what remains to be done after a crash.
 
     push   rows: in progress, a session is promised ── kernel forked ── rows: the session, promise kept
     pop    values to the content store ── rows: status, compaction, promises ── log, notebook, kernel's end
 
 A promise is a row of ``frame_operations``, or a value that has not been delivered. `Runtime.recover` runs when a daemon
-starts: a push whose session never came is taken back, everything else is done. So each is done or not done, wherever
-the process died; an effect that is asked for twice must change nothing the second time.
+starts: it takes back a push whose session never came, and does everything else. So each operation is done or not done,
+wherever the process died. An effect that is requested twice must change nothing the second time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _VALUES = select(*_VALUE).where(handovers.c.frame == bindparam("of"))
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One promise: ``push``, ``log``, ``notebook`` or ``end``. ``of_session`` is the key of the session meant."""
+    """One promise: ``push``, ``log``, ``notebook`` or ``end``. ``of_session`` is the key of the session it concerns."""
 
     number: int
     frame: int
@@ -62,7 +62,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """A value that a frame has handed over, with its digest and size in the content store."""
+    """A value handed over by a frame, with its digest and size in the content store."""
 
     frame: int
     name: str
@@ -72,44 +72,47 @@ class Undelivered:
 
 
 class Effects(Protocol):
-    """What other processes and files do for a push and a pop. Each may be asked for again after a crash."""
+    """The work of other processes and files in a push or pop. Each effect may be requested again after a crash."""
 
     async def open_session(self, frame: FrameRow, source: int | None, opened: Callable[[int], None]) -> None:
         """Open a session for ``frame``, forked from the session ``source`` (None: a new one).
 
-        ``opened`` is called with its key in the transaction that makes its row; when it raises, the kernel is ended.
+        ``opened`` is called with its key in the transaction that creates its row; if it raises, the kernel is ended.
         """
 
     async def store_values(self, frame: FrameRow, names: Sequence[str]) -> list[HandedOver]:
-        """Serialise variables of the frame's session into the content store, and keep them until the pop commits."""
+        """Serialize variables of the frame's session into the content store, and keep them until the pop commits."""
 
     def extracted(self, frames: Sequence[int]) -> None:
-        """Take note of frames whose end nobody has summarized, in the transaction that ends them."""
+        """Record the frames that end without a summary, in the transaction that ends them."""
 
     async def write_log(self, frame: FrameRow, session: int | None) -> str:
-        """Write the Markdown log of a frame whole, or leave what there is; returns where it lies."""
+        """Write the whole Markdown log of a frame, or leave the existing one. Return its path."""
 
     async def write_notebook(self, frame: FrameRow, session: int) -> None:
-        """Write the notebook of a frame whole, or leave what there is."""
+        """Write the whole notebook of a frame, or leave the existing one."""
 
     async def end_session(self, session: int) -> None:
-        """End a session that has run for frames only, if it has not ended."""
+        """End a session that only ran frames, if it has not ended."""
 
 
 class Runtime:
-    """Push, pop and recovery over one store. ``step`` is called between any two steps: tests raise in it."""
+    """Push, pop and recovery over one store.
+
+    ``step`` is called between any two steps, so that tests can raise in it.
+    """
 
     def __init__(self, store: Store, effects: Effects, step: Callable[[str], None] = lambda _name: None) -> None:
         self._store, self._effects, self._step = store, effects, step
 
     async def push(self, wanted: Callable[[], FrameRow], *, author: str, now: float, fork: bool = True) -> FrameRow:
-        """Start a frame in a session forked from the nearest above that has one, or (``fork=False``) in that session.
+        """Start a frame in a session forked from the nearest one above, or (``fork=False``) in that session itself.
 
-        ``wanted`` finds the frame, or plans it, in the transaction that starts it.
+        ``wanted`` finds or plans the frame, in the transaction that starts it.
 
         Raises:
             UnknownFrame, FrameStatusRefused: as `rlm_memory.frames.tree.start`.
-            BaseException: what ``wanted`` raised, or `Effects.open_session`: then the frame is planned.
+            BaseException: what ``wanted`` or `Effects.open_session` raised; then the frame is planned.
         """
         with self._store.transaction():
             key = wanted().key
@@ -127,7 +130,7 @@ class Runtime:
 
         try:
             await self._effects.open_session(row, source, opened)
-        except BaseException as error:  # a caller that gives up its call was told nothing of the frame
+        except BaseException as error:  # a caller that cancels its call has not learned of the frame
             tree.undo_push(self._store, key, author=author, now=now, why=type(error).__name__)
             raise
         self._step("push: done")
@@ -141,7 +144,7 @@ class Runtime:
         Raises:
             UnknownFrame, FrameStatusRefused, FramesRunning: as `rlm_memory.frames.ending.check_pop`.
             RowRequestError: what ``allowed`` raised.
-            Exception: what `Effects.store_values` raised; the frame runs.
+            Exception: what `Effects.store_values` raised; the frame keeps running.
         """
         with self._store.transaction():
             allowed(get(self._store, key))
@@ -158,13 +161,14 @@ class Runtime:
         return ended
 
     def owed(self) -> list[Operation]:
-        """List what was promised and is still to be done, in the order of the promises."""
+        """List the promises that are still open, in the order in which they were made."""
         return [Operation(**dict(row)) for row in self._store.read(_OWED)]
 
     async def keep(self, what: Collection[str] = ("log", "notebook", "end")) -> None:
-        """Do ``what`` ends of frames have promised; what fails is tried again with the next call.
+        """Fulfil the promises of these kinds that ends of frames have made. The next call retries those that fail.
 
-        A session ends when all that is to be written of it is: its cells go with it, those of other frames too.
+        A session ends only after everything about it is written: its cells are deleted with it, including those of
+        other frames.
         """
         for owed in sorted(self.owed(), key=lambda owed: owed.what == "end"):
             if owed.what not in what or (owed.what == "end" and self._to_be_written(owed.of_session)):
@@ -172,10 +176,10 @@ class Runtime:
             try:
                 await self._keep(owed)
             except Exception:
-                log.exception("the %s of frame f%d is still to be made", owed.what, owed.frame)
+                log.exception("the %s of frame f%d could not be written yet", owed.what, owed.frame)
 
     async def recover(self, *, now: float) -> None:
-        """Do or take back what a dead daemon had promised. May itself be cut short, and run again."""
+        """Fulfil or take back the promises of a dead daemon. It may itself be interrupted and run again."""
         for owed in self.owed():
             if owed.what == "push":
                 tree.undo_push(self._store, owed.frame, author="recovery", now=now, why="the daemon ended")
@@ -200,25 +204,25 @@ class Runtime:
         self._step(f"keep: {owed.what} noted")
 
     def _in_use(self, session: int) -> bool:
-        """Whether a frame runs in that session: its kernel is not one frame's alone."""
+        """Whether a frame runs in that session, so that the kernel does not belong to one frame alone."""
         return bool(in_session(self._store, session))
 
     def _to_be_written(self, session: int | None) -> bool:
-        """Whether a log or a notebook is owed that has cells of that session."""
+        """Whether a log or notebook with cells of that session is still to be written."""
         return self._store.row(_TO_BE_WRITTEN, {"session": session}) is not None
 
 
 def undelivered(store: Store, session: int, *, again: bool = False) -> list[Undelivered]:
-    """List the values that are to be in the kernel of a session before its next cell, the latest handed over last.
+    """List the values that must be in a session's kernel before its next cell, the latest hand-over last.
 
-    With ``again`` those are among them that an earlier kernel had.
+    ``again`` includes those that an earlier kernel already had.
     """
     wanted = _HANDED if again else _UNDELIVERED
     return [Undelivered(**row) for row in store.rows(wanted, {"session": session})]
 
 
 def delivered(store: Store, values: Sequence[Undelivered], *, now: float) -> None:
-    """Note that values are in the kernel that they were for."""
+    """Record that values are in the kernel they were meant for."""
     with store.transaction() as connection:
         for value in values:
             connection.execute(_DELIVERED, {"of": value.frame, "called": value.name, "now": now})

@@ -6,8 +6,8 @@
        ├──────────reopen──── invalidated ◀─┘          │
        └──────────reopen──────────────────────────────┘
 
-``blocked`` is what somebody says of a frame that cannot go on. That a frame waits for others is never a status: it is
-derived from what it waits for.
+Callers set ``blocked`` for a frame that cannot continue. That a frame waits for others is never a status: it is derived
+from the edges of the frame.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlm_memory.errors import FrameStatusRefused
 
 
 class Kind(StrEnum):
-    """What a frame is. That of a session stands for the session itself and is never popped."""
+    """The kind of a frame. A frame of kind ``session`` stands for the session itself and is never popped."""
 
     SESSION = "session"
     TASK = "task"
@@ -44,17 +44,17 @@ class EdgeType(StrEnum):
     BLOCKS = "blocks"
     """It waits until the other has completed, or is no longer wanted."""
     WAITS_FOR = "waits_for"
-    """It waits for all children of the other, those too that are added later."""
+    """It waits for all children of the other, including those added later."""
     ON_FAILURE = "on_failure"
-    """It waits until the other fails, and is invalidated if that completes."""
+    """It waits until the other fails, and is invalidated if the other completes."""
     FOUND_IN = "found_in"
-    """It was found while somebody worked on the other."""
+    """It was found during work on the other."""
     SUPERSEDES = "supersedes"
-    """It takes the place of the other."""
+    """It replaces the other."""
 
 
 class Verb(StrEnum):
-    """What takes a frame from one status to another."""
+    """An action that changes the status of a frame."""
 
     START = "start"
     UNDO = "undo"
@@ -69,15 +69,15 @@ _PLANNED, _RUNS = Status.PLANNED, Status.IN_PROGRESS
 _COMPLETED, _FAILED, _BLOCKED, _INVALIDATED = Status.COMPLETED, Status.FAILED, Status.BLOCKED, Status.INVALIDATED
 
 OUTCOMES = frozenset({_COMPLETED, _FAILED, _BLOCKED})
-"""What a pop may lead to."""
+"""Statuses that a pop may set."""
 OPEN = frozenset({_PLANNED, _RUNS, _BLOCKED})
-"""Below a frame in one of these there may be new ones."""
-CLOSED = frozenset({_COMPLETED, _FAILED, _BLOCKED, _INVALIDATED})
-"""Below a frame in one of these nothing is handed out."""
+"""Statuses of a frame below which new frames may be added."""
+NO_TASKS_BELOW = frozenset({_COMPLETED, _FAILED, _BLOCKED, _INVALIDATED})
+"""Statuses of a frame below which no task is handed out."""
 ENDED_FOR_GOOD = frozenset({_COMPLETED, _FAILED})
-"""Below a frame in one of these nothing is to be done, until it is reopened."""
+"""Statuses of a frame below which nothing is to be done until it is reopened."""
 WAITING_TYPES = frozenset({EdgeType.BLOCKS, EdgeType.WAITS_FOR, EdgeType.ON_FAILURE})
-"""The edges for which a frame waits; the others are notes."""
+"""The types of edges that make a frame wait; the others are notes."""
 _RESOLVED_BY: Mapping[EdgeType, frozenset[Status]] = {
     EdgeType.BLOCKS: frozenset({_COMPLETED, _INVALIDATED}),
     EdgeType.ON_FAILURE: frozenset({_FAILED}),
@@ -92,22 +92,22 @@ STEPS: Mapping[Verb, Mapping[Status, frozenset[Status]]] = {
     Verb.INVALIDATE: dict.fromkeys((_PLANNED, _RUNS, _BLOCKED), frozenset({_INVALIDATED})),
     Verb.REOPEN: dict.fromkeys((_COMPLETED, _FAILED, _BLOCKED, _INVALIDATED), frozenset({_PLANNED})),
 }
-"""From where each verb may start, and where it may lead."""
+"""The statuses from which each verb may start, and to which it may lead."""
 
 _ADVICE = {
     _PLANNED: "it has not started: push it first, or claim it in the queue",
     _RUNS: "it runs: pop it first",
     _COMPLETED: "it has ended: reopen it first",
     _FAILED: "it has ended: reopen it first",
-    _BLOCKED: "reopen it, or push it to go on with it",
+    _BLOCKED: "reopen it, or push it to continue with it",
     _INVALIDATED: "reopen it first",
 }
 _ADVICE_FOR = {(Verb.START, _RUNS): "it runs: name it as the session to work in it, or pop it first"}
-"""Where a verb needs another advice than the status alone."""
+"""Advice for a verb where the status alone is not enough to choose it."""
 
 
 def resolves(edge: EdgeType, status: Status) -> bool:
-    """Whether a frame with an edge to one of that status need not wait; not for edges that wait for children."""
+    """Whether an edge to a frame of that status no longer has to wait. Not for edges that wait for children."""
     return edge not in WAITING_TYPES or status in _RESOLVED_BY[edge]
 
 

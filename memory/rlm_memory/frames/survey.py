@@ -1,4 +1,4 @@
-"""Frames at a glance: lines of a tree, and for somebody who watches all of them once, then those that have changed."""
+"""Frames at a glance: the lines of a tree, and a survey of all frames that only rereads those that have changed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _GLANCE = """
     FROM frames f LEFT JOIN sessions s ON s.key = f.session
     LEFT JOIN frame_compactions c ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = f.key)
 """
-# Parents before their children, siblings by age: SQLite takes the deepest first that it has found. The way down is by
-# the index alone, and ends where the limit does. A join would have them in an order of its own. The lines are made here
-# too: 200 of them take half as long so.
+# Parents come before their children, and siblings by age, because SQLite takes the deepest row that it has found first.
+# The path down uses the index alone and stops at the limit; a join would have its own order. The lines are built here
+# too, which halves the time for 200 of them.
 _TREE = """
     WITH RECURSIVE shown(key, depth) AS (
         {start}
@@ -40,7 +40,7 @@ _TREE = """
 _OF_TREE = _TREE.format(start="SELECT key, 0 FROM frames WHERE tree = :named AND parent IS NULL")
 _BELOW = _TREE.format(start="SELECT key, 0 FROM frames WHERE key = :named")
 _CHILDREN = "SELECT key FROM frames WHERE parent = :named ORDER BY key LIMIT :most"
-# What ran in no session of its own hands on what came of those below it.
+# A frame that ran in no session of its own passes on the results of those below it.
 _CAME_TO = """
     WITH RECURSIVE here(key) AS (
         SELECT key FROM frames WHERE session = :session
@@ -58,18 +58,18 @@ _CHANGED = text(f"""{_GLANCE} WHERE f.key IN (
     SELECT frame FROM frame_events WHERE number > :event
     UNION SELECT frame FROM frame_compactions WHERE number > :compaction) ORDER BY f.key""")
 _RUNNING = text(f"{_GLANCE} WHERE f.status = 'in_progress' AND f.kind != 'session' ORDER BY f.key LIMIT :most")
-# Sessions come and go by the column alone: their number tells that it has changed.
+# Sessions come and go through this column alone: their number shows that it has changed.
 _STATE = text("""
     SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event,
         (SELECT coalesce(max(number), 0) FROM frame_compactions) AS compaction,
         (SELECT count(*) FROM frames) AS frames,
         (SELECT count(*) FROM frames WHERE session IS NOT NULL) AS sessions""")
-# A log that is written anew changes no row of its frame: that it is owed no more tells of it.
+# Rewriting a log changes no row of its frame: the change shows in that the log is no longer owed.
 _STATE_OF_ALL = text("""
     SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event,
         (SELECT coalesce(max(number), 0) FROM frame_compactions) AS compaction,
         (SELECT count(*) FROM frames) AS frames, (SELECT count(*) FROM frame_operations) AS owed""")
-# From the newest event back: that of a tree which somebody works in is among the first.
+# From the newest event backwards: the latest event of a tree in use is among the first.
 _STATE_OF_TREE = text("""
     SELECT (SELECT count(*) FROM frames WHERE tree = :tree) AS frames, (
         SELECT number FROM frame_events CROSS JOIN frames ON frames.key = frame_events.frame
@@ -78,9 +78,9 @@ _STATE_OF_TREE = text("""
 
 @dataclass(frozen=True, slots=True)
 class FrameGlance:
-    """One frame; ``parent`` is an id, ``session`` the name of the one that it runs or ran in, times in epoch seconds.
+    """One frame; ``parent`` is an id, ``session`` the name of its present or last session, times are epoch seconds.
 
-    ``goal`` and ``summary`` are cut to `LONGEST_GLANCE`; ``artifacts`` is how many there are.
+    ``goal`` and ``summary`` are cut to `LONGEST_GLANCE`; ``artifacts`` is their number.
     """
 
     id: str
@@ -97,7 +97,7 @@ class FrameGlance:
 
 @dataclass(frozen=True, slots=True)
 class CameTo:
-    """What code finds of a frame that has ended below its session; ``values`` are the names that it has handed over."""
+    """What code sees of a frame that has ended below its session; ``values`` are the names that it has handed over."""
 
     goal: str
     status: str
@@ -108,7 +108,7 @@ class CameTo:
 
 
 class Survey:
-    """What one who watches knows of all frames. `look` brings it up to date."""
+    """A watcher's copy of all frames. `look` brings it up to date."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -116,7 +116,7 @@ class Survey:
         self.known: dict[str, FrameGlance] = {}
 
     def look(self) -> bool:
-        """Bring ``known`` up to date; returns whether anything may have changed."""
+        """Bring ``known`` up to date. Return whether anything may have changed."""
         with self._store.transaction() as connection:
             state = connection.execute(_STATE).mappings().one()
             if state == self._state:
@@ -125,18 +125,18 @@ class Survey:
             if before is not None:
                 since = {"event": before["event"], "compaction": before["compaction"], "longest": LONGEST_GLANCE}
                 for row in connection.execute(_CHANGED, since).mappings():
-                    found = _glance(row)
-                    self.known[found.id] = found
-            here = sum(found.session is not None for found in self.known.values())
+                    glance = _glance(row)
+                    self.known[glance.id] = glance
+            here = sum(glance.session is not None for glance in self.known.values())
             if before is None or (len(self.known), here) != (state["frames"], state["sessions"]):
                 found_rows = connection.execute(_ALL, {"longest": LONGEST_GLANCE}).mappings()
-                self.known = {found.id: found for found in map(_glance, found_rows)}
+                self.known = {glance.id: glance for glance in map(_glance, found_rows)}
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A frame among the others: keys of its children, the lines of its tree, and its context."""
+    """A frame in its surroundings: keys of its children, the lines of its tree, and its context."""
 
     children: Sequence[int]
     tree: Sequence[str]
@@ -144,9 +144,9 @@ class View:
 
 
 class Views:
-    """Views of frames, each kept for as long as no frame changes: many look at what few change.
+    """Views of frames, each kept until any frame changes: many readers look at what few writers change.
 
-    A view has ``most`` children and lines of the tree at most.
+    A view has up to ``most`` children and ``most`` lines of the tree.
     """
 
     def __init__(self, store: Store, most: int) -> None:
@@ -155,7 +155,7 @@ class Views:
         self._kept: dict[tuple[int, int], View] = {}
 
     def of(self, row: FrameRow, tokens: int) -> View:
-        """Return the view of a frame, with a context of so many tokens at most."""
+        """Return the view of a frame, with a context of up to ``tokens`` tokens."""
         with self._store.transaction():
             state = unchanged_while(self._store)
             if state != self._state or len(self._kept) >= _MOST_KEPT:
@@ -169,14 +169,14 @@ class Views:
             return self._kept[row.key, tokens]
 
     def clear(self) -> None:
-        """Keep none: nothing of a frame that is forgotten stays in memory."""
+        """Drop all views, so that nothing of a forgotten frame stays in memory."""
         self._kept = {}
 
 
 def came_to(store: Store, session: int, most: int) -> dict[str, CameTo]:
-    """Map the ids of frames that have ended below those of a session to what came of them.
+    """Map the ids of frames that have ended below those of a session to their results.
 
-    Those are the ``most`` latest ones, the latest last.
+    These are the ``most`` latest ones, latest last.
     """
     return {
         frame_id(row["key"]): CameTo(
@@ -190,32 +190,32 @@ def came_to(store: Store, session: int, most: int) -> dict[str, CameTo]:
 
 
 def lines(store: Store, tree: str, most: int = -1) -> list[str]:
-    """Return a line for each frame of a tree, its root first: each behind its parent, siblings by age."""
+    """Return a line for each frame of a tree, root first, each after its parent, siblings by age."""
     return [line for (line,) in store.read(_OF_TREE, named=tree, most=most)]
 
 
 def lines_below(store: Store, row: FrameRow) -> list[str]:
-    """Return such lines for a frame and all below it; the frame stands at the margin."""
+    """Return such lines for a frame and everything below it, starting at the margin."""
     return [line for (line,) in store.read(_BELOW, named=row.key, most=-1)]
 
 
 def children(store: Store, key: int, most: int) -> list[int]:
-    """List the keys of a frame's children, the oldest first, ``most`` at most."""
+    """List the keys of a frame's children, oldest first, up to ``most``."""
     return [found for (found,) in store.read(_CHILDREN, named=key, most=most)]
 
 
 def state_of_all(store: Store) -> Mapping[str, int]:
-    """Return numbers of which one changes whenever anything of any frame does, its log included."""
+    """Return numbers of which at least one changes whenever anything about any frame changes, its log included."""
     return dict(store.rows(_STATE_OF_ALL)[0])
 
 
 def state_of_tree(store: Store, tree: str) -> Mapping[str, int | None]:
-    """Return numbers of which one changes whenever a frame of the tree comes, goes or changes."""
+    """Return numbers of which at least one changes whenever a frame of the tree is added, deleted or changed."""
     return dict(store.rows(_STATE_OF_TREE, {"tree": tree})[0])
 
 
 def running(store: Store, most: int) -> list[FrameGlance]:
-    """List the goals that are worked for, the oldest first, ``most`` at most; no frames that stand for sessions."""
+    """List the running goals, oldest first, up to ``most``, without frames that stand for sessions."""
     with store.transaction() as connection:
         rows = connection.execute(_RUNNING, {"longest": LONGEST_GLANCE, "most": most}).mappings()
         return [_glance(row) for row in rows]

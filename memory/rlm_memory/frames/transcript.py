@@ -1,10 +1,10 @@
 """The conversation of a frame: its turns by age, and a `ContextManager` over them.
 
-A turn is in one place. What a cell was and wrote is in the journal, or in the file that the frame's log is made of; the
-caller hands it in, and turns are made of it when somebody reads. Rows hold the rest: notes, messages, and the calls of
-other tools, each with its result in one row, so that neither is ever without the other. They are appended and never
-changed. A fold is no row: folding goes by what has been said alone, so that the same turns, read
-again after a restart, come to the same view of them.
+Each turn is stored in one place. The code and output of cells are in the journal, or in the file of the frame's log;
+the caller passes them in, and they become turns only when someone reads. Rows hold the rest: notes, messages, and calls
+of other tools, each with its result in one row, so that neither is ever without the other. They are appended and never
+changed. A fold is not a row: folding depends only on the conversation, so that the same turns, read again after a
+restart, lead to the same view.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _OF_FRAME = (
 )
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 _CALLED = "_called"
-"""Key of a row that is a call: the tool and its arguments. The rest of it is the message of the result."""
+"""Key of a row that is a call: the tool and its arguments. The rest of the row is the message with the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool that was made for a frame; ``at`` in epoch seconds."""
+    """A tool call made for a frame; ``at`` in epoch seconds."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -60,7 +60,7 @@ class ToolCall:
 
 
 def note(store: Store, key: int, said: str, *, now: float) -> None:
-    """Add what somebody wants to be remembered of a frame; each note is a turn of its own.
+    """Add a note to be remembered about a frame; each note is a turn of its own.
 
     Raises:
         UnknownFrame: there is no such frame.
@@ -69,41 +69,41 @@ def note(store: Store, key: int, said: str, *, now: float) -> None:
 
 
 def add(store: Store, key: int, message: Mapping[str, Any], *, now: float) -> None:
-    """Add a message to the conversation of a frame; the oldest rows go when there are too many.
+    """Add a message to the conversation of a frame. The oldest rows are deleted when there are too many.
 
     Raises:
         UnknownFrame: there is no such frame.
-        RowRequestError: it is no message.
+        RowRequestError: it is not a message.
     """
     if message.get("role") not in _ROLES:
         raise RowRequestError(
             f"a message has the role {message.get('role')!r}; give one of {', '.join(sorted(_ROLES))}"
         )
-    # Keys of the manager's own would let a message pass for a summary, or for a mask whose whole is nowhere.
+    # With the manager's own keys, a message could pass for a summary, or for a mask whose full text is nowhere.
     _append(store, key, {name: value for name, value in message.items() if name == KEPT_AT or name[:1] != "_"}, now)
 
 
 def called(store: Store, key: int, call: ToolCall) -> None:
-    """Add a call of a tool with its result.
+    """Add a tool call with its result.
 
     Raises:
         UnknownFrame: there is no such frame.
     """
     given = _cut(dict(call.arguments), LONGEST_ARGUMENT)
-    where = f"call {call.tool} once more with these arguments"
+    where = f"call {call.tool} again with these arguments"
     row = {"role": "tool", "content": call.result, KEPT_AT: where, _CALLED: {"tool": call.tool, "arguments": given}}
     _append(store, key, row, call.at)
 
 
 def calls_of(store: Store, key: int) -> list[ToolCall]:
-    """List the calls of tools that were made for a frame, the oldest first."""
+    """List the tool calls made for a frame, oldest first."""
     rows = store.rows(_OF_FRAME, {"of": key})
     made = [(row["message"].get(_CALLED), row) for row in rows]
     return [ToolCall(**said, result=row["message"]["content"], at=row["at"]) for said, row in made if said]
 
 
 def _append(store: Store, key: int, message: Mapping[str, Any], now: float) -> None:
-    """Add a row; the oldest go when there are too many."""
+    """Add a row. The oldest rows are deleted when there are too many."""
     try:
         kept = _cut(message, LONGEST_TEXT)
         size = len(json.dumps(kept))
@@ -121,7 +121,7 @@ def _append(store: Store, key: int, message: Mapping[str, Any], now: float) -> N
 def context_of(
     store: Store, key: int, config: PruningConfig | None = None, *, cells: Iterable[JournalEntry] = ()
 ) -> ContextManager:
-    """Return the conversation of a frame with its ``cells``, folded as it went on.
+    """Return the conversation of a frame with its ``cells``, folded as it grew.
 
     Raises:
         UnknownFrame: there is no such frame.
@@ -130,9 +130,9 @@ def context_of(
     with store.transaction() as connection:
         get(store, key)
         rows = connection.execute(_OF_FRAME, {"of": key}).mappings().all()
-    said = sorted(((row["at"], _said(row)) for row in rows), key=itemgetter(0))
+    messages = sorted(((row["at"], _said(row)) for row in rows), key=itemgetter(0))
     ran = ((cell.ended_at, _of_cell(cell, key)) for cell in cells)
-    for at, what in heapq.merge(ran, said, key=itemgetter(0)):
+    for at, what in heapq.merge(ran, messages, key=itemgetter(0)):
         turns = len(context.turns)
         if isinstance(what, Turn):
             context.turns.append(what)
@@ -145,7 +145,7 @@ def context_of(
 
 
 def _of_cell(cell: JournalEntry, key: int) -> Turn:
-    """A cell as a call of a tool: its output is masked first when there is too much."""
+    """Return a cell as a tool call: its output is masked first when there is too much."""
     wrote = cell.output if cell.status == "ok" else f"[{cell.status}] {cell.output}"
     asked = f"\n(asked {', '.join(cell.queries)})" if cell.queries else ""
     where = f"cell {cell.number} of {frame_id(key)}, in the journal of its session and in its log"
@@ -154,14 +154,14 @@ def _of_cell(cell: JournalEntry, key: int) -> Turn:
 
 
 def _said(row: RowMapping) -> Turn | Message:
-    """A row as it is said: a message, or a whole turn if it is a call."""
+    """Return a row as part of the conversation: a message, or a whole turn if it is a call."""
     message = dict(row["message"])
     call = message.pop(_CALLED, None)
     return message if call is None else _call(f"call-{row['number']}", call["tool"], call["arguments"], message)
 
 
 def _call(name: str, tool: str, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> Turn:
-    """A turn that nobody has asked for: the call is its step, and the result the reply that makes it whole."""
+    """Return a turn without a user message: the call is its step, and the result is the reply that completes it."""
     function = {"name": tool, "arguments": json.dumps(arguments)}
     calls = [{"id": name, "type": "function", "function": function}]
     call = {"role": "assistant", "content": None, "tool_calls": calls}
@@ -169,7 +169,7 @@ def _call(name: str, tool: str, arguments: Mapping[str, Any], result: Mapping[st
 
 
 def _cut(value: Any, longest: int) -> Any:
-    """Cut every text, however deep it is."""
+    """Cut every text, at any depth."""
     if isinstance(value, str):
         return limits.storable(value, longest)
     if isinstance(value, Mapping):

@@ -1,9 +1,9 @@
 """Growing the tree: the root, frames of sessions, plans, starts.
 
-A tree has one root, made when the first session of that place needs a frame. The root stands for that session;
-another session of the place (a worktree, a name of its own) gets a frame below the root. These frames have the kind
-``session``: nobody has set them as a goal, so they are never popped, and vanish with their session when nothing is
-below them.
+A tree has one root, created when the first session of that place needs a frame. The root stands for that session.
+Another session of the place (a worktree, or one with its own name) gets a frame below the root. These frames have the
+kind ``session``. Nobody has set them as a goal, so they are never popped, and they are deleted with their session when
+nothing is below them.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ LONGEST_GOAL = 4000
 DEEPEST_PLANNED = 50
 """Levels of goals in one plan."""
 MOST_PLANNED = 500
-"""Frames that one call may plan."""
+"""Maximum number of frames that one call may plan."""
 
-# What every push does; built once, because building a statement takes longer than SQLite takes to run it.
+# Every push runs these. They are built once, because building a statement takes longer than SQLite takes to run it.
 _INSERT = insert(frames)
 _RUNS_IN = (
     update(frames)
     .where(frames.c.key == bindparam("named"))
     .values(session=bindparam("of"), forked_from=bindparam("source"))
 )
-# What has begun only because something below it has: whoever wants may claim it once nothing below it is open.
+# A frame that started only because something below it did. Anyone may claim it once nothing below it is open.
 _NOBODYS = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=bindparam("now"))
 _OWE = insert(operations)
 _KEPT = text("DELETE FROM frame_operations WHERE frame = :frame AND what = 'push'")
@@ -59,7 +59,7 @@ _PARENTS = text("""
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A goal with goals below it, to be written down."""
+    """A goal with the goals below it, to be recorded."""
 
     goal: str
     children: Sequence[Plan] = ()
@@ -68,32 +68,35 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """How many frames it makes."""
+        """Number of frames that it creates."""
         return 1 + sum(child.size for child in self.children)
 
 
 def of_session(store: Store, session: SessionRow, *, author: str, now: float) -> FrameRow:
-    """Return the frame that a session runs for, making one of the kind ``session`` if there is none.
+    """Return the frame that a session runs for, creating one of the kind ``session`` if there is none.
 
-    Of several that share the session it is the highest in the tree.
+    If several share the session, it is the highest in the tree.
     """
-    running = in_session(store, session.key)  # before a transaction, which takes longer to begin
+    running = in_session(store, session.key)  # before the transaction, which takes longer to begin
     if running:
         return min(running, key=lambda row: (row.depth, row.key))
     with store.transaction():
         root = root_of(store, tree := tree_of(session.workspace, session.id))
         if root is None:
-            made = _add(store, tree, None, name_of_tree(tree), Kind.SESSION, author=author, now=now)
+            frame = _add(store, tree, None, name_of_tree(tree), Kind.SESSION, author=author, now=now)
         elif root.session is None:
-            made = root
+            frame = root
         else:
-            made = _add(store, tree, root, session.id, Kind.SESSION, author=author, now=now)
-        _run_in(store, made.key, session.key, None)
-        return get(store, made.key)
+            frame = _add(store, tree, root, session.id, Kind.SESSION, author=author, now=now)
+        _run_in(store, frame.key, session.key, None)
+        return get(store, frame.key)
 
 
 def root(store: Store, tree: str, *, author: str, now: float, make: bool = True) -> FrameRow | None:
-    """Return the root of a tree, made without a session if there is none: the first session that comes takes it."""
+    """Return the root of a tree.
+
+    If there is none, create it without a session: the first session that comes takes it.
+    """
     with store.transaction():
         found = root_of(store, tree)
         if found is not None or not make:
@@ -102,7 +105,7 @@ def root(store: Store, tree: str, *, author: str, now: float, make: bool = True)
 
 
 def note_fork(store: Store, session: SessionRow, parent: SessionRow, *, now: float) -> FrameRow:
-    """Note that a session was forked without a goal: a frame of the kind ``session`` below that of ``parent``."""
+    """Record that a session was forked without a goal: add a frame of the kind ``session`` below that of ``parent``."""
     with store.transaction():
         source = of_session(store, parent, author="fork", now=now)
         made = _add(store, source.tree, source, session.id, Kind.SESSION, author="fork", now=now)
@@ -111,21 +114,23 @@ def note_fork(store: Store, session: SessionRow, parent: SessionRow, *, now: flo
 
 
 def parents(store: Store, among: Iterable[int]) -> dict[int, str]:
-    """Map each of those sessions that was forked to the name of the one that it was forked from, while that lives."""
+    """Map each forked session among these to the name of the session it was forked from, if that is still there."""
     with store.transaction() as connection:
         found = connection.execute(_PARENTS, {"among": json.dumps(sorted(among))})
         return {row.session: row.id for row in found}
 
 
 def plan(store: Store, wanted: Plan, parent: int, *, author: str, now: float) -> FrameRow:
-    """Write a goal down below ``parent``, with all that is below it; nothing of it starts. Returns the topmost.
+    """Record a goal and all its subgoals below ``parent`` without starting them. Return the topmost.
 
     Raises:
         UnknownFrame, FrameStatusRefused: there is no such parent, or it has ended.
         RowRequestError: a goal is empty, or there are too many.
     """
     if wanted.size > MOST_PLANNED:
-        raise RowRequestError(f"{wanted.size} goals in one plan; plan {MOST_PLANNED} at most, and more in another call")
+        raise RowRequestError(
+            f"{wanted.size} goals in one plan; plan at most {MOST_PLANNED}, and the others in another call"
+        )
     with store.transaction():
         return _plan(store, wanted, get(store, parent), author, now)
 
@@ -133,10 +138,10 @@ def plan(store: Store, wanted: Plan, parent: int, *, author: str, now: float) ->
 def start(
     store: Store, key: int, *, author: str, now: float, session: int | None = None, push: bool = False
 ) -> FrameRow:
-    """Start a planned or blocked frame, and what is planned above it. Returns its row.
+    """Start a planned or blocked frame, and the planned frames above it. Return its row.
 
-    It runs in ``session`` if that is given. With ``push`` a session of its own is promised: `keep_push` keeps that,
-    `undo_push` takes it all back.
+    It runs in ``session`` if that is given. With ``push``, it is promised a session of its own: `keep_push` fulfils the
+    promise, `undo_push` takes everything back.
 
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or its status, or that of a frame above, does not allow it.
@@ -145,7 +150,9 @@ def start(
         chain = above(store, key)
         row = chain[0] if chain else get(store, key)
         if (closed := first_closed(chain[1:])) is not None:
-            raise FrameStatusRefused(row.id, row.status, Verb.START, f"{closed.id} above it has ended: reopen that")
+            raise FrameStatusRefused(
+                row.id, row.status, Verb.START, f"{closed.id} above it has ended: reopen that first"
+            )
         check_waits(store, row, chain)
         step(store, row, Verb.START, Status.IN_PROGRESS, author=author, now=now, fork=push)
         for upper in chain[1:]:
@@ -161,20 +168,22 @@ def start(
 
 
 def keep_push(store: Store, key: int, session: int, source: int | None) -> None:
-    """Note the session that a push has promised, forked from ``source``; call it in the transaction that opens it.
+    """Record the session that a push promised, forked from ``source``.
+
+    Call it in the transaction that opens the session.
 
     Raises:
-        UnknownFrame, FrameStatusRefused: the frame is gone, or has ended meanwhile: the session has nobody to run for.
+        UnknownFrame, FrameStatusRefused: the frame is gone or has ended, so the session has nothing to run for.
     """
     with store.transaction() as connection:
         if not connection.execute(_KEPT, {"frame": key}).rowcount:
             row = get(store, key)
-            raise FrameStatusRefused(row.id, row.status, Verb.START, "it has ended while its kernel was made")
+            raise FrameStatusRefused(row.id, row.status, Verb.START, "it ended while its kernel was being started")
         _run_in(store, key, session, source)
 
 
 def undo_push(store: Store, key: int, *, author: str, now: float, why: str) -> FrameRow:
-    """Take back a push whose session never came: the frame is planned."""
+    """Take back a push whose session never came: the frame is planned again."""
     with store.transaction() as connection:
         row = get(store, key)
         if row.status is Status.IN_PROGRESS:
@@ -188,7 +197,7 @@ def _plan(store: Store, wanted: Plan, parent: FrameRow, author: str, now: float)
         raise FrameStatusRefused(parent.id, parent.status, "plan below", "reopen it, or choose another parent")
     goal = wanted.goal.strip()
     if not goal:
-        raise RowRequestError("a goal is empty; say in a few words what is to be reached")
+        raise RowRequestError("a goal is empty; say in a few words what to achieve")
     row = _add(store, parent.tree, parent, goal, wanted.kind, author=author, now=now, priority=wanted.priority)
     for child in wanted.children:
         _plan(store, child, row, author, now)
@@ -206,7 +215,7 @@ def _add(
     now: float,
     priority: int = 500,
 ) -> FrameRow:
-    """Insert a frame; that of a session runs at once."""
+    """Insert a frame; a frame that stands for a session runs at once."""
     runs = kind is Kind.SESSION
     with store.transaction() as connection:
         row = FrameRow(

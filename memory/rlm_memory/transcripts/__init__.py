@@ -1,6 +1,6 @@
-"""What a model has been told, kept within a number of tokens: pruned, masked or folded, and never lost.
+"""Conversations with a model, kept within a number of tokens: pruned, masked or folded, and never lost.
 
-Importable alone: the standard library is all that it needs.
+The package can be imported alone: it needs only the standard library.
 """
 
 from rlm_memory.transcripts.manager import ContextManager

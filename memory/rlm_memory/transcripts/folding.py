@@ -1,7 +1,7 @@
-"""The automatic fold: what is done to turns, by tokens, until they are few enough. It changes the turns for good.
+"""The automatic fold: it reduces turns, by tokens, until they fit. It changes the turns for good.
 
-It masks outputs first, which can be undone, and then takes whole turns out, the oldest first. In each of two passes:
-all but the retained turns, then all but the last one.
+It masks outputs first, which can be undone, and then removes whole turns, oldest first. Each step has two passes: first
+over all but the retained turns, then over all but the last one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rlm_memory.transcripts.turn import Turn
 
 
 class Folding:
-    """One fold of ``turns``; ``fixed`` is the weight of the system prompts, ``kept`` takes what is masked.
+    """One fold of ``turns``; ``fixed`` is the weight of the system prompts, ``kept`` receives what is masked.
 
-    Afterwards ``turns`` are those that are left, ``gone`` the others, ``summary`` what the model is told of these, and
-    ``lost`` what a summary that was cut had said before. ``numbered`` turns are folded already.
+    Afterwards ``turns`` are the remaining turns, ``gone`` the removed ones, ``summary`` is what the model sees of
+    these, and ``lost`` what a summary said before it was cut. Turns in ``numbered`` are already folded.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Folding:
         self._weight = fixed + self._of_summary() + sum(map(self._of_turn, turns))
 
     def run(self) -> bool:
-        """Fold; say whether anything has changed."""
+        """Fold. Return whether anything has changed."""
         before = self.summary
         target = int(self._limit * self._config.fold_to)
         for kept in (max(self._config.retained_turns, 1), 1):
@@ -74,7 +74,7 @@ class Folding:
                 self._mask_one(turn, message)
 
     def _mask_last(self) -> None:
-        """Mask the outputs of the last turns too, but for the newest one."""
+        """Mask the outputs of the last turns too, except the newest one."""
         outputs = [
             (turn, message)
             for turn in self.turns[self._opening :]
@@ -94,17 +94,17 @@ class Folding:
             self._masks += 1
 
     def _take_out(self, first: int, target: int) -> None:
-        """Take turns out before ``first``, and tell them in the summary."""
+        """Remove turns before ``first``, and describe them in the summary."""
         most = int(self._limit * self._config.summary_share)
-        told = self._of_summary()
-        bare = self._weight - told
+        summary_weight = self._of_summary()
+        bare = self._weight - summary_weight
         lines: list[str] = []
         at = self._opening
-        while at < first and bare + (told if told <= most else most // 2) > target:
+        while at < first and bare + (summary_weight if summary_weight <= most else most // 2) > target:
             bare -= self._of_turn(self.turns[at])
             if self._config.strategy == "summarize":
                 lines.append(line_of(self.turns[at], self._numbered + len(self.gone) + at + 1, self._kept))
-                told += self._tokens.of_text("\n" + lines[-1])
+                summary_weight += self._tokens.of_text("\n" + lines[-1])
             at += 1
         if at == self._opening:
             return
@@ -115,7 +115,10 @@ class Folding:
             self._tell(extended(self.summary, "\n".join(lines)), most)
 
     def _tell(self, summary: str, room: int) -> None:
-        """Take a summary; one that is too long loses its first lines, and more than it had to: that is rare then."""
+        """Set the summary.
+
+        One that is too long loses its first lines, and more than necessary, so that this happens rarely.
+        """
         self._weight -= self._of_summary()
         if self._tokens.of_text(HEADER + summary) > room:
             self.lost = summary if self.lost is None else self.lost

@@ -1,4 +1,4 @@
-"""`ContextManager`: a conversation that a model is shown within a number of tokens, while all of it is kept."""
+"""`ContextManager`: a conversation that a model sees within a number of tokens, while all of it is kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Stats(TypedDict):
-    """Counts of what a model is shown."""
+    """Counts of what a model sees."""
 
     turn_count: int
     system_messages: int
@@ -38,11 +38,11 @@ class Stats(TypedDict):
 class ContextManager:
     """System prompts, turns, and one summary of the turns that were folded.
 
-    ``turns`` are those that the model is shown, ``folded`` those that it is not any more; ``kept`` has what was
-    masked, by the pointers in the masks; `rebuild` gives all. The summary is one of ``system_prompts``, the last one;
-    ``past_summaries`` are what it was before it had to be cut.
-    ``summarizer`` writes the summaries of `compress`; without one, or when it fails, they are extracts. The summary
-    has the role ``summary_role``: some providers take one system text only, before all else.
+    ``turns`` are those that the model sees, ``folded`` those that it no longer sees; ``kept`` has what was masked, by
+    the pointers in the masks; `rebuild` returns everything. The summary is the last of ``system_prompts``;
+    ``past_summaries`` are its versions before it had to be cut. ``summarizer`` writes the summaries of `compress`;
+    without one, or when it fails, they are extracts. The summary has the role ``summary_role``: some providers accept
+    only one system text, before all else.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class ContextManager:
         self._summarizer = summarizer
         self._summary_role = summary_role
         self._earlier_turns = 0
-        """Complete turns of a loaded snapshot that it did not hold any more."""
+        """Complete turns from before a loaded snapshot, which no longer held them."""
 
     @property
     def turn_count(self) -> int:
-        """Complete turns of the whole conversation, folded ones too."""
+        """Complete turns of the whole conversation, including folded ones."""
         return self._earlier_turns + sum(turn.complete for turns in (self.folded, self.turns) for turn in turns)
 
     @property
     def summary(self) -> str | None:
-        """What the model is told of the folded turns; None: nothing."""
+        """What the model sees of the folded turns; None: nothing."""
         found = [message for message in self.system_prompts if message.get(_IS_SUMMARY)]
         return str(found[-1]["content"]).removeprefix(summaries.HEADER) if found else None
 
@@ -82,7 +82,7 @@ class ContextManager:
             content = summaries.HEADER + text
             self.system_prompts.append({"role": self._summary_role, "content": content, _IS_SUMMARY: True})
 
-    # --- what is said -----------------------------------------------------------------------------
+    # --- adding messages -----------------------------------------------------------------------------
 
     def add_system_message(self, content: str, **extra: Any) -> None:
         """Add a system prompt, which always stays."""
@@ -90,7 +90,7 @@ class ContextManager:
         self.system_prompts.insert(at, {"role": "system", "content": content, **extra})
 
     def add_user_message(self, content: str, **extra: Any) -> None:
-        """Begin a turn."""
+        """Start a turn."""
         self.turns.append(Turn({"role": "user", "content": content, **extra}))
 
     def update_last_assistant(self, content: str, **extra: Any) -> None:
@@ -111,11 +111,11 @@ class ContextManager:
     def add_message(self, message: Message) -> None:
         """Add a message of any role where it belongs: a result to the turn of its call, a reply to the last turn.
 
-        A content is output when the role is ``tool``. To say so of another message, give it the key ``_kept_at`` with
-        the place where the whole is.
+        A content is output when the role is ``tool``. To mark another message as output, give it the key ``_kept_at``
+        with the place of the full text.
 
         Raises:
-            ValueError: it is no message.
+            ValueError: it is not a message.
         """
         checked([message])
         if message.get("role") == "system":
@@ -126,17 +126,17 @@ class ContextManager:
             self._turn_of(message).add(message)
 
     def clear(self) -> None:
-        """Forget everything, the record and the system prompts too."""
+        """Forget everything, including the record and the system prompts."""
         self.system_prompts, self.turns, self.folded, self.past_summaries = [], [], [], []
         self.kept = {}
         self._earlier_turns = 0
 
-    # --- what a model is shown --------------------------------------------------------------------
+    # --- what a model sees ---------------------------------------------------------------------------
 
     def get_active_context(self, strategy: View = "pruned") -> list[Message]:
-        """Return messages for a model: ``pruned`` to the budget, ``full``, or ``recent`` with the last turns only.
+        """Return messages for a model: ``pruned`` to the budget, ``full``, or ``recent`` with only the last turns.
 
-        ``full`` is what is not folded. Keys that begin with ``_`` are left out.
+        ``full`` is everything that is not folded. Keys that begin with ``_`` are left out.
 
         Raises:
             ValueError: there is no such strategy.
@@ -160,14 +160,14 @@ class ContextManager:
         return self.pruner.get_summary_candidates(self._messages(self.turns), max_candidates)
 
     def rebuild(self) -> list[Message]:
-        """Return the whole conversation as it was: folded turns too, and nothing masked."""
+        """Return the whole original conversation, with folded turns and without masks."""
         at = len(self._opening())
         turns = [*self.turns[:at], *self.folded, *self.turns[at:]]
         whole = (masking.unmask(message, self.kept) for message in _flat(turns))
         return list(public([*self._prompts(), *whole]))
 
     def stats(self) -> Stats:
-        """Return counts of what a model is shown; ``counted`` names the tokenizer, or says ``estimated``."""
+        """Return counts of what a model sees; ``counted`` names the tokenizer, or is ``estimated``."""
         messages = self._messages(self.turns)
         return {
             "turn_count": self.turn_count,
@@ -180,12 +180,12 @@ class ContextManager:
             "pruner_config": asdict(self.pruner.config),
         }
 
-    # --- what makes it smaller --------------------------------------------------------------------
+    # --- reducing ------------------------------------------------------------------------------------
 
     def prune_with_summary(self, summary_content: str, preserve_turns: int | None = None) -> int:
-        """Fold all but the last turns and extend the summary by the text; return how many turns were folded.
+        """Fold all but the last turns and append the text to the summary. Return how many turns were folded.
 
-        ``preserve_turns`` is how many stay (None: ``retained_turns``). With 0 an unanswered turn still stays. When
+        ``preserve_turns`` is how many turns stay (None: ``retained_turns``). An unanswered turn stays even with 0. When
         there is nothing to fold, nothing changes.
 
         Raises:
@@ -194,32 +194,32 @@ class ContextManager:
         if preserve_turns is not None and preserve_turns < 0:
             raise ValueError(f"preserve_turns is {preserve_turns}; give 0 or more")
         retained = self.pruner.config.retained_turns if preserve_turns is None else preserve_turns
-        gone = self._fold_before(self._first_recent(retained))
-        if gone:
+        folded = self._fold_before(self._first_recent(retained))
+        if folded:
             self.summary = summaries.extended(self.summary, summary_content)
-        return gone
+        return folded
 
     async def compress(self) -> bool:
-        """Fold all but the recent turns, and extend the summary by one of them; False when there is nothing to fold.
+        """Fold all but the recent turns, and append their summary. Return False when there is nothing to fold.
 
-        A summarizer that fails is logged, and an extract takes the place of its summary.
+        A summarizer that fails is logged, and an extract replaces its summary.
         """
         opening, at = len(self._opening()), self._first_recent(self.pruner.config.retained_turns)
         older = self.turns[opening:at]
         if not older:
             return False
         text = await self._summarized(_flat(older))
-        if [*map(id, self.turns[opening:at])] != [*map(id, older)]:  # folded by somebody else in the meantime
+        if [*map(id, self.turns[opening:at])] != [*map(id, older)]:  # someone else folded them in the meantime
             return False
         self.summary = summaries.extended(self.summary, text)
         self._apply_compression(self.system_prompts, _flat([*self.turns[:opening], *self.turns[at:]]))
         return True
 
     def fold_if_full(self) -> bool:
-        """Fold by tokens if ``max_tokens`` are exceeded; say whether anything has changed.
+        """Fold by tokens if ``max_tokens`` are exceeded. Return whether anything has changed.
 
-        Call it before each call of a model, and show the model `get_active_context` with ``full``: from fold to fold
-        that only grows at its end, so that a provider's cache of prompts holds.
+        Call it before each call of a model, and show the model `get_active_context` with ``full``: between folds, that
+        only grows at its end, so a provider's prompt cache stays valid.
         """
         tokens, limit = self.pruner.tokens, self.pruner.tokens.limit(self.pruner.config.max_tokens)
         if tokens.weight(self._messages(self.turns)) <= limit:
@@ -235,10 +235,13 @@ class ContextManager:
             self.past_summaries.append(folding.lost)
         return changed
 
-    # --- saved and loaded -------------------------------------------------------------------------
+    # --- saving and loading --------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return everything, as JSON can hold it if the messages can. It shares nothing with the conversation."""
+        """Return everything in a form that JSON can hold if the messages can.
+
+        It shares nothing with the conversation.
+        """
         return copy.deepcopy(
             {
                 "system_prompts": self.system_prompts,
@@ -253,37 +256,37 @@ class ContextManager:
         )
 
     def load_snapshot(self, data: Mapping[str, Any]) -> None:
-        """Take over a snapshot. The pruner is a new one, with the snapshot's configuration and this one's tokenizer.
+        """Load a snapshot. The pruner is a new one, with the snapshot's configuration and this one's tokenizer.
 
         Raises:
-            ValueError: it is no snapshot; nothing has changed then.
+            ValueError: it is not a snapshot; then nothing has changed.
         """
         try:
             data = copy.deepcopy(dict(data))
-            given = data.get("pruner_config") or {}
-            known = {field.name: given[field.name] for field in fields(PruningConfig) if field.name in given}
-            pruner = ContextPruner(PruningConfig(**known))
+            config = data.get("pruner_config") or {}
+            options = {field.name: config[field.name] for field in fields(PruningConfig) if field.name in config}
+            pruner = ContextPruner(PruningConfig(**options))
             pruner.tokens = self.pruner.tokens
-            kept = dict(data.get("kept") or {})
+            masked = dict(data.get("kept") or {})
             turns = [Turn.from_dict(turn) for turn in data["turns"]]
             folded = [Turn.from_dict(turn) for turn in data.get("folded") or ()]
             prompts = [dict(message) for message in data.get("system_prompts") or ()]
             count, summary = int(data.get("turn_count") or 0), data.get("summary")
             past = list(data.get("past_summaries") or ())
             if not all(isinstance(text, str) for text in (*past, summary or "")):
-                raise TypeError("a summary is no text")
+                raise TypeError("a summary is not a string")
             for message in _flat([*turns, *folded]):
-                masking.unmask(message, kept)  # raises KeyError when its whole is missing
+                masking.unmask(message, masked)  # raises KeyError when the full text is missing
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"no snapshot of a conversation ({error!r}); give what snapshot() returned") from error
-        self.kept = kept
+            raise ValueError(f"not a snapshot of a conversation ({error!r}); pass what snapshot() returned") from error
+        self.kept = masked
         self.pruner, self.turns, self.folded, self.system_prompts = pruner, turns, folded, prompts
         self.past_summaries = past
         self.summary = summary
         self._earlier_turns = 0
         self._earlier_turns = max(count - self.turn_count, 0)
 
-    # --- the documented parts of compress ---------------------------------------------------------
+    # --- the documented parts of compress ------------------------------------------------------------
 
     def _messages_to_trajectory(self, messages: Sequence[Message]) -> list[summaries.Step]:
         return summaries.trajectory_of(messages)
@@ -295,13 +298,13 @@ class ContextManager:
         return summaries.simple_summary(messages)
 
     def _apply_compression(self, system_msgs: Sequence[Message], recent_msgs: Sequence[Message]) -> None:
-        """Keep these system messages, the summary, and the last turns that the recent messages are."""
+        """Keep these system messages, the summary, and the last turns that make up the recent messages."""
         at, left = len(self.turns), len(recent_msgs) - len(_flat(self._opening()))
         while at > len(self._opening()) and left > 0:
             at -= 1
             left -= len(self.turns[at].messages)
         if left:
-            raise ValueError("the recent messages are not whole turns; give what segment() returned")
+            raise ValueError("the recent messages are not whole turns; pass what segment() returned")
         summary = self.summary
         self.system_prompts = [message for message in system_msgs if not message.get(_IS_SUMMARY)]
         self.summary = summary
@@ -313,12 +316,12 @@ class ContextManager:
         try:
             written = self._summarizer(self._messages_to_trajectory(messages))
             text = await written if inspect.isawaitable(written) else written
-        except Exception:  # it is somebody else's code, and an extract is better than a transcript that never shrinks
-            _log.warning("the summarizer failed; an extract takes the place of its summary", exc_info=True)
+        except Exception:  # third-party code: an extract is better than a transcript that never shrinks
+            _log.warning("the summarizer failed; an extract replaces its summary", exc_info=True)
             return self._simple_summarize(messages)
         return self._extract_summary_content(text) or text.strip() or self._simple_summarize(messages)
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- inside --------------------------------------------------------------------------------------
 
     def _prompts(self) -> list[Message]:
         return [message for message in self.system_prompts if not message.get(_IS_SUMMARY)]
@@ -333,14 +336,14 @@ class ContextManager:
         return [*self._prompts(), *_flat(turns[:at]), *told, *_flat(turns[at:])]
 
     def _first_recent(self, retained: int) -> int:
-        """Return where the recent turns begin: an unanswered turn stays."""
+        """Return where the recent turns begin; an unanswered turn stays."""
         opening = len(self._opening())
         if self.turns and not self.turns[-1].complete:
             retained = max(retained, 1)
         return max(len(self.turns) - retained, opening)
 
     def _turn_of(self, message: Message) -> Turn:
-        """Return the turn that a message goes on with; a result that comes late goes to its call, folded or not."""
+        """Return the turn that a message continues; a late result goes to its call, folded or not."""
         wanted = set(results_of(message))
         if wanted:
             for turn in (*reversed(self.turns), *reversed(self.folded)):
@@ -351,7 +354,7 @@ class ContextManager:
         return self.turns[-1]
 
     def _fold_before(self, at: int) -> int:
-        """Fold the turns between the opening and this one; return how many."""
+        """Fold the turns between the opening and this one. Return how many."""
         opening = len(self._opening())
         gone = self.turns[opening:at]
         self.folded += gone

@@ -1,4 +1,4 @@
-"""Masks: a tool's output gives way to a line that says where the whole is kept. It can be put back."""
+"""Masks: a line that says where a tool's full output is kept, in place of the output. A mask can be undone."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from rlm_memory.transcripts.messages import Message
 
 KEPT_AT = "_kept_at"
-"""Key of a message whose content is output, of whatever role: where the whole is, in words for the model."""
+"""Key of a message whose content is output, whatever its role: where the full text is, in words for the model."""
 LONGEST_PLACE = 100
 """Characters that a place may have in the line of a mask."""
 SHORTEST_OUTPUT = 200
-"""Characters of output below which its mask could be as long."""
+"""Characters of output below which a mask could be just as long."""
 _POINTER = "_pointer"
-"""Key of a masked message: under which id its content is kept."""
+"""Key of a masked message: the id under which its content is kept."""
 
 
 def outputs_at_least(message: Message, characters: int) -> bool:
-    """Say whether a message is output of so many characters, and not masked yet."""
+    """Return whether a message is output of at least this many characters, and not masked yet."""
     if _POINTER in message:
         return False
     return _output_size(message) >= characters
 
 
 def mask(message: Message, kept: MutableMapping[str, Any]) -> Message:
-    """Return the message with its output masked; the whole content goes into ``kept``."""
+    """Return the message with its output masked; the full content goes into ``kept``."""
     content = message["content"]
     pointer = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
     kept[pointer] = content
@@ -66,4 +66,4 @@ def _masked_block(part: Any, where: str) -> Any:
 
 
 def _line(text: str, where: str) -> str:
-    return f"[{len(text):,} characters of output, not shown any more; whole: {where[:LONGEST_PLACE]}]"
+    return f"[{len(text):,} characters of output, no longer shown; full text: {where[:LONGEST_PLACE]}]"

@@ -1,8 +1,8 @@
 """The shapes of messages, and which of them belong together.
 
-A message is a dictionary with a ``role`` and a ``content``, as the protocols of OpenAI and Anthropic have it. A tool
-call is an entry of ``tool_calls`` or a block of ``content``, its result a message of the role ``tool`` or a block of a
-user's message. Keys that begin with ``_`` are ours and never reach a model.
+A message is a dictionary with a ``role`` and a ``content``, as in the protocols of OpenAI and Anthropic. A tool call is
+an entry of ``tool_calls`` or a block of ``content``; its result is a message with the role ``tool`` or a block of a
+user's message. Keys that begin with ``_`` are our own and never reach a model.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ def checked(messages: Iterable[Any]) -> list[Message]:
     """Return the messages.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: one of them is not a message.
     """
     found = list(messages)
     for number, message in enumerate(found):
         if not isinstance(message, dict):
             kind = type(message).__name__
-            raise ValueError(f"item {number} is no message but a {kind}; give a dictionary with role and content")
+            raise ValueError(f"item {number} is a {kind}, not a message; give a dictionary with role and content")
     return found
 
 
 def as_text(message: Mapping[str, Any]) -> str:
-    """Return a message as text: who says it, and what it says or calls for; of a cell, its code."""
+    """Return a message as text: its role, and what it says or calls; for a cell, its code."""
     content = message.get("content") or ""
     if isinstance(content, list):
         content = "\n".join(str(block.get("text", "")) for block in blocks(dict(message), "text"))
@@ -38,7 +38,7 @@ def as_text(message: Mapping[str, Any]) -> str:
 
 
 def called(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return a call of a tool as text; of a cell, its code."""
+    """Return a tool call as text; for a cell, its code."""
     if tool == "eval_code" and arguments.keys() == {"code"}:
         return str(arguments["code"])
     return f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
@@ -62,7 +62,7 @@ def blocks(message: Message, kind: str) -> list[dict[str, Any]]:
 
 
 def functions_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the functions that a message calls in ``tool_calls``, but nothing there that is no call."""
+    """Return the functions that a message calls in ``tool_calls``, skipping malformed entries."""
     made = _made(message)
     return [call["function"] if isinstance(call.get("function"), dict) else call for call in made]
 
@@ -85,20 +85,20 @@ def results_of(message: Message) -> list[str]:
 
 
 def has_tools(message: Message) -> bool:
-    """Say whether a message makes a tool call or brings a result."""
+    """Return whether a message makes a tool call or brings a result."""
     named = message.get("role") in ("tool", "function") or "tool_use" in message or "tool_result" in message
     return named or bool(message.get("tool_calls") or blocks(message, "tool_use") or blocks(message, "tool_result"))
 
 
 def opens_turn(message: Message) -> bool:
-    """Say whether a user speaks: a user's message that only brings a tool's result goes on with the turn."""
+    """Return whether a user speaks: a user's message that only brings a tool's result continues the turn."""
     return message.get("role") == "user" and not results_of(message)
 
 
 def units(messages: Sequence[Message]) -> list[list[Message]]:
-    """Group messages into turns; turns that a tool call and its result lie in are one.
+    """Group messages into turns. Turns over which a tool call and its result are spread become one.
 
-    A turn begins with a user's message. What comes before the first one is a turn of its own.
+    A turn begins with a user's message. Messages before the first one form a turn of their own.
     """
     turns: list[list[Message]] = []
     for message in messages:
@@ -109,9 +109,9 @@ def units(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 def linked(turns: Iterable[Iterable[Message]]) -> list[tuple[int, int]]:
-    """Return the spans of turns that are cut together, as (first, one after the last).
+    """Return the spans of turns that must be cut together, as (first, one after the last).
 
-    A result belongs to the last call before it that has its id.
+    A result belongs to the last call before it with the same id.
     """
     called: dict[str, int] = {}
     spans: list[tuple[int, int]] = []
@@ -129,18 +129,18 @@ def linked(turns: Iterable[Iterable[Message]]) -> list[tuple[int, int]]:
 
 
 def public(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield messages without the keys that are ours."""
+    """Yield messages without our own keys."""
     for message in messages:
         ours = [key for key in message if key.startswith("_")]
         yield {key: value for key, value in message.items() if key not in ours} if ours else message
 
 
 def _made(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the calls of ``tool_calls``: a damaged transcript may have anything there."""
+    """Return the calls in ``tool_calls``, which may hold anything in a damaged transcript."""
     made = message.get("tool_calls")
     return [call for call in made if isinstance(call, dict)] if isinstance(made, list | tuple) else []
 
 
 def _is_plain(message: Message) -> bool:
-    """Say quickly of most messages that they have nothing to do with tools."""
+    """Decide quickly, for most messages, that they have nothing to do with tools."""
     return len(message) == 2 and isinstance(message.get("content"), str)

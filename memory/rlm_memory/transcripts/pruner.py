@@ -1,4 +1,4 @@
-"""`ContextPruner`: a list of messages, cut to a number of tokens. It remembers nothing but what it has masked."""
+"""`ContextPruner`: cuts a list of messages to a number of tokens. It remembers nothing except what it has masked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASONING = ("reasoning", "analysis", "step", "consider")
 
 
 class ImportanceLevel(Enum):
-    """How much a message matters to what comes after it."""
+    """How much a message matters to the messages after it."""
 
     CRITICAL = 3
     HIGH = 2
@@ -29,13 +29,13 @@ class ImportanceLevel(Enum):
 
 @dataclass(frozen=True)
 class PruningConfig:
-    """What is kept.
+    """What a pruner keeps.
 
     ``max_tokens`` is the budget. ``retained_turns`` is how many of the last turns the documented methods keep, at most;
-    `ContextPruner.prune` keeps fewer if they do not fit, and always one. ``preserve_recent=False`` keeps that one only.
-    ``preserve_system=False`` gives up the system prompts of a list that is over the budget.
+    `ContextPruner.prune` keeps fewer if they do not fit, and always one. ``preserve_recent=False`` keeps only that one.
+    ``preserve_system=False`` gives up the system prompts of a list that exceeds the budget.
 
-    The automatic fold begins over ``max_tokens`` and goes on to the share ``fold_to`` of it, so that it is rare and
+    The automatic fold starts above ``max_tokens`` and reduces to the share ``fold_to`` of it, so that it is rare and
     the beginning stays the same in between. The summary may have the share ``summary_share``. Output of at least
     ``mask_from`` characters is masked. The first ``opening_turns`` always stay, as the system prompts do.
 
@@ -70,7 +70,7 @@ class PruningConfig:
 class ContextPruner:
     """Cuts messages to a budget.
 
-    ``count_tokens`` gives the exact number of tokens of a text, ``counted_with`` is its name; without it tokens are
+    ``count_tokens`` returns the exact number of tokens of a text, ``counted_with`` is its name; without it tokens are
     estimated. ``kept`` has the contents that `prune` has masked, by the pointers in their masks.
     """
 
@@ -103,13 +103,12 @@ class ContextPruner:
     def prune(self, messages: Sequence[Message], summary_content: str | None = None) -> list[Message]:
         """Return messages that fit into the budget, unless the system prompts and the last turn alone exceed it.
 
-        Messages within the budget are returned as they are. Of others the system prompts stay, then as many of the
-        last ``retained_turns`` as fit. A summary stands for those that went: ``summary_content``, or under
-        ``summarize`` an extract. Under ``mask`` outputs are masked first, the oldest first; nothing more is cut when
-        that suffices.
+        Messages within the budget are returned unchanged. Otherwise the system prompts stay, then as many of the last
+        ``retained_turns`` as fit. A summary replaces the removed ones: ``summary_content``, or under ``summarize`` an
+        extract. Under ``mask`` outputs are masked first, oldest first; nothing more is cut when that suffices.
 
         Raises:
-            ValueError: an item is no message.
+            ValueError: an item is not a message.
         """
         messages = checked(messages)
         limit = self.tokens.limit(self.config.max_tokens)
@@ -128,7 +127,7 @@ class ContextPruner:
         return [*opening, *self._recent(turns, room, limit, summary_content)]
 
     def segment(self, messages: Sequence[Message]) -> Segments:
-        """Return the system messages, the turns before the last ``retained_turns``, and these."""
+        """Return the system messages, the turns before the last ``retained_turns``, and those last turns."""
         system, chat = _divided(checked(messages))
         turns = units(chat)
         at = max(len(turns) - self.config.retained_turns, 0)
@@ -142,7 +141,7 @@ class ContextPruner:
         return weighty[:max_candidates]
 
     def _masked(self, turns: list[list[Message]], room: int) -> list[list[Message]]:
-        """Mask outputs of all turns but the last one, from the oldest on, until they fit."""
+        """Mask outputs of all turns but the last one, oldest first, until they fit."""
         weight = self.tokens.weight(message for turn in turns for message in turn)
         result = [list(turn) for turn in turns]
         for turn in result[:-1]:
@@ -155,7 +154,7 @@ class ContextPruner:
         return result
 
     def _recent(self, turns: list[list[Message]], room: int, limit: int, summary_content: str | None) -> list[Message]:
-        """Return the last turns that fit, after a summary of the others if there is one and room for it."""
+        """Return the last turns that fit, after a summary of the others if there is one and it has room."""
         most = max(self.config.retained_turns, 1) if self.config.preserve_recent else 1
         weights = [self.tokens.weight(turn) for turn in turns]
         reserved = 0
@@ -171,7 +170,7 @@ class ContextPruner:
         return [*self._summary(summary_content, reserved if gone else 0), *recent]
 
     def _wanted(self, summary_content: str | None, limit: int) -> int:
-        """Return what a summary may weigh."""
+        """Return how much a summary may weigh."""
         most = int(limit * self.config.summary_share)
         if summary_content is None:
             return most if self.config.strategy == "summarize" else 0

@@ -1,4 +1,4 @@
-"""Summaries without a model, and what a model that writes them is given."""
+"""Summaries without a model, and the input of a model that writes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def simple_summary(messages: Sequence[Message]) -> str:
 
 
 class Step(TypedDict, total=False):
-    """A message as a summarizer is given it: a goal has its content, a decision the other fields."""
+    """A message as a summarizer gets it: a goal has its content, a decision the other fields."""
 
     type: Required[Literal["goal", "decision"]]
     content: str
@@ -48,7 +48,7 @@ class Step(TypedDict, total=False):
 
 
 def trajectory_of(messages: Iterable[Message]) -> list[Step]:
-    """Return messages as steps: what a user said is a goal, what the assistant replied a decision."""
+    """Return messages as steps: a user's message is a goal, an assistant's reply a decision."""
     steps: list[Step] = []
     for number, message in enumerate(messages):
         content = str(message.get("content") or "")
@@ -82,7 +82,7 @@ def section_of(markdown: str) -> str:
 
 
 def extended(summary: str | None, text: str) -> str:
-    """Return one summary: what there was, unchanged, and the new text after it."""
+    """Return one summary: the old one, unchanged, and the new text after it."""
     if not summary or summary == text:
         return text
     return f"{summary}\n{text}"
@@ -99,7 +99,7 @@ def condensed(summary: str, weigh: Callable[[str], int], room: int) -> str | Non
 
 
 def line_of(turn: Turn, number: int, kept: Mapping[str, Any]) -> str:
-    """Return a turn in one line: who said what, which tools were called. What is masked is read in ``kept``."""
+    """Return a turn in one line: who said what, and which tools were called. Masked content is read from ``kept``."""
     asked, replied = turn.user_message, turn.assistant_message
     said = [f"{message['role']}: {_head(unmask(message, kept))}" for message in (asked, replied) if message is not None]
     tools = [name for step in turn.steps for name in _tools(step)]

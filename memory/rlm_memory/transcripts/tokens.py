@@ -1,4 +1,4 @@
-"""How many tokens messages have: estimated from their characters, or counted by a tokenizer that the caller gives."""
+"""The number of tokens in messages: estimated from their characters, or counted by the caller's tokenizer."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ ESTIMATED = "estimated"
 CHARACTERS_PER_TOKEN = 4
 _CUT = "..."
 _REMEMBERED = 4096
-"""Texts whose count is remembered."""
+"""Number of texts whose count is remembered."""
 _COUNTED_KEYS = frozenset({"tool_calls", "tool_use", "tool_result", "function_call"})
 """What a model reads of a message besides its content."""
 
 
 class Tokens:
-    """Weighs messages. Weights add up, tokens that are rounded do not: compare weights with `limit`.
+    """Weighs messages. Weights add up, rounded tokens do not: compare weights with `limit`.
 
-    ``count`` gives the exact number of tokens of a text, ``label`` says which tokenizer that is. Without it a token is
-    four characters, and the label is ``estimated``.
+    ``count`` returns the exact number of tokens of a text, ``label`` names that tokenizer. Without it a token is four
+    characters, and the label is ``estimated``.
     """
 
     def __init__(self, count: Callable[[str], int] | None = None, label: str = "exact") -> None:
@@ -33,19 +33,19 @@ class Tokens:
         return len(text) if self._count is None else self._count(text)
 
     def weight(self, messages: Iterable[Message]) -> int:
-        """Return the weight of messages: characters if they are estimated, else tokens."""
+        """Return the weight of messages: characters if they are estimated, otherwise tokens."""
         return sum(map(self._weigh, messages))
 
     def limit(self, tokens: int) -> int:
-        """Return the largest weight that counts as so many tokens."""
+        """Return the largest weight that counts as this many tokens."""
         return tokens * CHARACTERS_PER_TOKEN + CHARACTERS_PER_TOKEN - 1 if self._count is None else tokens
 
     def tokens(self, weight: int) -> int:
-        """Return the tokens of a weight."""
+        """Return the number of tokens of a weight."""
         return weight // CHARACTERS_PER_TOKEN if self._count is None else weight
 
     def cut(self, text: str, weight: int) -> str:
-        """Return as much of the text's beginning as weighs no more than that, with a mark where it was cut."""
+        """Return the beginning of a text up to that weight, with a mark where it was cut."""
         if self.of_text(text) <= weight:
             return text
         length = bisect_right(range(len(text)), weight, key=lambda at: self.of_text(text[:at] + _CUT)) - 1

@@ -29,7 +29,7 @@ class Turn:
 
     @property
     def messages(self) -> list[Message]:
-        """All of its messages, in their order."""
+        """All of its messages, in order."""
         around = [self.user_message, *self.steps, self.assistant_message]
         return [message for message in around if message is not None]
 
@@ -49,7 +49,7 @@ class Turn:
             self.steps.append(message)
 
     def replace(self, old: Message, new: Message) -> None:
-        """Put a message in the place of another one of the turn."""
+        """Replace one message of the turn by another."""
         if self.user_message is old:
             self.user_message = new
         elif self.assistant_message is old:
@@ -58,7 +58,7 @@ class Turn:
             self.steps = [new if step is old else step for step in self.steps]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return it in a form that JSON can hold."""
         return {
             "user": self.user_message,
             "assistant": self.assistant_message,
@@ -69,11 +69,11 @@ class Turn:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Turn:
-        """Return the turn that `to_dict` has written; an empty reply, as other writers have it, is none.
+        """Return the turn that `to_dict` wrote; an empty reply, as other writers have it, counts as none.
 
         Raises:
             KeyError: the turn has no ``user``.
-            ValueError: a message or the timestamp is none.
+            ValueError: a message or the timestamp is malformed.
         """
         assistant = data.get("assistant")
         for message in (data["user"], assistant, *(data.get("steps") or ())):

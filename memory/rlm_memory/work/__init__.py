@@ -1,1 +1,1 @@
-"""The queue: what is ready, who works on it, how far it has come, and what is handed on."""
+"""The queue: what is ready, who works on it, how far the work is, and what is handed on."""

@@ -1,4 +1,4 @@
-"""The queue as a person looks at it: where every task stands, what it waits for, and who is in whose way."""
+"""The queue for a human reader: where every task stands, what it waits for, and who is in whose way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlm_memory.work import holders, leases
 from rlm_memory.work.paths import OVERLAP, overlap
 
 REFUSED_WRITE = "refused write"
-"""The verb of the event that a hook's refusal leaves with the frame that has the path."""
+"""The verb of the event that a hook's refusal leaves on the frame that holds the path."""
 LONGEST = 240
 """Characters shown of a goal and of a reason."""
 _MOST_REFUSED = 50
@@ -33,7 +33,7 @@ _REASONS = f"""
     SELECT f.key, substr(c.text, 1, {LONGEST}) AS reason FROM frames f
     JOIN frame_compactions c ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = f.key)
     WHERE f.status IN ('blocked', 'failed')"""
-# Who holds something now, when that began, and when that holder last did anything.
+# Who holds a frame now, since when, and when that holder was last active.
 _HELD = """
     SELECT f.key, h.label, h.beat_at, h.expires_at, (
         SELECT e.at FROM frame_events e WHERE e.frame = f.key AND e.verb = 'claim' ORDER BY e.number DESC LIMIT 1
@@ -50,7 +50,7 @@ _STATE = """
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a task has an edge to, of which type, and whether it still waits for that."""
+    """A frame at the other end of a task's edge, the type of the edge, and whether the task still waits for it."""
 
     on: str
     type: str
@@ -59,7 +59,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Who holds a frame: a label, when the holder last did anything, when it claimed, and whether that is too long."""
+    """Who holds a frame: a label, when the holder was last active, when it claimed, and whether it is stale."""
 
     label: str
     beat: float
@@ -74,8 +74,8 @@ _NOBODY = Held("", 0.0, None, stale=False)
 class Card:
     """One task, story or epic. Times are epoch seconds; ``root`` is the frame at the top of its tree.
 
-    ``state`` is its status, or what its row knows better: ready, waiting, stale. ``reason`` says what somebody has said
-    of what failed or is blocked; ``ends`` that all below a story or an epic has ended, and somebody has to pop it.
+    ``state`` is its status, or a finer state from its row: ready, waiting, stale. ``reason`` is why it failed or is
+    blocked. ``ends`` says that everything below a story or an epic has ended, and someone has to pop it.
     """
 
     id: str
@@ -97,10 +97,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two who want to write the same.
+    """Two tasks that want to write to the same path.
 
-    ``kind`` is ``leases`` (both have claimed), ``ready`` (``frame`` could begin if ``other`` had ended), or ``write``:
-    at ``at``, ``who`` was refused to write what ``other`` has claimed.
+    ``kind`` is ``leases`` (both are claimed), ``ready`` (``frame`` could start if ``other`` had ended), or ``write``:
+    at ``at``, ``who`` was refused a write to a path that ``other`` has claimed.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All of it. ``roots`` maps the frame at the top of each tree that has tasks to where the tree is."""
+    """The whole board. ``roots`` maps the frame at the top of each tree with tasks to the location of the tree."""
 
     cards: Mapping[str, Card]
     conflicts: Sequence[Conflict]
@@ -122,7 +122,7 @@ class Board:
 
 
 def state(row: FrameRow, *, stale: bool = False) -> str:
-    """Return the status of a frame, or what its row knows better: it waits, somebody has it, or has left it."""
+    """Return the status of a frame, or a finer state: it waits, someone holds it, or its holder has left it."""
     if row.status is Status.PLANNED and (row.waiting or row.closed_above):
         return "waiting"
     if row.status is Status.PLANNED and not row.open_children and row.kind == "task":
@@ -135,13 +135,13 @@ def state(row: FrameRow, *, stale: bool = False) -> str:
 
 
 def newest(store: Store) -> tuple[int, int]:
-    """Return numbers of which one changes whenever anything but the life of a holder does."""
+    """Return numbers of which at least one changes whenever anything except the life of a holder changes."""
     (row,) = store.read(_STATE)
     return row["event"], row["frames"]
 
 
 def held(store: Store, *, now: float) -> dict[int, Held]:
-    """Map what somebody holds to who that is."""
+    """Map each held frame to its holder."""
     return {
         row["key"]: Held(
             row["label"],
@@ -156,7 +156,7 @@ def held(store: Store, *, now: float) -> dict[int, Held]:
 def read(store: Store, *, now: float) -> Board:
     """Read the board of all trees."""
     with store.transaction():
-        found = [
+        rows = [
             FrameRow(**{**dict(row), "kind": Kind(row["kind"]), "status": Status(row["status"])})
             for row in store.read(_TASKS)
         ]
@@ -171,17 +171,17 @@ def read(store: Store, *, now: float) -> Board:
         owned = held(store, now=now)
         cards = {
             row.id: _card(row, roots[row.tree], owned.get(row.key, _NOBODY), reasons.get(row.key, ""), paths, links)
-            for row in found
+            for row in rows
         }
-        ready = [row for row in found if paths.get(row.key) and cards[row.id].state == "ready"]
-        kept = {row["key"] for row in store.read(_KEPT_BACK, keys=json.dumps([row.key for row in ready]))}
+        ready = [row for row in rows if paths.get(row.key) and cards[row.id].state == "ready"]
+        held_back = {row["key"] for row in store.read(_KEPT_BACK, keys=json.dumps([row.key for row in ready]))}
         refused = [
             Conflict(
                 "write", roots[row["tree"]], row["path"] or "", "", frame_id(row["frame"]), row["author"], row["at"]
             )
             for row in store.read(_REFUSED, verb=REFUSED_WRITE, most=_MOST_REFUSED)
         ]
-    owners = [row for row in found if leases.is_held(row) and paths.get(row.key)]
+    owners = [row for row in rows if leases.is_held(row) and paths.get(row.key)]
     conflicts = [
         Conflict("leases", roots[one.tree], where, one.id, other.id)
         for one, other in combinations(owners, 2)
@@ -190,7 +190,7 @@ def read(store: Store, *, now: float) -> Board:
     conflicts += [
         Conflict("ready", roots[row.tree], where, row.id, other.id)
         for row in ready
-        if row.key in kept
+        if row.key in held_back
         for other in owners
         if other.tree == row.tree and (where := _shared(paths[row.key], paths[other.key]))
     ]
@@ -226,5 +226,5 @@ def _card(
 
 
 def _shared(mine: Sequence[str], theirs: Sequence[str]) -> str:
-    """Return the narrower of two paths that overlap; empty: none do."""
+    """Return the narrower of two overlapping paths; empty if none overlap."""
     return next((max(one, other, key=len) for one in mine for other in theirs if overlap(one, other)), "")

@@ -1,6 +1,7 @@
-"""Chains: what a loop over the queue has done in its scope, so that one that is killed goes on where it was.
+"""Chains: what a loop over the queue has done in its scope, so that a killed loop can continue where it was.
 
-A chain has runs of agents, one after the other for each task. What both hold is the loop's: `data` is kept as it comes.
+A chain has runs of agents, one after the other for each task. The contents of `data` belong to the loop and are stored
+unchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _BADLY = text(f"""
 
 @dataclass(frozen=True, slots=True)
 class ChainRow:
-    """A chain. ``scope`` is a frame's key, None for the whole tree; ``loop`` the process that runs it."""
+    """A chain. ``scope`` is a frame's key, None for the whole tree; ``loop`` is the process that runs it."""
 
     number: int
     tree: str
@@ -58,7 +59,7 @@ class ChainRow:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A frame with what hangs on it. ``after`` is what it waits for or has waited for, ``badly`` counts children."""
+    """A frame with its edges and counts. ``after`` is what it waits or waited for, ``badly`` counts children."""
 
     row: FrameRow
     item: Item = field(default_factory=Item)
@@ -68,7 +69,7 @@ class Surveyed:
 
 
 def begin(store: Store, tree: str, scope: int | None, loop: str, data: Mapping[str, Any]) -> ChainRow:
-    """Begin a chain; its number is never given out twice."""
+    """Start a chain; its number is never reused."""
     with store.transaction():
         made = ChainRow(store.count("chain") + 1, tree, scope, loop, None, data)
         note(store, made)
@@ -76,7 +77,7 @@ def begin(store: Store, tree: str, scope: int | None, loop: str, data: Mapping[s
 
 
 def note(store: Store, chain: ChainRow) -> None:
-    """Keep a chain as it is now."""
+    """Store the present state of a chain."""
     store.run(_PUT, {name: getattr(chain, name) for name in chain.__slots__})
 
 
@@ -93,7 +94,7 @@ def latest(store: Store, number: int) -> ChainRow:
 
 
 def open_ones(store: Store, tree: str) -> list[ChainRow]:
-    """List the chains of a tree that have not ended, the oldest first."""
+    """List the open chains of a tree, oldest first."""
     found = [ChainRow(**row) for row in store.rows(_OF_TREE, {"of": tree})]
     return [chain for chain in found if chain.ended_at is None]
 
@@ -101,7 +102,7 @@ def open_ones(store: Store, tree: str) -> list[ChainRow]:
 def note_run(
     store: Store, chain: int, number: int, frame: int, data: Mapping[str, Any], ended_at: float | None
 ) -> None:
-    """Keep a run of an agent as it is now."""
+    """Store the present state of an agent's run."""
     with store.transaction() as connection:
         latest(store, chain)
         values = {"chain": chain, "number": number, "frame": frame, "ended_at": ended_at, "data": dict(data)}
@@ -114,12 +115,12 @@ def runs(store: Store, chain: int) -> list[object]:
 
 
 def survey(store: Store, top: int) -> list[Surveyed]:
-    """List a frame and all below it with what hangs on them, the highest first."""
+    """List a frame and everything below it with their edges and counts, top first."""
     with store.transaction() as connection:
-        found = whole(store, top)
-        keys = {"keys": json.dumps([row.key for row in found])}
+        frames = whole(store, top)
+        keys = {"keys": json.dumps([row.key for row in frames])}
         described = {row.frame: Item(*row[1:]) for row in connection.execute(_ITEMS, keys)}
-        known = {
+        progress_of = {
             row.frame: Progress(json.loads(row.data), row.updated_at) for row in connection.execute(_PROGRESS, keys)
         }
         badly = {row.parent: row.number for row in connection.execute(_BADLY, keys)}
@@ -130,9 +131,9 @@ def survey(store: Store, top: int) -> list[Surveyed]:
         Surveyed(
             row,
             described.get(row.key, Item()),
-            known.get(row.key, Progress()),
+            progress_of.get(row.key, Progress()),
             tuple(dict.fromkeys(after[row.key])),
             badly.get(row.key, 0),
         )
-        for row in found
+        for row in frames
     ]

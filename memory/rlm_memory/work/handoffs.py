@@ -1,8 +1,8 @@
-"""Hand-offs: what whoever goes on needs to know of a frame that has ended, and how that decays.
+"""Hand-offs: what the next agent needs to know about an ended frame, and how that decays.
 
-Every end leaves one: what its compaction says, until somebody writes another. The whole of the details is a text in the
-content store, of which the row has the digest. When a story is done the details of what has passed below it are let go,
-when an epic is done its hand-offs are archived. What failed or is blocked keeps everything.
+Every end leaves one: the text of its compaction, until someone writes another. The full details are a text in the
+content store, and the row has its digest. When a story is done, the details of the completed frames below it are
+deleted; when an epic is done, its hand-offs are archived. Failed and blocked frames keep everything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlm_memory.work import progress
 from rlm_memory.work_schema import handoffs as table
 
 IN_SHORT = 600
-"""Characters of a summary that are two or three sentences."""
+"""Characters of a summary of two or three sentences."""
 _LONGEST_ITEM = 500
 
 _GET = select(table).where(table.c.frame == bindparam("of"))
@@ -39,7 +39,7 @@ _UNDER = """
         SELECT key FROM frames WHERE parent = :done
         UNION ALL SELECT f.key FROM under JOIN frames f ON f.parent = under.key
     )"""
-# What somebody works on, or has ended badly, is left as it is; so is what stands below that.
+# A frame in progress, or one that ended badly, stays as it is; so does everything below it.
 _COMPACT = text(f"""{_UNDER}
     UPDATE frame_handoffs SET details = NULL, compacted_at = :now
     WHERE details IS NOT NULL AND status = 'PASS' AND frame IN (
@@ -58,7 +58,7 @@ _BADLY = text("SELECT count(*) FROM frames WHERE parent = :of AND status IN ('fa
 
 
 class Result(StrEnum):
-    """How a frame has ended, as hand-offs say it."""
+    """The outcome of a frame in hand-offs."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -70,7 +70,7 @@ _RESULTS = {Status.COMPLETED: Result.PASS, Status.FAILED: Result.FAIL, Status.BL
 
 @dataclass(frozen=True, slots=True)
 class HandOff:
-    """What is handed on. ``details`` is the digest of a text of ``size`` bytes; None: there is none, or no more."""
+    """A hand-off. ``details`` is the digest of a text of ``size`` bytes; None if there is none, or no longer."""
 
     frame: int
     status: Result
@@ -88,7 +88,7 @@ class HandOff:
 class Boundaries:
     """What the end of a frame has completed above it: ids, None while something is open or has ended badly.
 
-    ``failed`` says that all has ended, but not all well.
+    ``failed`` says that everything has ended, but not everything successfully.
     """
 
     story: str | None = None
@@ -97,7 +97,7 @@ class Boundaries:
 
     @property
     def story_completed(self) -> bool:
-        """Whether all of a story is done; it is for somebody to pop it."""
+        """Whether all of a story is done; someone has to pop it."""
         return self.story is not None
 
     @property
@@ -118,7 +118,7 @@ def hand_off(
     details: str | None = None,
     size: int = 0,
 ) -> HandOff:
-    """Write the hand-off of a frame, in place of the one it had.
+    """Write the hand-off of a frame, in place of the previous one.
 
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it stands for a session.
@@ -127,30 +127,30 @@ def hand_off(
         row = get(store, key)
         if row.kind is Kind.SESSION:
             raise FrameStatusRefused(row.id, row.status, "hand off", "it stands for a session: name a goal")
-        said = limits.storable(summary.strip(), LONGEST_SUMMARY)
-        made = HandOff(key, status, said, _items(files), _items(decisions), details, size, now)
-        values = {name: getattr(made, name) for name in made.__slots__}
+        text = limits.storable(summary.strip(), LONGEST_SUMMARY)
+        written = HandOff(key, status, text, _items(files), _items(decisions), details, size, now)
+        values = {name: getattr(written, name) for name in written.__slots__}
         connection.execute(_PUT, values | {"status": status.value})
-    return made
+    return written
 
 
 def of_frame(store: Store, key: int) -> HandOff | None:
-    """Return the hand-off of a frame: the one that was written, else what its end has left; None: it has not ended.
+    """Return the hand-off of a frame: the one written for it, otherwise what its end left; None if it has not ended.
 
     Raises:
         UnknownFrame: there is no such frame.
     """
     with store.transaction() as connection:
-        found = connection.execute(_GET, {"of": key}).mappings().one_or_none()
-        if found is not None:
-            return HandOff(**{**found, "status": Result(found["status"])})
-        row, kept = get(store, key), compaction_of(store, key)
-    if kept is None or row.status not in _RESULTS:
+        written = connection.execute(_GET, {"of": key}).mappings().one_or_none()
+        if written is not None:
+            return HandOff(**{**written, "status": Result(written["status"])})
+        row, compaction = get(store, key), compaction_of(store, key)
+    if compaction is None or row.status not in _RESULTS:
         return None
-    known = progress.get(store, key).data
-    files = list(dict.fromkeys((*kept.artifacts, *map(str, known.get("files_modified", ())))))
-    decisions = list(dict.fromkeys((*kept.decisions, *map(_said, known.get("decisions", ())))))
-    return HandOff(key, _RESULTS[row.status], kept.text, files, decisions, None, 0, kept.at)
+    data = progress.get(store, key).data
+    files = list(dict.fromkeys((*compaction.artifacts, *map(str, data.get("files_modified", ())))))
+    decisions = list(dict.fromkeys((*compaction.decisions, *map(_said, data.get("decisions", ())))))
+    return HandOff(key, _RESULTS[row.status], compaction.text, files, decisions, None, 0, compaction.at)
 
 
 def short(said: str) -> str:
@@ -176,9 +176,9 @@ def boundaries(store: Store, key: int) -> Boundaries:
 
 
 def decay(store: Store, *, now: float, tree: str | None = None) -> list[int]:
-    """Let go of what stories and epics that are done no longer need; returns the frames whose details went.
+    """Delete what completed stories and epics no longer need. Return the frames whose details were deleted.
 
-    Again and again it changes nothing more: call it after an end, and when a daemon starts.
+    Repeating it changes nothing more: call it after an end, and when a daemon starts.
     """
     gone: list[int] = []
     with store.transaction() as connection:
@@ -195,7 +195,7 @@ def _items(said: Sequence[str]) -> list[str]:
 
 
 def _said(decision: object) -> str:
-    """A decision of work in progress as text: what was decided, and why."""
+    """Return a decision of work in progress as text: what was decided, and why."""
     if isinstance(decision, dict) and "decision" in decision:
         why = decision.get("reason")
         return f"{decision['decision']} ({why})" if why else str(decision["decision"])

@@ -1,7 +1,7 @@
-"""Holders: who claims frames. One row for each, with what tells whether it lives.
+"""Holders: who claims frames. Each has one row, which says how to find out whether it is alive.
 
-A holder lives by one of three anchors: a connection to the daemon, and after a restart of that a file that its other
-end has locked; a process (boot, number and start time); or a time, until which every call prolongs it.
+A holder's life is tied to one of three anchors: a connection to the daemon (after a restart of the daemon, a file that
+the other end has locked); a process (boot, number and start time); or a time, which every call extends.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rlm_memory.work_schema import holders, machine
 
 Anchor = Literal["connection", "process", "time"]
 STALE_SECONDS = 15 * 60.0
-"""A holder that has not stirred for so long may lose its frames to whoever asks for stale ones."""
+"""A holder that was inactive for this long may lose its frames to a caller that asks for stale ones."""
 _LONGEST = 500
 _KEPT = 1000
-"""Holders that are kept of those that are gone and named by no frame, the latest."""
+"""Number of past holders, the latest, that are kept though no frame names them."""
 
 _GET = select(holders).where(holders.c.id == bindparam("named"))
 _OF_PROOF = (
@@ -44,7 +44,7 @@ _FORGET = text(f"""
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who claims. Times are epoch seconds; ``gone_at`` is when its life was seen to end."""
+    """The owner of claims. Times are epoch seconds; ``gone_at`` is when its end was noticed."""
 
     id: str
     anchor: Anchor
@@ -57,12 +57,12 @@ class Holder:
     gone_at: float | None
 
     def is_stale(self, now: float) -> bool:
-        """Whether it has done nothing for long, though it lives; see `is_stale`."""
+        """Whether it is alive but long inactive; see the function `is_stale`."""
         return is_stale(self.beat_at, self.expires_at, now)
 
 
 def is_stale(beat_at: float, expires_at: float | None, now: float) -> bool:
-    """Whether a holder that lives has done nothing for long. One that lives until a time is ended by that instead."""
+    """Whether a live holder has been inactive for long. One that lives until a time ends at that time instead."""
     return expires_at is None and now - beat_at > STALE_SECONDS
 
 
@@ -77,14 +77,14 @@ def enlist(
     worktree: str = "",
     seconds: float | None = None,
 ) -> Holder:
-    """Return the holder with that proof of life, made if there is none; it lives from now on, for ``seconds``."""
+    """Return the holder with that proof of life, created if there is none; it is alive from now on, for ``seconds``."""
     with store.transaction() as connection:
-        known = of_proof(store, anchor, proof)
+        existing = of_proof(store, anchor, proof)
         until = None if seconds is None else now + seconds
-        if known is not None:
-            beat(store, known, now=now, seconds=seconds)
-            return find(store, known.id) or known
-        made = Holder(
+        if existing is not None:
+            beat(store, existing, now=now, seconds=seconds)
+            return find(store, existing.id) or existing
+        holder = Holder(
             f"h{store.count('holder') + 1}",
             anchor,
             proof,
@@ -95,9 +95,9 @@ def enlist(
             until,
             None,
         )
-        connection.execute(insert(holders), {name: getattr(made, name) for name in made.__slots__})
+        connection.execute(insert(holders), {name: getattr(holder, name) for name in holder.__slots__})
         connection.execute(_FORGET)
-        return made
+        return holder
 
 
 def find(store: Store, holder: str) -> Holder | None:
@@ -113,23 +113,23 @@ def of_proof(store: Store, anchor: Anchor, proof: str) -> Holder | None:
 
 
 def living(store: Store) -> list[Holder]:
-    """List the holders that have not been seen to end."""
+    """List the holders whose end has not been noticed."""
     return [Holder(**row) for row in store.rows(_LIVING)]
 
 
 def beat(store: Store, holder: Holder, *, now: float, seconds: float | None = None) -> None:
-    """Note that a holder does something; one that lives until a time lives ``seconds`` from now."""
+    """Record that a holder is active; one that lives until a time lives ``seconds`` from now."""
     until = holder.expires_at if seconds is None else now + seconds
     store.run(_BEAT, {"named": holder.id, "now": now, "until": until})
 
 
 def gone(store: Store, holder: str, *, now: float) -> None:
-    """Note that a holder's life has ended."""
+    """Record that a holder's life has ended."""
     store.run(_GONE, {"named": holder, "now": now})
 
 
 def note_boot(store: Store, boot: str) -> bool:
-    """Note in which boot of the machine the daemon runs; returns whether the last one ran in another."""
+    """Record the boot of the machine in which the daemon runs. Return whether the last daemon ran in another."""
     with store.transaction() as connection:
         before = connection.execute(select(machine.c.value).where(machine.c.name == "boot")).scalar_one_or_none()
         put = insert(machine).values(name="boot", value=boot)

@@ -1,4 +1,4 @@
-"""What a tracker says of a task beside its goal: type, description, acceptance, priority, and other names of it."""
+"""What a tracker knows about a task besides its goal: type, description, acceptance, priority, and its other names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from rlm_memory.work_schema import aliases as names
 from rlm_memory.work_schema import items as table
 
 TYPES = ("feature", "bug", "spike", "chore", "api", "test")
-"""The kinds of work; the first is meant if nobody says."""
+"""The types of work; the first is the default."""
 _LONGEST = 16_384
 _LONGEST_NAME = 200
 
 _GET = select(table).where(table.c.frame == bindparam("of"))
-# Built once: to build one takes longer than to execute it, and an import of a tracker's file does that for each task.
+# Built once: building a statement takes longer than executing it, and importing a tracker's file does that for each
+# task.
 _PUT, _PUT_NAME = insert(table), insert(names)
 _DESCRIBE = _PUT.on_conflict_do_update(
     index_elements=[table.c.frame], set_={name: _PUT.excluded[name] for name in ("type", "description", "acceptance")}
@@ -40,7 +41,7 @@ _NAME = _PUT_NAME.on_conflict_do_update(
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What is known of a task."""
+    """The properties of a task."""
 
     type: str = TYPES[0]
     description: str = ""
@@ -49,7 +50,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """By which name another tracker, ``source``, knows a frame; ``data`` is all that it says of it."""
+    """The name by which another tracker, ``source``, knows a frame; ``data`` is everything it says about it."""
 
     source: str
     alias: str
@@ -57,7 +58,7 @@ class Alias:
 
 
 def get(store: Store, frame: int) -> Item:
-    """Return what is known of a task."""
+    """Return the properties of a task."""
     row = store.row(_GET, {"of": frame})
     return Item() if row is None else Item(row["type"], row["description"], row["acceptance"])
 
@@ -65,7 +66,7 @@ def get(store: Store, frame: int) -> Item:
 def describe(
     store: Store, frame: int, *, type_: str | None = None, description: str | None = None, acceptance: str | None = None
 ) -> Item:
-    """Set what is given; the rest stays.
+    """Set the properties that are given; the others stay.
 
     Raises:
         RowRequestError: there is no such type.
@@ -84,11 +85,11 @@ def describe(
 
 
 def set_priority(store: Store, frame: int, priority: int, *, author: str, now: float) -> None:
-    """Give a frame another place in the queue.
+    """Change a frame's place in the queue.
 
     Raises:
         UnknownFrame: there is no such frame.
-        RowRequestError: it is none of the priorities.
+        RowRequestError: it is not one of the priorities.
     """
     if priority not in PRIORITIES:
         raise RowRequestError(f"a priority must be one of {', '.join(map(str, PRIORITIES))}")
@@ -99,7 +100,7 @@ def set_priority(store: Store, frame: int, priority: int, *, author: str, now: f
 
 
 def set_goal(store: Store, frame: int, goal: str, *, author: str, now: float) -> None:
-    """Say otherwise what is to be reached.
+    """Reword the goal of a frame.
 
     Raises:
         UnknownFrame: there is no such frame.
@@ -111,14 +112,14 @@ def set_goal(store: Store, frame: int, goal: str, *, author: str, now: float) ->
 
 
 def kept(name: str, value: Any) -> Any:
-    """Return a value of a task as it is kept: texts are cut."""
+    """Return a value of a task in the form in which it is stored: texts are cut."""
     if not isinstance(value, str):
         return value
     return limits.storable_line(value, LONGEST_GOAL) if name == "goal" else limits.storable(value, _LONGEST)
 
 
 def name(store: Store, frame: int, alias: Alias) -> None:
-    """Note by which name another tracker knows a frame."""
+    """Record the name by which another tracker knows a frame."""
     with store.transaction() as connection:
         tree = get_frame(store, frame).tree
         called = limits.storable(alias.alias, _LONGEST_NAME)
@@ -127,7 +128,7 @@ def name(store: Store, frame: int, alias: Alias) -> None:
 
 
 def aliases(store: Store, tree: str, source: str) -> list[tuple[int, Alias]]:
-    """List the frames of a tree that another tracker knows, with what it says of them."""
+    """List the frames of a tree that another tracker knows, with what it says about them."""
     wanted = select(names).where(names.c.tree == tree, names.c.source == source).order_by(names.c.frame)
     return [(row["frame"], _alias(row)) for row in store.rows(wanted)]
 

@@ -1,11 +1,11 @@
-"""Leases: a claimed frame belongs to one holder for as long as that lives, and a fence says to which claim.
+"""Leases: a claimed frame belongs to one holder while that holder lives. A fence identifies the claim.
 
     ready ──claim──▶ held ──pop──▶ (ended)
       ▲                │ release, steal, the holder's end
       └────freed◀──────┘──the same holder again──▶ held, with the same fence
 
-A claim raises the fence by one, in the transaction that finds the frame ready; nothing ever lowers it. A write of a
-holder is good while the frame's fence is the one of its claim.
+A claim raises the fence by one, in the transaction that finds the frame ready; nothing ever lowers it. A holder's write
+is valid while the frame's fence is the one of its claim.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IS_READY = text(f"SELECT 1 FROM frames WHERE key = :key AND {READY}")
 _TAKE = text(f"""
     UPDATE frames SET holder = :holder, fence = fence + 1, freed_at = NULL, session = coalesce(:session, session)
     WHERE key = :key AND {READY} RETURNING fence""")
-# Run after the start of the frame, which no longer is what READY asks for: the same transaction has asked before.
+# This runs after the frame was started, so the frame no longer meets READY: the same transaction checked that before.
 _HOLD = text("""
     UPDATE frames SET holder = :holder, fence = fence + 1, freed_at = NULL, session = coalesce(:session, session)
     WHERE key = :key RETURNING fence""")
@@ -60,9 +60,9 @@ _ANEW = text("""
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claimed frame. ``attempt`` counts the claims that there have been; ``progress`` is what the last one left.
+    """A claimed frame. ``attempt`` counts its claims so far; ``progress`` is what the last one left.
 
-    ``returned`` says that it is the holder's own again, with the fence that it had.
+    ``returned`` says that the holder got its own frame back, with the fence that it had.
     """
 
     frame: str
@@ -86,22 +86,23 @@ def claim(
     session: int | None = None,
     since: float = math.inf,
 ) -> Lease | None:
-    """Take the best frame that is ready, below ``scope`` if that is given, or the one named. None: nothing is ready.
+    """Claim the best ready frame, below ``scope`` if that is given, or the named one. None: nothing is ready.
 
-    What the holder had lost and nobody has claimed since comes first, with the same fence; so does what one of the same
-    kin had lost before this one was there, at the time ``since``. ``session`` is that in which it is worked on.
+    A frame that the holder lost and nobody has claimed since comes first, with the same fence; so does one that a
+    holder of the same kin lost after ``since``, before this holder existed. ``session`` is the session in which the
+    work is done.
 
     Raises:
-        UnknownFrame, NotReady, PathTaken: the frame that is named cannot be claimed now.
+        UnknownFrame, NotReady, PathTaken: the named frame cannot be claimed now.
     """
     with store.transaction() as connection:
         if (own := _own_again(store, holder, tree_name, key, scope, since)) is not None:
             return _restore(store, get(store, own), holder, now)
         if key is None:
-            found = ready(store, tree_name, now=now, scope=scope)
-            if not found:
+            candidates = ready(store, tree_name, now=now, scope=scope)
+            if not candidates:
                 return None
-            key = found[0].key
+            key = candidates[0].key
         else:
             _check_ready(store, key)
         row = get(store, key)
@@ -116,7 +117,7 @@ def claim(
 
 
 def release(store: Store, key: int, holder: str | None, *, now: float, author: str, fence: int | None = None) -> None:
-    """Give a frame back: others may go on with what was done. Without a holder somebody takes it from whoever has it.
+    """Give a frame back: others may continue its work. Without a holder, a person takes it from whoever holds it.
 
     Raises:
         UnknownFrame, LeaseLost: there is none, or another one holds it.
@@ -128,16 +129,16 @@ def release(store: Store, key: int, holder: str | None, *, now: float, author: s
             raise FrameStatusRefused(row.id, row.status, "release", "nobody has claimed it")
         check(store, row, holder, fence, now=now)
         connection.execute(_GIVE_BACK, {"named": key, "now": now})
-        # It is not to come back to its holder as if that had lost it.
+        # Otherwise it would return to its holder as if the holder had lost it.
         connection.execute(update(frames).where(frames.c.key == key).values(holder=None))
         note(store, key, "release", author, now, fence=row.fence, was=row.holder)
 
 
 def steal(store: Store, key: int, holder: Holder, *, now: float, why: str, session: int | None = None) -> Lease:
-    """Claim a frame that another one holds; the old fence is refused from now on.
+    """Claim a frame that another holder has; from now on the old fence is refused.
 
     Raises:
-        UnknownFrame, NotReady, PathTaken: there is none, or it could not be claimed by anybody.
+        UnknownFrame, NotReady, PathTaken: there is none, or nobody could claim it.
     """
     with store.transaction() as connection:
         row = get(store, key)
@@ -151,7 +152,7 @@ def steal(store: Store, key: int, holder: Holder, *, now: float, why: str, sessi
 
 
 def free(store: Store, holder: str, *, now: float, why: str) -> list[str]:
-    """Free all that a holder held which is no more, in one step; returns the frames' ids."""
+    """Free everything that a dead holder held, in one step. Return the frames' ids."""
     with store.transaction() as connection:
         freed = connection.execute(_FREE, {"holder": holder, "now": now}).all()
         for row in freed:
@@ -161,7 +162,7 @@ def free(store: Store, holder: str, *, now: float, why: str) -> list[str]:
 
 
 def fenced_anew(store: Store, *, now: float, why: str) -> list[str]:
-    """Raise the fence of all that is worked on: after a power cut it may have gone back."""
+    """Raise the fence of every frame in progress: a power cut may have set it back."""
     with store.transaction() as connection:
         raised = connection.execute(_ANEW).all()
         for row in raised:
@@ -170,13 +171,13 @@ def fenced_anew(store: Store, *, now: float, why: str) -> list[str]:
 
 
 def check(store: Store, row: FrameRow, holder: str | None, fence: int | None = None, *, now: float) -> None:
-    """Refuse a write to a frame by who does not hold it, or by an old fence. Without both it is somebody's own act.
+    """Refuse a write to a frame from a non-holder, or with an old fence. Without either it is a person's own act.
 
-    What the holder had lost, and nobody has claimed since, it has again; unless somebody works on a path of it, when it
-    stays nobody's, which anybody may end.
+    A holder regains a lost lease that nobody has claimed since, unless someone else works on one of its paths. Then the
+    frame stays unclaimed, and anyone may end it.
 
     Raises:
-        LeaseLost: another one has it, or has had it since.
+        LeaseLost: another one holds it, or has held it since.
     """
     if fence is not None and fence != row.fence:
         raise LeaseLost(row.id, fence, row.fence, _who(store, row))
@@ -193,19 +194,19 @@ def check(store: Store, row: FrameRow, holder: str | None, fence: int | None = N
 
 
 def is_held(row: FrameRow) -> bool:
-    """Whether somebody has claimed the frame and not lost it."""
+    """Whether the frame is claimed and not lost."""
     return row.holder is not None and row.freed_at is None
 
 
 def held_by(store: Store, holder: str) -> list[FrameRow]:
-    """List what a holder has claimed."""
+    """List the frames that a holder has claimed."""
     return [get(store, key) for key in store.scalars(_HELD, {"holder": holder})]
 
 
 def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
-    """List the frames whose holders live but have not stirred for long, the best first.
+    """List the frames whose holders are alive but long inactive, best first.
 
-    A holder that lives until a time is not among them: it has said itself for how long it may be silent.
+    Holders that live until a time are not included: they have stated themselves how long they may be silent.
     """
     with store.transaction() as connection:
         values = {"tree": tree_name, "before": now - STALE_SECONDS}
@@ -215,7 +216,7 @@ def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
 def _own_again(
     store: Store, holder: Holder, tree_name: str, key: int | None, scope: int | None, since: float
 ) -> int | None:
-    """Return what the holder, or one of the same kin that is gone, has lost and nobody has claimed since."""
+    """Return the frame that the holder, or a dead one of the same kin, lost and nobody has claimed since."""
     with store.transaction() as connection:
         values = {"tree": tree_name, "kin": holder.kin, "holder": holder.id, "since": min(since, 1e18)}
         for lost in connection.execute(_LOST, values).scalars().all():

@@ -1,6 +1,6 @@
-"""How the work in a tree goes, from what is recorded anyway: events, batches, chains, hand-offs.
+"""How the work in a tree is going, from what is recorded anyway: events, batches, chains, hand-offs.
 
-Each number says on how many events it rests. There is none where nothing has happened yet.
+Each number states how many events it is based on. There is no number where nothing has happened yet.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.store import Store
 
 _EVENTS = "FROM frame_events e JOIN frames f ON f.key = e.frame WHERE f.tree = :tree"
-# A holder is one agent for as long as it lives. What others end by hand is no work of its own.
+# A holder is one agent for its whole life. A task that a person ends manually is not an agent's work.
 _TASKS = f"""
     SELECT count(*) AS events, sum(done) AS value FROM (
         SELECT e.author, (
@@ -20,10 +20,10 @@ _TASKS = f"""
 _BATCHES = """
     SELECT coalesce(sum(batches), 0) AS events, sum(batches_completed) AS value
     FROM session_metrics WHERE tree = :tree"""
-_TORN = f"""
+_LOST = f"""
     SELECT count(*) FILTER (WHERE e.verb = 'claim') AS events, count(*) FILTER (WHERE e.verb = 'freed') AS value
     {_EVENTS} AND e.verb IN ('claim', 'freed')"""
-# A loop starts another agent by itself. Without one, somebody has to: each claim but the first of a task tells of that.
+# A loop starts another agent by itself. Without one, a person has to: each claim of a task after the first shows that.
 _RESTARTS = f"""
     SELECT by_loop + by_hand AS events, by_loop AS value FROM (
         SELECT (
@@ -33,7 +33,7 @@ _RESTARTS = f"""
             SELECT count(*) {_EVENTS} AND e.verb = 'claim' AND json_extract(e.data, '$.fence') > 1
                 AND NOT EXISTS (SELECT 1 FROM work_chain_runs r WHERE r.frame = e.frame)
         ) AS by_hand)"""
-_LET_GO = """
+_DELETED = """
     SELECT count(*) AS events, count(*) FILTER (WHERE h.details IS NULL) AS value
     FROM frame_handoffs h JOIN frames f ON f.key = h.frame
     WHERE f.tree = :tree AND (h.details IS NOT NULL OR h.compacted_at IS NOT NULL)"""
@@ -44,7 +44,7 @@ _CHAINS = """
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One line. ``share`` says that the value is a part of 1; ``met`` is None where the target is no number."""
+    """One line. ``share`` says that the value is a fraction of 1; ``met`` is None where the target is not a number."""
 
     name: str
     value: float | None
@@ -56,20 +56,20 @@ class Measure:
 
 
 def measures(store: Store, tree: str) -> list[Measure]:
-    """Return the table of targets as it is now."""
+    """Return the current table of targets."""
     lines = (
         ("tasks per agent", _TASKS, False, "8 or more", 8.0, "agents"),
         ("batches completed", _BATCHES, True, "95 % or more", 0.95, "batches"),
-        ("claims torn from their agent", _TORN, True, "rare: what was in progress is kept", None, "claims"),
-        ("restarts by a loop", _RESTARTS, True, "all of them", 1.0, "restarts"),
-        ("details of hand-offs let go", _LET_GO, True, "all of what is done", None, "hand-offs with details"),
+        ("claims lost", _LOST, True, "rare: work in progress is kept", None, "claims"),
+        ("restarts by a loop", _RESTARTS, True, "all", 1.0, "restarts"),
+        ("hand-off details deleted", _DELETED, True, "all finished tasks", None, "hand-offs with details"),
         ("agents per chain", _CHAINS, False, "no target", None, "chains"),
     )
     with store.transaction():
-        found = [(line, store.read(line[1], tree=tree)[0]) for line in lines]
-    made = []
-    for (name, _, share, target, least, of), row in found:
+        counted = [(line, store.read(line[1], tree=tree)[0]) for line in lines]
+    table = []
+    for (name, _, share, target, least, of), row in counted:
         value = (row["value"] or 0) / row["events"] if row["events"] else None
         met = None if value is None or least is None else value >= least
-        made.append(Measure(name, value, share, target, met, row["events"], of))
-    return made
+        table.append(Measure(name, value, share, target, met, row["events"], of))
+    return table

@@ -1,4 +1,4 @@
-"""How batches went, by session: what the next one's size is taken from, and the table of targets."""
+"""How batches went, by session: the basis for the size of the next one, and for the table of targets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _GET = select(table).where(table.c.session_id == bindparam("of"))
 
 
 class BatchOutcome(StrEnum):
-    """How a batch of tasks has ended."""
+    """How a batch of tasks ended."""
 
     COMPLETED = "completed"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
     BLOCKED = "blocked"
-    """A task of it was blocked; the others are done."""
+    """One of its tasks was blocked; the others are done."""
 
 
 _CHANGE: Mapping[BatchOutcome, int] = {
@@ -36,7 +36,7 @@ _CHANGE: Mapping[BatchOutcome, int] = {
 
 @dataclass(frozen=True, slots=True)
 class SessionMetrics:
-    """The batches of one session; ``tasks`` are those that it has ended, ``interrupted`` those it was torn from."""
+    """The batches of one session; ``tasks`` counts those that it ended, ``interrupted`` those that it lost."""
 
     session_id: str
     batches_completed: int
@@ -51,7 +51,7 @@ class SessionMetrics:
 
 
 def next_size(size: int | None, outcome: BatchOutcome | None) -> int:
-    """Return the size of the batch after one of ``size`` that ended so; a session begins with the smallest."""
+    """Return the size of the next batch after one of ``size`` with that outcome; a session starts with the smallest."""
     if size is None or outcome is None:
         return FIRST_SIZE
     return min(LARGEST, max(SMALLEST, size + _CHANGE[outcome]))
@@ -68,14 +68,14 @@ def note_batch(
     now: float,
     interrupted: int = 0,
 ) -> SessionMetrics:
-    """Note how a batch has ended; returns what is known of its session now.
+    """Record how a batch ended. Return the session's metrics.
 
-    ``size`` is what the batch was to be: fewer frames may have been ready.
+    ``size`` is the intended size of the batch: fewer frames may have been ready.
     """
     with store.transaction() as connection:
         row = connection.execute(_GET, {"of": session_id}).mappings().one_or_none()
         old = None if row is None else SessionMetrics(**row)
-        made = SessionMetrics(
+        metrics = SessionMetrics(
             session_id=session_id,
             batches_completed=(old.batches_completed if old else 0) + (outcome is BatchOutcome.COMPLETED),
             last_batch_size=size,
@@ -87,7 +87,7 @@ def note_batch(
             interrupted=(old.interrupted if old else 0) + interrupted,
             next_size=next_size(size, outcome),
         )
-        values = {name: getattr(made, name) for name in made.__slots__}
+        values = {name: getattr(metrics, name) for name in metrics.__slots__}
         put = insert(table).values(values)
         connection.execute(put.on_conflict_do_update(index_elements=[table.c.session_id], set_=values))
-    return made
+    return metrics

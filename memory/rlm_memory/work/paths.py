@@ -1,7 +1,7 @@
-"""The paths that frames declare: what they are going to write, so that two do not write it at once.
+"""The paths that frames declare: where they are going to write, so that no two write there at once.
 
-A path is "/" and the way from the top of the repository; that of a folder ends with "/", so that "/" is all of it.
-There are no patterns: two paths overlap when they are equal, or one is a folder above the other.
+A path is "/" and the path from the top of the repository; that of a folder ends with "/", so "/" is all of it. There
+are no patterns: two paths overlap when they are equal, or one is a folder above the other.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rlm_memory.store import Store
 from rlm_memory.work_schema import paths
 
 MOST_PATHS = 100
-"""Paths of one frame."""
+"""Maximum number of paths of one frame."""
 _LONGEST = 4096
 
-# Of the frame `f`: a path on which somebody works who has claimed another frame. Most frames declare nothing.
+# For the frame `f`: a path on which the holder of another claimed frame works. Most frames declare nothing.
 _OVERLAP = """
     FROM frame_paths mine CROSS JOIN frames h CROSS JOIN frame_paths theirs
     WHERE mine.frame = {key} AND h.holder IS NOT NULL AND h.freed_at IS NULL AND +h.tree = {tree} AND h.key <> {key}
@@ -53,25 +53,25 @@ class Taken:
 
 
 def declare(store: Store, frame: int, said: Iterable[str]) -> None:
-    """Set the paths that a frame is going to write, in place of those it had.
+    """Set the paths that a frame is going to write, in place of the previous ones.
 
     Raises:
         RowRequestError: there are too many, or one does not begin with "/".
     """
-    wanted = sorted(set(said))
-    if len(wanted) > MOST_PATHS:
-        raise RowRequestError(f"a frame declares {MOST_PATHS} paths at most; name folders, with / at their end")
-    if bad := [path for path in wanted if not path.startswith("/")]:
+    distinct = sorted(set(said))
+    if len(distinct) > MOST_PATHS:
+        raise RowRequestError(f"a frame may declare at most {MOST_PATHS} paths; name folders, ending with /")
+    if bad := [path for path in distinct if not path.startswith("/")]:
         raise RowRequestError(f'{bad[0][:80]!r} does not begin with "/"')
     with store.transaction() as connection:
         connection.execute(delete(paths).where(paths.c.frame == frame))
-        if wanted:
-            rows = [{"frame": frame, "path": limits.storable(path, _LONGEST)} for path in wanted]
+        if distinct:
+            rows = [{"frame": frame, "path": limits.storable(path, _LONGEST)} for path in distinct]
             connection.execute(insert(paths), rows)
 
 
 def declared(store: Store, frames: Sequence[int]) -> dict[int, list[str]]:
-    """Map those of the frames that declare paths to these."""
+    """Map those of the frames that declare paths to their paths."""
     found: dict[int, list[str]] = defaultdict(list)
     for row in store.rows(_DECLARED, {"keys": json.dumps(list(frames))}):
         found[row["frame"]].append(row["path"])
@@ -79,7 +79,7 @@ def declared(store: Store, frames: Sequence[int]) -> dict[int, list[str]]:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether to write the one may write the other."""
+    """Whether writing to one path may write to the other."""
     return one == other or _inside(one, other) or _inside(other, one)
 
 
@@ -88,12 +88,12 @@ def _inside(path: str, folder: str) -> bool:
 
 
 def in_conflict(store: Store, tree: str, frame: int) -> Taken | None:
-    """Return what somebody has claimed of what a frame declares."""
+    """Return a claimed path that overlaps with what a frame declares."""
     return _taken(store.row(_CONFLICT, {"key": frame, "tree": tree}))
 
 
 def taken_by_other(store: Store, tree: str, path: str, own: Iterable[str] = ()) -> Taken | None:
-    """Return who has claimed a path, or a folder above it, except the holders ``own``: what a hook asks."""
+    """Return who has claimed a path or a folder above it, other than the holders in ``own``. Hooks ask this."""
     parts = path.removesuffix("/").split("/")
     above = [path, f"{path}/", *("/".join(parts[:number]) + "/" for number in range(1, len(parts)))]
     return _taken(store.row(_TAKEN, {"above": json.dumps(above), "tree": tree, "own": json.dumps(list(own))}))

@@ -1,7 +1,7 @@
-"""Where was I, what is next, what may I touch: what an agent reads that begins, or has forgotten what it knew.
+"""Where was I, what is next, what may I touch: text for an agent that starts, or has lost its context.
 
-The same bytes for the same rows: no times, no ages, no order that time changes. However large the tree is, no more rows
-are read than can be shown, and the text stays within `TOKENS`.
+It is the same bytes for the same rows: no times, no ages, no order that time changes. However large the tree is, no
+more rows are read than can be shown, and the text stays within `TOKENS`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlm_memory.work.ready import count_ready, ready
 
 TOKENS = 600
 """Tokens of the text, estimated."""
-_HEAD = "Goals of this repository, kept by rlm-kernel. Where the work on them stands:"
+_HEAD = "Goals of this repository, kept by rlm-kernel, and the state of the work on them:"
 _GOAL, _SHORT, _FIELD, _LIST = 240, 80, 260, 420
 _MOST_OTHERS, _MOST_READY, _MOST_TAKEN, _MOST_FILES = 4, 3, 6, 12
 _LEAVES = text("""
@@ -51,38 +51,41 @@ _BLANK = re.compile(r"\s+")
 
 
 def assemble(store: Store, tree: str, *, own: int | None = None) -> str:
-    """Return the text of a tree; empty if nothing is in progress or planned. ``own`` is the frame of who asks."""
+    """Return the text of a tree; empty if nothing is in progress or planned. ``own`` is the caller's frame."""
     with store.transaction() as connection:
-        found = worked_on(store, tree, 1 + _MOST_OTHERS, own)
+        goals = worked_on(store, tree, 1 + _MOST_OTHERS, own)
         lines = [_HEAD]
-        if found:
-            lines += _in_full(store, found[0])
-        if found[1:]:
-            lines += ["Also in progress:", *(_in_short(store, row) for row in found[1:])]
+        if goals:
+            lines += _in_full(store, goals[0])
+        if goals[1:]:
+            lines += ["Also in progress:", *(_in_short(store, row) for row in goals[1:])]
         lines += _ready(store, tree)
-        taken = connection.execute(_TAKEN, {"tree": tree, "most": _MOST_TAKEN + 1}).all()
-        if taken:
-            said = ", ".join(
-                f"{row.path.removeprefix('/') or '/'} ({frame_id(row.key)})" for row in taken[:_MOST_TAKEN]
+        claimed = connection.execute(_TAKEN, {"tree": tree, "most": _MOST_TAKEN + 1}).all()
+        if claimed:
+            paths = ", ".join(
+                f"{row.path.removeprefix('/') or '/'} ({frame_id(row.key)})" for row in claimed[:_MOST_TAKEN]
             )
-            more = " and more" if len(taken) > _MOST_TAKEN else ""
-            lines.append(f"Only who works on these frames writes to: {_cut(said, _LIST)}{more}. All else is free.")
-        known = locks.of_tree(store, tree)
+            more = " and more" if len(claimed) > _MOST_TAKEN else ""
+            lines.append(
+                f"Only those working on these frames may write to: {_cut(paths, _LIST)}{more}. Everything else is free."
+            )
+        project = locks.of_tree(store, tree)
     if len(lines) == 1:
         return ""
-    if known is not None:
+    if project is not None:
         lines.append(
-            f"The project has {known.files:,} files: the tool lock shows it, and what changed since you looked."
+            f"The project has {project.files:,} files: the tool lock shows it, and what has changed since your last"
+            " call."
         )
-    if found:
-        lines.append(f"More: the tool frame(id={found[0].id!r}), or `rlm-kernel frame {found[0].id}`.")
+    if goals:
+        lines.append(f"More: the tool frame(id={goals[0].id!r}), or `rlm-kernel frame {goals[0].id}`.")
     return _fitted(lines)
 
 
 def worked_on(store: Store, tree: str, most: int, own: int | None = None) -> list[FrameRow]:
-    """List the goals of a tree that are worked on and have none below them that is; ``own`` first, then the latest.
+    """List the goals of a tree that are worked on and have no such goal below them; ``own`` first, then the latest.
 
-    A frame that stands for a session is among them only if work on it was seen.
+    A frame that stands for a session is included only if work on it was seen.
     """
     with store.transaction() as connection:
         keys = list(connection.execute(_LEAVES, {"tree": tree, "most": most}).scalars())
@@ -92,7 +95,7 @@ def worked_on(store: Store, tree: str, most: int, own: int | None = None) -> lis
 
 
 def phase(data: Mapping[str, Any]) -> str:
-    """Return the phase that somebody has told, or what was seen last: tests that ran, files that changed, a commit."""
+    """Return the reported phase, or the last activity seen: tests that ran, files that changed, a commit."""
     if said := data.get("phase"):
         return _cut(said, _SHORT)
     results = data.get("test_results")
@@ -106,7 +109,7 @@ def phase(data: Mapping[str, Any]) -> str:
 
 
 def next_step(data: Mapping[str, Any]) -> str:
-    """Return the next step that somebody has told, or the one that what was seen asks for; empty: none."""
+    """Return the reported next step, or the one suggested by what was seen; empty if there is none."""
     if said := data.get("next_step"):
         return _cut(said, _FIELD)
     results = data.get("test_results")
@@ -121,7 +124,7 @@ def next_step(data: Mapping[str, Any]) -> str:
 
 
 def state(store: Store) -> tuple[int, float, int, int]:
-    """Return what changes whenever the text of some tree may; the first two tell `trees` since when."""
+    """Return values that change whenever the text of some tree may change; the first two are `trees`' ``since``."""
     (row,) = store.read(_STATE)
     return row["event"], row["progress"], row["frames"], row["paths"]
 
@@ -142,7 +145,7 @@ def _runs(store: Store, key: int, tree: str) -> bool:
 
 def _in_full(store: Store, row: FrameRow) -> list[str]:
     data = progress.get(store, row.key).data
-    goal = "no goal is set" if row.kind is Kind.SESSION else _cut(row.goal, _GOAL)
+    goal = "no goal set" if row.kind is Kind.SESSION else _cut(row.goal, _GOAL)
     step = next_step(data)
     lines = [f"Resuming {row.id} from: {phase(data)}" + (f", next: {step}" if step else "")] if data else []
     lines.append(f"{row.id}: {goal}")
@@ -156,8 +159,8 @@ def _fields(data: Mapping[str, Any]) -> list[str]:
     lines = []
     files = [str(path) for path in _items(data, "files_modified")]
     if files:
-        shown, more = files[-_MOST_FILES:], len(files) - _MOST_FILES
-        said = _cut(", ".join(shown), _LIST) + (f" and {more} before" if more > 0 else "")
+        latest, more = files[-_MOST_FILES:], len(files) - _MOST_FILES
+        said = _cut(", ".join(latest), _LIST) + (f" and {more} before" if more > 0 else "")
         lines.append(f"  files: {said}" + (" (not committed)" if data.get("uncommitted_changes") else ""))
     results = data.get("test_results")
     if isinstance(results, dict):
@@ -169,10 +172,10 @@ def _fields(data: Mapping[str, Any]) -> list[str]:
         said = decision if not isinstance(decision, dict) else _reasoned(decision)
         lines.append(f"  decided: {_cut(said, _FIELD // 2)}")
     for error in _items(data, "errors")[-2:]:
-        told = error if isinstance(error, dict) else {"message": error}
-        where = f" at {told['file']}" if told.get("file") else ""
+        item = error if isinstance(error, dict) else {"message": error}
+        where = f" at {item['file']}" if item.get("file") else ""
         lines.append(
-            f"  error: {_cut(told.get('type', 'error'), _SHORT)}{where}: {_cut(told.get('message', ''), _FIELD // 2)}"
+            f"  error: {_cut(item.get('type', 'error'), _SHORT)}{where}: {_cut(item.get('message', ''), _FIELD // 2)}"
         )
     if about := data.get("context"):
         lines.append(f"  context: {_cut(about, _FIELD)}")
@@ -186,12 +189,12 @@ def _reasoned(decision: Mapping[str, Any]) -> str:
 
 def _in_short(store: Store, row: FrameRow) -> str:
     data = progress.get(store, row.key).data
-    goal = "no goal is set" if row.kind is Kind.SESSION else _cut(row.goal, _SHORT)
+    goal = "no goal set" if row.kind is Kind.SESSION else _cut(row.goal, _SHORT)
     return f"  {row.id}: {goal}" + (f" ({phase(data)})" if data else "")
 
 
 def _ready(store: Store, tree: str) -> list[str]:
-    # Without ages: which of two is ready first must not change while nothing does.
+    # Without ages: the order of two ready tasks must not change while nothing else does.
     found = ready(store, tree, now=0.0, most=_MOST_READY)
     if not found:
         return []
@@ -211,7 +214,7 @@ def _cut(value: object, longest: int) -> str:
 
 
 def _fitted(lines: list[str]) -> str:
-    """Leave out what is below the frame that is shown in full, the last first, until the text fits."""
+    """Leave out what is below the frame that is shown in full, last first, until the text fits."""
     room = TOKENS * PER_TOKEN
     while len("\n".join(lines)) > room:
         inner = [number for number, line in enumerate(lines) if line.startswith("  ")]

@@ -1,4 +1,4 @@
-"""Work in progress: what whoever works on a frame has done so far, merged so that no writer loses another's part."""
+"""Work in progress: what the workers on a frame have done so far, merged so that no writer loses another's part."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FIELDS = (
     "context",
     "next_step",
 )
-"""What it usually holds; others may be in it too."""
+"""Its usual fields; it may have others, too."""
 LARGEST = 64 * 1024
 """Bytes of one frame's work in progress as JSON."""
 _MOST_ERRORS = 20
-"""Errors that are kept, the latest: the others are repetitions more often than not."""
+"""Number of errors kept, the latest: the others are usually repetitions."""
 _KEPT = frozenset({"decisions", "errors", "files_modified"})
-"""Lists to which writers add; every other list is replaced."""
+"""Lists to which writers append; every other list is replaced."""
 
 _GET = select(table).where(table.c.frame == bindparam("of"))
 _put = insert(table)
@@ -43,7 +43,7 @@ _PUT = _put.on_conflict_do_update(
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Work in progress, and when somebody wrote it last (epoch seconds; None: nobody has)."""
+    """Work in progress, and when it was last written (epoch seconds; None: never)."""
 
     data: dict[str, Any] = field(default_factory=dict)
     updated_at: float | None = None
@@ -56,7 +56,7 @@ def get(store: Store, frame: int) -> Progress:
 
 
 def update(store: Store, frame: int, data: Mapping[str, Any], *, now: float) -> Progress:
-    """Merge into the work in progress of a frame; returns what there is now.
+    """Merge data into the work in progress of a frame. Return the result.
 
     Raises:
         RowRequestError: it would be too large.
@@ -68,14 +68,14 @@ def update(store: Store, frame: int, data: Mapping[str, Any], *, now: float) -> 
             del whole["errors"]
         size = len(json.dumps(whole))
         if size > LARGEST:
-            why = f"work in progress holds {LARGEST:,} bytes at most, this would be {size:,}"
-            raise RowRequestError(f"{why}; send null for a field to drop it, or put what is long into a file")
+            why = f"work in progress may hold at most {LARGEST:,} bytes, this would be {size:,}"
+            raise RowRequestError(f"{why}; send null for a field to delete it, or put long text into a file")
         connection.execute(_PUT, {"frame": frame, "data": whole, "updated_at": now})
     return Progress(whole, now)
 
 
 def merge(old: Any, new: Any, name: str = "") -> Any:
-    """Merge deeply: objects by their keys, lists of what is kept by adding what is new; null drops a field."""
+    """Merge deeply: objects by key, lists in `_KEPT` by appending new items; null deletes a field."""
     if isinstance(old, dict) and isinstance(new, dict):
         merged = old | {key: merge(old.get(key), value, key) for key, value in new.items()}
         return {key: value for key, value in merged.items() if value is not None}
@@ -89,7 +89,7 @@ def merge(old: Any, new: Any, name: str = "") -> Any:
 
 
 def resuming(frame: str, found: Progress) -> str:
-    """Say in a line where somebody was who worked on a frame; empty if nothing is known."""
+    """Say in one line where the previous worker on a frame was; empty if nothing is known."""
     if not found.data:
         return ""
     said = f"Resuming {frame} from: {found.data.get('phase') or 'work in progress'}"

@@ -1,8 +1,9 @@
-"""What is to be done next: the queue is a look into an index of frames, in the order of their scores.
+"""What to do next: reading the queue is an index lookup over frames, in the order of their scores.
 
-A score is the priority (250, 500, 750 or 1000), 50 for each frame that waits, and up to 100 for age: so much after 30
-days. Age changes with time, so the index cannot have it. But all else comes in steps of 50: only frames within 100 of
-the best can win, and among those of equal steps the oldest does. The first few of each of these steps are looked at.
+A score is the priority (250, 500, 750 or 1000), plus 50 for each frame that waits, plus up to 100 for age, reached
+after 30 days. Age changes with time, so the index cannot contain it. But everything else comes in steps of 50: only
+frames within 100 of the best can win, and among frames of one step the oldest wins. So the query reads the first few of
+each of these steps.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from rlm_memory.work.paths import OVERLAP, declared, overlap
 PRIORITIES = (1000, 750, 500, 250)
 """The first is the most urgent."""
 OLDEST_COUNTS = 30 * 86_400
-"""Seconds after which age counts in full."""
+"""Age in seconds at which age counts fully."""
 
 _FREE = f"NOT EXISTS ({OVERLAP})"
 _OF_STEP = f"f.tree = :tree AND {READY} AND {BASE} = step.base AND {_FREE}"
 _FOUND = f"(SELECT count(*) FROM (SELECT 1 FROM frames f WHERE {_OF_STEP} LIMIT :most))"
 _SCORE = f"{BASE} + min(100.0, max(0.0, (:now - created_at) * 100.0 / {OLDEST_COUNTS}))"
-# `found` counts what the steps before have; `least` is known once these have enough: what is below cannot win.
+# `found` counts the frames of the steps before; `least` is set once these are enough, because nothing below can win.
 _READY = text(f"""
     WITH RECURSIVE step(base, found, least) AS (
         SELECT max({BASE}), 0, NULL FROM frames WHERE tree = :tree AND {READY}
@@ -52,7 +53,7 @@ _ADDED = text("""
     SELECT 1 FROM frames WHERE tree = :tree AND kind <> 'session' AND (author = 'work' OR author LIKE 'import of %')
     LIMIT 1""")
 _COUNT_BELOW = text(f"{_SCOPE} SELECT count(*) FROM scope JOIN frames f ON f.key = scope.key WHERE {READY}")
-# What cannot start (S) or end (E) or have all its children ended (C) before something else has.
+# What cannot start (S) or end (E), or have all its children ended (C), before something else has.
 _STOPPED = text("""
     WITH RECURSIVE later(key, what) AS (
         SELECT :key, :what
@@ -66,7 +67,7 @@ _STOPPED = text("""
                 (what = 'E' AND e.type IN ('blocks', 'on_failure')) OR (what = 'C' AND e.type = 'waits_for'))
     ) SELECT count(DISTINCT later.key) FROM later JOIN frames f ON f.key = later.key
     WHERE what = 'S' AND f.kind = 'task' AND f.status = 'planned' AND f.key <> :key""")
-# What somebody must decide: it failed or is blocked, or all its children have ended and it has not been popped.
+# What someone must decide: a frame failed or is blocked, or all its children have ended and it was not popped.
 _IN_THE_WAY = text("""
     SELECT key, status FROM frames f WHERE tree = :tree AND kind <> 'session' AND (
         status = 'blocked'
@@ -85,13 +86,13 @@ class Ready:
 
     @property
     def id(self) -> str:
-        """The id by which people and models know it."""
+        """The id that people and models use."""
         return frame_id(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A frame that keeps others waiting until somebody decides: its status, and how many tasks wait for it."""
+    """A frame that keeps others waiting until someone decides: its status, and how many tasks wait for it."""
 
     frame: str
     status: str
@@ -99,9 +100,9 @@ class Stuck:
 
 
 def ready(store: Store, tree: str, *, now: float, most: int = 1, scope: int | None = None) -> list[Ready]:
-    """List what may be claimed, the best first: in the tree, or below the frame ``scope`` and itself.
+    """List what may be claimed, best first: in the tree, or within the frame ``scope``.
 
-    Nothing is among it that declares a path on which somebody works.
+    Frames that declare a path on which someone works are left out.
     """
     values = {"tree": tree, "now": now, "most": most}
     rows = store.rows(_READY, values) if scope is None else store.rows(_READY_BELOW, values | {"scope": scope})
@@ -109,18 +110,18 @@ def ready(store: Store, tree: str, *, now: float, most: int = 1, scope: int | No
 
 
 def count_ready(store: Store, tree: str, *, scope: int | None = None) -> int:
-    """Count what may be claimed, not looking at paths."""
+    """Count what may be claimed, ignoring paths."""
     found = store.scalars(_COUNT, {"tree": tree}) if scope is None else store.scalars(_COUNT_BELOW, {"scope": scope})
     return int(found[0])
 
 
 def has_queue(store: Store, tree: str) -> bool:
-    """Whether somebody has added a task to the queue of a tree, or imported one; plans of agents do not count."""
+    """Whether anyone has added or imported a task into the queue of a tree; agents' plans do not count."""
     return store.row(_ADDED, {"tree": tree}) is not None
 
 
 def next_batch(store: Store, tree: str, *, now: float, most: int = 3, scope: int | None = None) -> list[str]:
-    """Return the ids of the best frames that may be worked on side by side: no two declare paths that overlap."""
+    """Return the ids of the best frames that can be worked on in parallel: no two declare overlapping paths."""
     looked = max(16, 8 * most)
     with store.transaction():
         while True:
@@ -145,7 +146,7 @@ def _apart(found: Sequence[Ready], of: dict[int, list[str]], most: int) -> list[
 
 
 def stuck(store: Store, tree: str) -> list[Stuck]:
-    """List what keeps planned tasks waiting until somebody decides, what stops most first."""
+    """List what keeps planned tasks waiting until someone decides, the one that stops most first."""
     with store.transaction() as connection:
         found = []
         for row in connection.execute(_IN_THE_WAY, {"tree": tree}).all():

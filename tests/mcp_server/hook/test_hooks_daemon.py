@@ -165,7 +165,7 @@ def test_an_agent_writes_what_it_has_claimed_and_others_do_not(
     one("hook", installed.command("claude-code", "PostToolUse"), path)
     text = wait_until(lambda: shown(repository), lambda text: "files: src/a.py" in text)
     assert f"Resuming {task} from: implementing" in text
-    assert f"Only who works on these frames writes to: src/ ({task})." in text
+    assert f"Only those working on these frames may write to: src/ ({task})." in text
 
 
 def test_outside_git_hooks_mean_the_queue_that_agents_mean(
@@ -179,7 +179,7 @@ def test_outside_git_hooks_mean_the_queue_that_agents_mean(
         task = one("work", {"do": "add", "data": {"goal": "rewrite src", "paths": ["src/"]}})["added"]
         assert one("work", {"do": "claim", "id": task})["claimed"] == task
         assert two("work", {"do": "list"})["frames"][0]["id"] == task
-        assert f"Only who works on these frames writes to: src/ ({task})." in shown(other)
+        assert f"Only those working on these frames may write to: src/ ({task})." in shown(other)
         before = installed.command("claude-code", "PreToolUse")
         said = wait_until(lambda: two("hook", before, edit(begun / "src" / "a.py")), lambda answer: answer[1])
         assert f"src/a.py was not written: {task}, on which" in said[1]

@@ -142,7 +142,7 @@ def test_reopening_asks_for_what_is_above_first(grown: Grown) -> None:
     later = grown.plan("later", story)
     grown.pop(story)
     for row in (task, later):
-        with pytest.raises(FrameStatusRefused, check=hints(f"{story.id} above it has ended: reopen that")):
+        with pytest.raises(FrameStatusRefused, check=hints(f"{story.id} above it has ended: reopen that first")):
             ending.reopen(grown.store, row.key, author="t", now=2.0)
     assert [row.id for row in ending.reopen(grown.store, story.key, author="t", now=2.0)] == [story.id, later.id]
     again = ending.reopen(grown.store, task.key, author="t", now=3.0)[0]

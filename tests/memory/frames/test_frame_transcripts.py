@@ -141,7 +141,7 @@ def test_a_call_of_a_tool_is_one_turn_with_its_result(grown: Grown, monkeypatch:
         assert made == [message["tool_call_id"] for message in shown if message["role"] == "tool"] != []
     masked = PruningConfig(max_tokens=600, strategy="mask", retained_turns=1)
     said = [str(m["content"]) for m in transcript.context_of(grown.store, frame.key, masked).get_active_context("full")]
-    assert any("whole: call scan once more with these arguments" in line for line in said)
+    assert any("full text: call scan again with these arguments" in line for line in said)
     monkeypatch.setattr(transcript, "MOST_ROWS", 3)
     transcript.called(grown.store, frame.key, transcript.ToolCall("peek", {}, "last", at=30.0))
     assert [call.tool for call in transcript.calls_of(grown.store, frame.key)] == ["scan", "peek"]
@@ -169,7 +169,7 @@ def test_cells_are_turns_between_the_notes_and_fold_by_themselves(grown: Grown) 
     assert (whole.stats()["turn_count"], len(whole.turns)) == (6, 8)
     config = PruningConfig(max_tokens=1000, strategy="mask", retained_turns=2)
     folded = transcript.context_of(grown.store, frame.key, config, cells=cells)
-    masks = [m["content"] for m in folded.get_active_context("full") if "not shown any more" in str(m["content"])]
+    masks = [m["content"] for m in folded.get_active_context("full") if "no longer shown" in str(m["content"])]
     assert masks
     assert f"of {frame.id}, in the journal of its session and in its log" in masks[0]
     assert folded.stats()["estimated_tokens"] <= 1000

@@ -160,7 +160,7 @@ def test_a_push_whose_session_never_came_is_taken_back(grown: Grown) -> None:
     late = grown.plan("late")
     tree.start(grown.store, late.key, author="t", now=3.0, push=True)
     grown.pop(late)
-    with pytest.raises(FrameStatusRefused, check=hints("it has ended while its kernel was made")):
+    with pytest.raises(FrameStatusRefused, check=hints("it ended while its kernel was being started")):
         tree.keep_push(grown.store, late.key, other.key, None)
 
 

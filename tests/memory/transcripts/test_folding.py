@@ -223,7 +223,7 @@ def test_outputs_are_masked_before_turns_go() -> None:
     context.add_turn("Go on", "Yes")
     assert context.folded == []
     masks = [message["content"] for message in _shown(context) if message["role"] == "tool"]
-    mask = "[2,000 characters of output, not shown any more; whole: kept output "
+    mask = "[2,000 characters of output, no longer shown; full text: kept output "
     assert [content.startswith(mask) for content in masks] == [True, True, True, False]
     assert context.summary is None
     assert context.rebuild()[: len(whole)] == whole
@@ -269,7 +269,7 @@ def test_a_place_is_named_in_a_hundred_characters() -> None:
     """P-2: a mask is a line, whatever somebody calls the place; it is shorter than the output."""
     kept: dict[str, Any] = {}
     masked = mask({"role": "tool", "content": "o" * 200, "_kept_at": "p" * 200}, kept)
-    assert masked["content"].endswith(f"whole: {'p' * 100}]")
+    assert masked["content"].endswith(f"full text: {'p' * 100}]")
     assert len(masked["content"]) < 200
     assert unmask(masked, kept)["content"] == "o" * 200
 
@@ -283,7 +283,7 @@ def test_output_of_any_role_is_masked_where_its_place_is_named() -> None:
     assert context.fold_if_full()
     assert _shown(context)[0] == {
         "role": "user",
-        "content": "[1,000 characters of output, not shown any more; whole: cell 7 of the journal]",
+        "content": "[1,000 characters of output, no longer shown; full text: cell 7 of the journal]",
     }
     assert all(set(message) <= {"role", "content"} for message in _shown(context))
 
@@ -544,7 +544,7 @@ def test_what_is_no_snapshot_is_refused_and_changes_nothing(data: dict[str, Any]
     context = _manager()
     context.add_turn("Q", "A")
     before = context.snapshot()
-    with pytest.raises(ValueError, match="no snapshot of a conversation"):
+    with pytest.raises(ValueError, match="not a snapshot of a conversation"):
         context.load_snapshot(data)
     assert context.snapshot() == before
 

@@ -117,11 +117,11 @@ def test_a_damaged_transcript_is_cut_like_any_other_or_named(client: str, strate
         pruner, context = ContextPruner(config), ContextManager(ContextPruner(config))
         if not sound:
             for refuses in (pruner.prune, pruner.segment, pruner.estimate_tokens):
-                with pytest.raises(ValueError, match=r"item \d is no message but a \w+; give a dictionary with role"):
+                with pytest.raises(ValueError, match=r"item \d is a \w+, not a message; give a dictionary with role"):
                     refuses(transcript)
-            with pytest.raises(ValueError, match="is no message but a"):
+            with pytest.raises(ValueError, match=", not a message;"):
                 ContextManager(system_prompts=transcript)
-            with pytest.raises(ValueError, match="is no message but a"):
+            with pytest.raises(ValueError, match=", not a message;"):
                 add(context, transcript)
             continue
         pruner.segment(transcript)
@@ -159,6 +159,6 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(field: str, value: An
     context = ContextManager()
     context.add_turn("one", "two")
     before = context.snapshot()
-    with pytest.raises(ValueError, match="no snapshot of a conversation"):
+    with pytest.raises(ValueError, match="not a snapshot of a conversation"):
         context.load_snapshot({**before, field: value})
     assert context.snapshot() == before

@@ -126,5 +126,5 @@ def test_a_frame_has_so_many_edges_that_its_end_stays_cheap(grown: Grown) -> Non
     with grown.store.transaction():
         for number in range(MOST_EDGES):
             wait(grown, grown.plan(f"w{number}"), hub)
-    with pytest.raises(EdgeRefused, match="put a frame between"):
+    with pytest.raises(EdgeRefused, match="put another frame in between"):
         wait(grown, grown.plan("one more"), hub)

@@ -92,7 +92,7 @@ def test_no_writer_of_work_in_progress_loses_what_another_wrote(grown: Grown) ->
     for number in range(30):
         progress.update(grown.store, row.key, {"errors": [{"message": f"e{number}"}]}, now=3.0)
     assert len(progress.get(grown.store, row.key).data["errors"]) == 20
-    with pytest.raises(RowRequestError, match="65,536 bytes at most"):
+    with pytest.raises(RowRequestError, match="at most 65,536 bytes"):
         progress.update(grown.store, row.key, {"context": "x" * 70_000}, now=4.0)
 
 

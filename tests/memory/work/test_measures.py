@@ -53,7 +53,7 @@ def test_the_table_counts_what_agents_have_done(grown: Grown) -> None:
         2,
         False,
     ), "a failure is no task that is done"
-    assert (found["claims torn from their agent"].value, found["claims torn from their agent"].events) == (0.25, 4)
+    assert (found["claims lost"].value, found["claims lost"].events) == (0.25, 4)
     assert (found["restarts by a loop"].value, found["restarts by a loop"].events) == (0.0, 1)
     done(grown, two, tasks[2])
     take(grown, two, tasks[3])
@@ -84,7 +84,7 @@ def test_the_table_counts_batches_chains_and_details(grown: Grown) -> None:
     assert (found["restarts by a loop"].value, found["restarts by a loop"].events) == (1.0, 2)
     assert found["restarts by a loop"].met
     story = ending_story(grown)
-    rows = {one.value: one.events for name, one in told(grown).items() if name == "details of hand-offs let go"}
+    rows = {one.value: one.events for name, one in told(grown).items() if name == "hand-off details deleted"}
     assert rows == {0.5: 2}, story
 
 

@@ -36,7 +36,7 @@ def test_it_says_where_the_work_stands_and_what_is_next(grown: Grown) -> None:
     assert leases.claim(grown.store, holder, grown.root.tree, now=grown.now, key=ready.key) is not None
     last = grown.plan("at last")
     assert prime.assemble(grown.store, grown.root.tree).splitlines() == [
-        "Goals of this repository, kept by rlm-kernel. Where the work on them stands:",
+        "Goals of this repository, kept by rlm-kernel, and the state of the work on them:",
         f"Resuming {frame.id} from: testing, next: fix the failing test auth.test.ts: expired",
         f"{frame.id}: add the login",
         f"  below: {story.id} the story",
@@ -50,7 +50,10 @@ def test_it_says_where_the_work_stands_and_what_is_next(grown: Grown) -> None:
         f"  {other.id}: rewrite the docs (review)",
         f"  {ready.id}: tidy up",
         f"Ready to begin: {last.id} at last",
-        f"Only who works on these frames writes to: README.md ({ready.id}), docs/ ({ready.id}). All else is free.",
+        (
+            f"Only those working on these frames may write to: README.md ({ready.id}), docs/ ({ready.id})."
+            " Everything else is free."
+        ),
         f"More: the tool frame(id='{frame.id}'), or `rlm-kernel frame {frame.id}`.",
     ]
 
@@ -62,7 +65,7 @@ def test_a_line_tells_of_the_lock_once_somebody_has_asked_for_it(grown: Grown) -
     locks.note_version(grown.store, locks.ProjectRow("/elsewhere", "/elsewhere", 1, "a", 7, grown.now))
     assert prime.assemble(grown.store, grown.root.tree) == before
     locks.note_version(grown.store, locks.ProjectRow("/here", grown.root.tree, 3, "b", 1161, grown.now))
-    line = "The project has 1,161 files: the tool lock shows it, and what changed since you looked."
+    line = "The project has 1,161 files: the tool lock shows it, and what has changed since your last call."
     said = prime.assemble(grown.store, grown.root.tree).splitlines()
     assert [one for one in said if one not in before.splitlines()] == [line]
 
