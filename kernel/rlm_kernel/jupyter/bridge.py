@@ -243,7 +243,10 @@ class Bridge:
         try:
             client = attach(self._line, self._pid)
         except (KernelError, OSError):  # there is none, or the session has ended
-            self._ended = "this front end has lost its session: the kernel is gone, or the attachment was revoked"
+            self._ended = (
+                "this front end has lost its session: the kernel is gone, or the attachment was revoked or closed. "
+                "Restart the kernel to enter the session again, if `rlm-kernel sessions` lists it"
+            )
             return False
         before = self._supervisor
         self._supervisor, self._parser, self._pid = client.socket, client.parser, client.welcome.pid

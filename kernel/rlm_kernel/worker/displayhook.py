@@ -14,6 +14,8 @@ _LAST = ("_", "__", "___")
 """What code calls the last three values."""
 MOST_COLUMNS = 20
 """How many columns pandas shows in a notebook, unless somebody says otherwise."""
+MOST_CHARS = 1_000_000
+"""Characters that a front end gets of the text of one value: a page of JupyterLab stands still over many more."""
 _PLAIN = frozenset((int, bool, str, bytes, complex))
 
 
@@ -31,13 +33,27 @@ class QuickFormatter(DisplayFormatter):
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Representations by MIME type, and their metadata."""
+        for_people = not self.parent.kernel.session.bare  # an agent's answer is cut where it is made
         if type(obj) in _PLAIN and self.parent.wall is not None and include is exclude is None:
             try:
-                return {"text/plain": repr(obj)}, {}
+                return {"text/plain": _beginning(obj) if for_people else repr(obj)}, {}
             except ValueError:
                 pass  # an integer with more digits than Python converts: IPython reports it in its own way
         formats, metadata = super().format(obj, include, exclude)
+        text = formats.get("text/plain")
+        if for_people and type(text) is str and len(text) > MOST_CHARS:
+            formats["text/plain"] = text[:MOST_CHARS] + _cut(len(text))
         return formats, metadata
+
+
+def _beginning(value: Any) -> str:
+    """The text of a plain value, of a long one without making the rest of it: that takes several times its memory."""
+    is_long = type(value) in (str, bytes) and len(value) > MOST_CHARS
+    return repr(value[:MOST_CHARS]) + _cut(len(value)) if is_long else repr(value)
+
+
+def _cut(length: int) -> str:
+    return f"\n[cut: the first {MOST_CHARS:,} of {length:,} characters; slice the value, or print a part of it]"
 
 
 def _table(frame: Any) -> Any:

@@ -68,6 +68,14 @@ async def test_a_question_mark_tells_what_a_name_is(run, asked) -> None:
     assert (await ran(run, "nobody?")).stdout == "Object `nobody` not found.\n"
 
 
+@pytest.mark.parametrize("asked", ["?", "x = 1\n?", "%quickref", "help()"])
+async def test_a_question_mark_alone_tells_what_there_is_to_ask(run, asked) -> None:
+    """The first thing that a person tries; it raised NameError for IPython's own help."""
+    said = (await ran(run, asked)).stdout
+    assert said.startswith("This session runs Python under a policy.")
+    assert "Shift-Tab" in said
+
+
 async def test_inline_figures_are_accepted_and_other_backends_explained(run) -> None:
     """`%matplotlib inline` is what a session does anyway."""
     assert (await ran(run, "%matplotlib inline\n1 + 1")).result == "2"

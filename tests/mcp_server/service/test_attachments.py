@@ -473,6 +473,40 @@ plt.plot([1, 4])
 plt.show()"""
 
 
+HUGE = 72_000_000
+"""More characters than may wait for a front end; a message of an error has its text twice."""
+
+
+def test_the_beginning_of_a_huge_value_is_shown() -> None:
+    """A page of JupyterLab stands still over all of a text, and its attachment closed over it."""
+    agent("large", f"text = 'ab' * {HUGE // 2}")
+    with opened(spec_of("large")) as (_, client):
+        for code in ("text", "[text]", "display(text)"):
+            reply, text = shown(client, code)
+            assert reply["status"] == "ok"
+            assert "abab" in text
+            assert "[cut: the first 1,000,000 of 72,000,0" in text
+            assert len(text) < 1_000_200
+        assert shown(client, "'x' * 999_998")[1] == repr("x" * 999_998)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        (f"display({{'text/plain': 'x' * {HUGE}}}, raw=True)", "ok", "[not shown: the output is over 32 MiB"),
+        (f"raise ValueError('x' * {HUGE // 2})", "error", "[not shown: the output is over 32 MiB"),
+    ],
+    ids=["display", "error"],
+)
+def test_what_is_too_large_to_be_shown_leaves_the_front_end_its_session(code: str, status: str, said: str) -> None:
+    """Its attachment closed over it: every later cell said that the kernel is gone."""
+    agent("too-large", "found = 41")
+    with opened(spec_of("too-large")) as (_, client):
+        reply, text = shown(client, code)
+        assert (reply["status"], said in text) == (status, True), (str(reply)[:300], text[:300])
+        assert shown(client, "found + 1")[1] == "42"
+
+
 def test_tables_and_pictures_reach_front_ends_and_the_exported_notebook(tmp_path: Path) -> None:
     """K-29: HTML and PNG of pandas and matplotlib, of the person's cell and of the agent's, without what could act."""
     agent(

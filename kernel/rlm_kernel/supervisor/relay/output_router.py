@@ -187,6 +187,9 @@ class OutputRouter:
 
     def forward(self, channel: str, parts: tuple[bytes, ...]) -> None:
         """Sign and forward a Jupyter message of the kernel; malformed messages are dropped."""
+        if sum(map(len, parts)) > LARGEST_JSON:
+            self._refuse(channel)
+            return
         told = told_to_end(parts, self.owner) if channel == "shell" else parts
         request, signed = self.current, self.front.signer.signed(told, again=self._may_be_known)
         if signed is None:
@@ -206,6 +209,15 @@ class OutputRouter:
         else:
             self.front.send(channel, signed)
             self._note_shown()
+
+    def _refuse(self, channel: str) -> None:
+        """Say that a message is too large, in its place: a front end would lose its attachment over it."""
+        request = self.current
+        if channel == "iopub":
+            self.text(framing.Message(worker_protocol.STDERR, (_NOT_SHOWN,)))
+        elif channel == "shell" and request is not None and request.direct is None:
+            request.reply = _UNREADABLE
+            self.front.fail(request, _UNREADABLE)
 
     def show(self, message: framing.Message) -> None:
         """Keep what a direct cell shows for its caller, and publish it to those who watch."""

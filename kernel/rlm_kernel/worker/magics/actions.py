@@ -23,6 +23,17 @@ from rlm_sandbox.language_wall.wall import leave
 LONG_ENOUGH: Final = 0.2
 """Seconds that a measurement of ``%timeit`` takes at least, if it chooses the number of loops itself."""
 WIDEST: Final = 80
+USAGE: Final = """\
+This session runs Python under a policy. Ask it:
+
+x?            what x is: its type, signature and documentation; help(x) also lists members
+x??           the same with its source
+Tab           completes names, attributes, keys, columns, arguments, files and modules
+Shift-Tab     shows the signature of the call around the cursor
+%whos         lists the variables and the loaded texts
+%lsmagic      lists the magics that work here; any other says what to do instead
+
+In a terminal `rlm-kernel policy show NAME` says what a policy allows."""
 
 Inner = Callable[[Iterator[None], Callable[[], float]], float]
 
@@ -56,6 +67,7 @@ class Actions:
             "%leave": _leave,
             "%figures": self._show_figures_as,
             "%lsmagic": lambda: print(" ".join(OFFERED)),  # noqa: T201
+            "%quickref": lambda: print(USAGE),  # noqa: T201
         }
 
     # -- time
@@ -116,11 +128,11 @@ class Actions:
         print("\n".join(f"{name:<{wide[0]}}{kind:<{wide[1]}}{shown}" for name, kind, shown in rows))  # noqa: T201
 
     def help(self, *objects: Any) -> None:
-        """``help(x)``: without an object it tells how to call it."""
+        """``help(x)``: without an object it tells what there is to ask."""
         for value in objects:
             print(helping.helped(self._scope(), value))  # noqa: T201
         if not objects:
-            print("help(x) and x? tell what x is; %whos lists the variables.")  # noqa: T201
+            print(USAGE)  # noqa: T201
 
     def _details(self, expression: str, source: bool) -> None:
         if (found := self._scope().text(expression)) is None:

@@ -17,7 +17,9 @@ _FOLDERS: Final = "use os.listdir() or pathlib.Path, below the folders that the 
 _WRITE: Final = "write the file with open(path, 'w'), below a folder that the policy lets the session write"
 _READ: Final = "read the file with open(path).read(), and put the code you want into a cell"
 _RESET: Final = "use `del name` for a variable, or restart the session"
-_HISTORY: Final = "`rlm-kernel journal` shows what ran, and `rlm-kernel export` writes it as a notebook"
+_HISTORY: Final = (
+    "`In` lists the cells of this kernel; `rlm-kernel journal` shows what ran, `rlm-kernel export` writes a notebook"
+)
 _SETTINGS: Final = "IPython's settings are fixed in a session"
 _EXTENSIONS: Final = "extensions change IPython itself, past the policy; import a module and call its functions"
 _DEBUGGER: Final = (

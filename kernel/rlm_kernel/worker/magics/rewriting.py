@@ -17,7 +17,7 @@ from rlm_kernel.worker import parsing
 from rlm_kernel.worker.magics import refusals
 from rlm_kernel.worker.magics.syntax import translated
 
-_CALLS: Final = ("run_line_magic", "run_cell_magic", "system", "getoutput")
+_CALLS: Final = ("run_line_magic", "run_cell_magic", "system", "getoutput", "show_usage")
 _SHOWN: Final = {"html": "HTML", "HTML": "HTML", "markdown": "Markdown"}
 _FIGURES: Final = ("InlineBackend.figure_format", "InlineBackend.figure_formats")
 FORMS: Final = {"png": "png", "retina": "retina", "png2x": "retina", "jpeg": "jpeg", "jpg": "jpeg"}
@@ -111,6 +111,8 @@ def _magic(node: ast.expr) -> Magic | None:
             keywords=[],
         ) if kind in _CALLS:
             texts = [part.value for part in given if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+            if kind == "show_usage" and not given:  # a bare `?`
+                return Magic("quickref", "", None, node)
             if len(texts) != len(given) or not texts:
                 return None
             if kind in ("system", "getoutput"):
@@ -275,6 +277,7 @@ _MAKERS: Final[dict[str, Callable[[Magic, list[ast.expr] | None], list[ast.stmt]
     "who_ls": _listing,
     "pwd": _plain,
     "lsmagic": _plain,
+    "quickref": _plain,
     "pinfo": _details,
     "pinfo2": _details,
     "pdoc": _details,
