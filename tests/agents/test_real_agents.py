@@ -112,7 +112,8 @@ def test_a_real_agent_program_drains_an_epic(
     """E-5, E-12: each task in a worktree; some are handed over half done; hooks reach the leased frame."""
     agent = configure(repository.parent / "home", model, monkeypatch)
     epic = Epic()
-    command = [str(PROGRAM), "work", "--epic", epic.id, "--headless", "--worktrees", "--json", "--max-chains", "1000"]
+    options = ["--headless", "--worktrees", "--json", "--max-continuations", "1000"]
+    command = [str(PROGRAM), "work", "--epic", epic.id, *options]
     done = subprocess.run([*command, "--agent-cmd", agent], capture_output=True, text=True, check=False)
     print(done.stdout, done.stderr)
     assert done.returncode == 0

@@ -133,7 +133,7 @@ def hook(isolation: Any, tmp_path: Path) -> Callable[[str, dict[str, Any]], str]
 def start(epic: Epic, *more: str) -> subprocess.Popen[str]:
     """Start a loop."""
     agent = f"{sys.executable} {AGENT} {epic.script} {{task}} {{prompt}}"
-    options = ["--epic", epic.id, "-n", str(AGENTS), "--headless", "--max-chains", "1000", "--json"]
+    options = ["--epic", epic.id, "-n", str(AGENTS), "--headless", "--max-continuations", "1000", "--json"]
     command = [sys.executable, "-P", "-m", "rlm_mcp", "work", *options, "--agent-cmd", agent, *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

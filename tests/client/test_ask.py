@@ -116,7 +116,7 @@ def test_ctrl_c_says_how_far_it_got_and_what_is_kept(
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "interrupted: the run ended in turn 2 after 2 calls of models; its session is gone; its turns are in" in said
+    assert "interrupted: the run ended in turn 2 after 2 model calls; its session is deleted; its turns are in" in said
     assert len(lines.read_text().splitlines()) == 2
 
 
@@ -163,4 +163,4 @@ def test_a_model_that_is_not_there_is_told_at_once(daemon: Path, endpoint: Model
 def test_what_cannot_be_read_is_said(daemon: Path, tmp_path: Path) -> None:
     """A missing file fails before a model is asked; standard input stands alone."""
     assert "missing.txt" in ask("?", str(tmp_path / "missing.txt"), code=1).stderr
-    assert "give `-` alone" in ask("?", "-", "more.txt", code=2).stderr
+    assert "use `-` alone" in ask("?", "-", "more.txt", code=2).stderr

@@ -1,4 +1,4 @@
-"""The commands of ``rlm-kernel``, put together."""
+"""The command-line program ``rlm-kernel``: its commands, in groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def demo(
 
 
 def tour() -> None:
-    """Follow agents through one story: plan, share a text, kill the daemon, go on, report."""
+    """Watch agents work through one scenario: plan, share a text, survive a killed daemon, report."""
     from rlm_mcp.demo.tour import main as run_tour
 
     with interruptible("the tour was stopped; its folders and processes, which were its own, are gone"):
@@ -49,7 +49,7 @@ def tour() -> None:
 
 
 _PANELS: Mapping[str, Mapping[str, str]] = {
-    "Begin here": {
+    "Start here": {
         "demo": "app.demo",
         "tour": "app.tour",
         "doctor": "doctor.doctor",
@@ -65,7 +65,7 @@ _PANELS: Mapping[str, Mapping[str, str]] = {
         "answer": "sessions.answer",
         "refresh": "sessions.refresh",
     },
-    "See, copy and keep sessions": {
+    "Inspect, copy and save sessions": {
         "sessions": "sessions.sessions",
         "journal": "sessions.journal",
         "top": "watching.top",
@@ -91,7 +91,7 @@ _PANELS: Mapping[str, Mapping[str, str]] = {
         "lock": "lock.lock",
         "skills": "skills.app",
     },
-    "Say what is allowed, and run the service": {
+    "Set policies, and run the service": {
         "policy": "policy.app",
         "attachments": "attachments.app",
         "daemon": "daemon.app",
@@ -100,20 +100,20 @@ _PANELS: Mapping[str, Mapping[str, str]] = {
         "hook": "hooks.hook",
     },
 }
-"""Where each command is below `rlm_mcp.cli`, by what a reader of the help wants. The help keeps this order."""
+"""Where each command is in `rlm_mcp.cli`, grouped by purpose. The help keeps this order."""
 _PANEL_OF = {name: panel for panel, commands in _PANELS.items() for name in commands}
 _EXTRA_ARGUMENTS = {"open"}
 
 
 class Program(typer.core.TyperGroup):
-    """The commands, each of which is imported and built once it is asked for: all of them take longer than most run."""
+    """The commands. Each is imported and built when it is called: to build all takes longer than most of them run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
         return list(_PANEL_OF)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of that name; if there is none, typer looks for a similar one among all."""
+        """Return the command of that name; if there is none, build all, so that typer can suggest a similar one."""
         for name in [cmd_name] if cmd_name in _PANEL_OF else _PANEL_OF:
             if name not in self.commands:
                 self.commands[name] = _built(name)
@@ -124,14 +124,14 @@ def _built(name: str) -> Any:
     panel = _PANEL_OF[name]
     module, _, attribute = _PANELS[panel][name].partition(".")
     command = getattr(importlib.import_module(f"rlm_mcp.cli.{module}"), attribute)
-    around = Commands(pretty_exceptions_enable=False)
+    group = Commands(pretty_exceptions_enable=False)
     if isinstance(command, typer.Typer):
-        around.add_typer(command, name=name, rich_help_panel=panel)
+        group.add_typer(command, name=name, rich_help_panel=panel)
     else:
         settings = {"allow_extra_args": True} if name in _EXTRA_ARGUMENTS else None
         first = (command.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".") + "."
-        around.command(name, rich_help_panel=panel, short_help=first, context_settings=settings)(command)
-    built = typer.main.get_group(around).commands[name]
+        group.command(name, rich_help_panel=panel, short_help=first, context_settings=settings)(command)
+    built = typer.main.get_group(group).commands[name]
     complete_help(built, (name,))
     return built
 
@@ -140,7 +140,7 @@ app = Commands(
     name="rlm-kernel",
     cls=Program,
     help="Real, sandboxed Jupyter kernels behind MCP: load a text once, share it by name between agents.\n\n"
-    "New here? `rlm-kernel demo` shows it at work, `rlm-kernel config CLIENT` connects your agent.",
+    "New here? `rlm-kernel demo` shows it at work; `rlm-kernel config CLIENT` connects your agent.",
     epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no daemon, 4 the machine is not set up for it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -165,18 +165,18 @@ def root(
 
 @functools.cache
 def program() -> typer.core.TyperGroup:
-    """Return the program as typer makes it of the commands."""
-    made = typer.main.get_command(app)
-    assert isinstance(made, typer.core.TyperGroup)
-    complete_help(made)
-    return made
+    """Return the program that typer builds from the commands."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    complete_help(group)
+    return group
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
-"""Why what a command prints arrives nowhere. Files that commands write have messages of their own."""
+"""Errors of writing to standard output. Files that commands write have their own messages."""
 
 
-def _is_somewhere() -> bool:
+def _has_working_directory() -> bool:
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -186,20 +186,20 @@ def _is_somewhere() -> bool:
 
 def main() -> int:
     """Run the command line; typer ends the program with the command's exit code."""
-    logging.lastResort = None  # warnings of libraries belong into logs, not at a prompt
+    logging.lastResort = None  # warnings of libraries belong in logs, not at a prompt
     try:
         try:
             program()(prog_name="rlm-kernel")
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if not _is_somewhere():
-            print("rlm-kernel: the working directory is gone; change to one that is there", file=sys.stderr)
+        if not _has_working_directory():
+            print("rlm-kernel: the working directory does not exist any more; change to one that does", file=sys.stderr)
             return SETUP
         if error.errno not in _UNWRITABLE:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter would try once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter would try again when it exits
         if error.errno != errno.EPIPE:
-            print(f"rlm-kernel: the output cannot be written: {error.strerror}", file=sys.stderr)
+            print(f"rlm-kernel: cannot write the output: {error.strerror}", file=sys.stderr)
         return FAILED
     return 0

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rlm_client.rlm.loop import Event, Solution, Watch
 
 _MODULE = re.compile(r"^(?:\w+\.)+(?=\w+(?::|$))")
-"""The module before the name of an error, of which a line has no room to tell."""
+"""The module before the name of an error: the line has no room for it."""
 
 
 def ask(
@@ -47,7 +47,7 @@ def ask(
     session: Annotated[str | None, session_option("Work in this session and keep it; default: a new one.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="At most this many turns of the model.")] = 30,
     calls: Annotated[
-        int, typer.Option(min=1, help="At most this many calls of models, with the code's queries.")
+        int, typer.Option(min=1, help="At most this many model calls, including the code's queries.")
     ] = 1000,
     tokens: Annotated[
         int | None, typer.Option(min=1, help="At most this many tokens, in and out; default: no limit.")
@@ -56,7 +56,7 @@ def ask(
         float | None, typer.Option(help="At most this many US dollars, by the configured prices; default: no limit.")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.0, help="At most this many seconds of wall time.")] = 3600.0,
-    depth: Annotated[int, typer.Option(min=0, help="How deep rlm_query may nest.")] = 1,
+    depth: Annotated[int, typer.Option(min=0, help="How deeply rlm_query may nest.")] = 1,
     trajectory: Annotated[
         Path | None,
         typer.Option(dir_okay=False, help="Write every turn to this file as JSON lines, even if the run fails."),
@@ -65,7 +65,7 @@ def ask(
 ) -> None:
     """Answer a question about files of any size: a model works on them with code.
 
-    Exit code 1: there is no answer, or the turns were used up. Exit code 4: no model is configured.
+    Exit code 1: there is no answer, or all turns were used. Exit code 4: no model is configured.
     """
     from rlm_client.rlm.budget import RunLimits
     from rlm_client.rlm.rlm import RLM
@@ -73,7 +73,7 @@ def ask(
     limits = RunLimits(turns=turns, calls=calls, tokens=tokens, cost=cost, seconds=seconds, depth=depth)
     text, paths = _given(files or [])
     seen = _Seen()
-    with interruptible(lambda: seen.told(session, trajectory)), _progress(seen) as watch:
+    with interruptible(lambda: seen.summary(session, trajectory)), _progress(seen) as watch:
         rlm = RLM(
             model, sub_model=sub_model, limits=limits, policy=policy, session=session, watch=watch,
             trajectory=trajectory,
@@ -85,11 +85,11 @@ def ask(
 
 
 def _given(files: list[str]) -> tuple[str | None, list[str]]:
-    """Return the text of standard input, or the paths."""
+    """Return the text from standard input, or the paths."""
     if "-" not in files:
         return None, [os.path.expanduser(file) for file in files]
     if len(files) > 1:
-        raise WrongUsage("give `-` alone: standard input cannot be combined with files")
+        raise WrongUsage("use `-` alone: standard input cannot be combined with files")
     return standard_input().buffer.read().decode("utf-8", "replace"), []
 
 
@@ -114,7 +114,9 @@ def _print(solution: Solution, session: str | None, turns: int) -> None:
     row = _row(solution)
     if solution.status != "answered":
         used = "its one turn" if turns == 1 else f"all its {turns} turns"
-        errors.print(f"[yellow]the model used {used} without submitting an answer; this is what it said when asked[/]")
+        errors.print(
+            f"[yellow]the model used {used} without submitting an answer; this is its reply when asked for one[/]"
+        )
     kept = f", session {session}" if session else ""
     errors.print(
         f"[dim]{counted(row['turns'], 'turn')}, {counted(row['calls'], 'call')}, "
@@ -124,12 +126,12 @@ def _print(solution: Solution, session: str | None, turns: int) -> None:
 
 @dataclass
 class _Seen:
-    """What is known of a run that is interrupted."""
+    """The progress of a run, for the message when it is interrupted."""
 
     turn: int = 0
     calls: int = 0
     ran: bool = True
-    """Whether the turn has run code."""
+    """Whether this turn has run code."""
 
     def note(self, event: Event) -> None:
         if event.kind == "retry":
@@ -142,15 +144,15 @@ class _Seen:
         self.turn = self.turn if event.depth else event.turn
         self.calls += event.count if event.kind == "answered" else event.kind == "turn"
 
-    def told(self, session: str | None, trajectory: Path | None) -> str:
-        spent = f"the run ended in turn {self.turn} after {counted(self.calls, 'call')} of models"
-        kept = f"session {session} is kept" if session else "its session is gone"
+    def summary(self, session: str | None, trajectory: Path | None) -> str:
+        spent = f"the run ended in turn {self.turn} after {counted(self.calls, 'model call')}"
+        kept = f"session {session} is kept" if session else "its session is deleted"
         return f"{spent}; {kept}" + (f"; its turns are in {trajectory}" if trajectory else "")
 
 
 @contextmanager
 def _progress(seen: _Seen) -> Iterator[Watch]:
-    """Show progress on standard error: code and what came of it, on a terminal also what goes on just now."""
+    """Show progress on standard error: code and its results; on a terminal also the current activity."""
     with errors.status("starting") if errors.is_terminal else nullcontext() as status:
 
         def show_step(event: Event) -> None:
@@ -170,8 +172,8 @@ def _print_step(event: Event) -> None:
         errors.print(f"{indent}{_where(event)} [dim]{_first_line(event.text)}[/]")
     elif event.kind == "output":
         failed = _MODULE.sub("", (event.error or "").strip().rpartition("\n")[2])
-        came = f"[red]failed: {_first_line(failed)}[/]" if failed else _first_line(event.text)
-        errors.print(f"{indent}  → {came}")
+        result = f"[red]failed: {_first_line(failed)}[/]" if failed else _first_line(event.text)
+        errors.print(f"{indent}  → {result}")
 
 
 def _where(event: Event) -> str:
@@ -179,8 +181,8 @@ def _where(event: Event) -> str:
 
 
 def _doing(event: Event) -> str:
-    done = {"turn": "thinks", "text": "writes", "code": "runs code", "output": "reads", "child": "forks a session"}
-    return done.get(event.kind, f"{event.kind} {counted(event.count, 'query', 'queries')}")
+    activity = {"turn": "thinks", "text": "writes", "code": "runs code", "output": "reads", "child": "forks a session"}
+    return activity.get(event.kind, f"{event.kind} {counted(event.count, 'query', 'queries')}")
 
 
 def _first_line(code: str) -> str:

@@ -22,12 +22,12 @@ TrustedFlag = Annotated[
 YesFlag = Annotated[bool, typer.Option("--yes", help="Confirm --trusted without a prompt.")]
 _WHAT_TRUSTED_MEANS = (
     "Your cells will run as plain Python in a copy of the session, on objects that the agent's code has made. Only the "
-    "operating system's walls will hold them. Nothing comes back to the agent. Go on?"
+    "operating system's walls confine them. Nothing returns to the agent. Continue?"
 )
 
 
 def make(session: str, *, watch: bool, trusted: bool, yes: bool) -> AttachmentInfo:
-    """Return the attachment of a session that is asked for; raises WrongUsage or DaemonRefused, or ends unconfirmed."""
+    """Add an attachment to a session; raises WrongUsage or DaemonRefused, and exits if it is not confirmed."""
     if watch and trusted:
         raise WrongUsage("--watch and --trusted cannot be used together; choose one")
     if trusted and not yes:
@@ -38,7 +38,7 @@ def make(session: str, *, watch: bool, trusted: bool, yes: bool) -> AttachmentIn
 
 @app.command("list")
 def list_attachments(as_json: JsonFlag = False) -> None:
-    """List the attachments of your sessions: their rights, and how many front ends have each one open."""
+    """List the attachments of your sessions: their rights, and how many front ends have each open."""
     attachments = plain(ask(ListAttachments(), start=True))["attachments"]
     columns = ("attachment", "session", "mode", "open", "revoked", "kernelspec")
     rows = [[attachment[column] for column in columns] for attachment in attachments]
@@ -59,10 +59,10 @@ def add(
 
 @app.command("revoke")
 def revoke(
-    attachment: Annotated[str, typer.Argument(help="Attachment to end; `rlm-kernel attachments list` names them.")],
+    attachment: Annotated[str, typer.Argument(help="Attachment to revoke; `rlm-kernel attachments list` shows them.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Revoke an attachment: front ends that have it open are disconnected at once. The session goes on."""
+    """Revoke an attachment. Front ends that have it open are disconnected at once. The session keeps running."""
     answer = ask(RevokeAttachment(attachment), start=True, seconds=None)
-    said = f"revoked {attachment}; {answer.closed} front ends had it open"
-    show(plain(answer), as_json, lambda: console.print(said))
+    message = f"revoked {attachment}; disconnected {counted(answer.closed, 'front end')}"
+    show(plain(answer), as_json, lambda: console.print(message))

@@ -1,4 +1,4 @@
-"""Whether the agent programs of this machine know rlm-kernel, and would start one that is there."""
+"""Checks whether this machine's agent programs are configured to start rlm-kernel."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.cli.clients import CLIENTS, NAME, ClientConfig
 
 _TABLES = ("mcpServers", "mcp_servers", "mcp")
-"""Under which key a client's file lists its servers."""
+"""The keys under which clients' files list their servers."""
 _MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class ClientFile:
-    """A file in which a client is told to start rlm-kernel, by this program; ``starts``: whether it is there."""
+    """A client's file that configures rlm-kernel. ``starts``: whether the ``program`` in it exists."""
 
     path: Path
     program: str
@@ -27,12 +27,12 @@ class ClientFile:
 
 
 def is_installed(client: str) -> bool:
-    """Whether the client's program is on the PATH."""
+    """Tell whether the client's program is on the PATH."""
     return shutil.which(CLIENTS[client].program) is not None
 
 
 def configured(client: str, folder: Path) -> Iterator[ClientFile]:
-    """Yield the files in ``folder`` and in the home folder that name rlm-kernel. What cannot be read names nothing."""
+    """Yield the files in ``folder`` and in the home folder that name rlm-kernel, except unreadable ones."""
     for path in _places(CLIENTS[client], folder):
         for program in _programs(_read(path), folder):
             yield ClientFile(path, program, shutil.which(program) is not None)
@@ -53,7 +53,7 @@ def _read(path: Path) -> object:
 
 
 def _programs(content: object, folder: Path) -> Iterator[str]:
-    """The programs of servers that are called rlm-kernel; Claude Code keeps those of projects below their folder."""
+    """Yield the programs of servers named rlm-kernel. Claude Code keeps a project's servers under its folder."""
     if not isinstance(content, Mapping):
         return
     for table in _TABLES:

@@ -1,6 +1,6 @@
-"""``rlm-kernel config CLIENT``: a ready configuration for each client that we know.
+"""``rlm-kernel config CLIENT``: a ready configuration for each supported client.
 
-docs/clients.md holds the same blocks with what to know about each client; a test compares the two.
+docs/clients.md contains the same blocks and notes on each client; a test compares the two.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ CODEX_VARIABLES = (
     "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR",
     "RLM_KERNEL_CONFIG_DIR", "RLM_KERNEL_POLICY", "RLM_KERNEL_TOOLS", "PARENT_SESSION_ID",
 )  # fmt: skip
-"""Codex hands a server only the variables that its configuration names, beside HOME, PATH and the like."""
+"""Codex passes only the variables that its configuration names to a server, apart from HOME, PATH and the like."""
 
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How one client is told about an MCP server."""
+    """How to configure an MCP server in one client."""
 
     title: str
     program: str
     """The client's own program."""
     file: str
-    """Where the configuration belongs."""
+    """The file for the configuration."""
     command: str
-    """The client's own command that does the same; ``{command}`` is ours."""
+    """The client's own command with the same effect; ``{command}`` is ours."""
     render: Callable[[Command], str]
-    """Returns the text for the file, given the command to start."""
+    """Returns the text for the file, given the command that starts rlm-kernel."""
     skills: str = ".agents/skills"
     """The folder in which it looks for skills, below a project or the home folder."""
     also: Sequence[str] = ()
-    """Further files in which it may have been told."""
+    """Other files that may configure it."""
 
 
 def _json(**content: Any) -> str:
@@ -65,12 +65,12 @@ def _order(command: Command) -> JsonObject:
 
 
 def _claude_code(command: Command) -> str:
-    # Without the last key the model's first request leaves before the server has answered, and without its tools.
+    # Without the last key the model's first request is sent without the tools, before the server has answered.
     return _json(mcpServers={NAME: {"type": "stdio", **_order(command), "alwaysLoad": True}})
 
 
 def _opencode(command: Command) -> str:
-    # The shape of version 1, which version 2 reads as well. The time is for one call, in milliseconds.
+    # The format of version 1, which version 2 also reads. The timeout is for one call, in milliseconds.
     server = {"type": "local", "command": [*command, "mcp"], "enabled": True, "timeout": 120_000}
     return _json(**{"$schema": "https://opencode.ai/config.json"}, mcp={NAME: server})
 
@@ -129,7 +129,7 @@ CLIENTS = {
         _copilot_cli,
     ),
 }
-"""The clients by the name that `rlm-kernel config` takes."""
+"""The clients, by their names for `rlm-kernel config`."""
 
 
 def _known(name: str) -> str:
@@ -143,7 +143,7 @@ def _complete(incomplete: str) -> list[str]:
 
 
 def _words(command: str) -> list[str]:
-    """The command and its arguments, as a shell would part them."""
+    """Split a command into words as a shell would."""
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -156,7 +156,7 @@ def _words(command: str) -> list[str]:
 def our_command() -> str:
     """Return the command that clients start: a plain name if that finds this installation, else a path.
 
-    The folder of a virtual environment is on the PATH of the shell that activated it, and of no client's.
+    A virtual environment is on the PATH of the shell that activated it, but not on that of a client.
     """
     found = shutil.which(NAME)
     beside = Path(sys.executable).with_name(NAME)
@@ -184,11 +184,11 @@ def config(
         str | None, typer.Option(help="Command that starts rlm-kernel; default: this installation's.")
     ] = None,
     hooks: Annotated[
-        bool, typer.Option("--hooks", help="Print the client's hooks, which report to the daemon what the agent does.")
+        bool, typer.Option("--hooks", help="Print the client's hooks, which report the agent's actions to the daemon.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a ready configuration for a client, and on standard error the file where it belongs."""
+    """Print a ready configuration for a client. Standard error says into which file to put it."""
     known = CLIENTS[client]
     if hooks:
         _show_hooks(client, as_json)

@@ -1,4 +1,4 @@
-"""What the shell completes: names of sessions and policies. Nothing is started for it, and no error is shown."""
+"""Shell completion of session and policy names. It starts no daemon and shows no errors."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ _SECONDS = 2.0
 
 
 def session_choices(incomplete: str) -> list[str]:
-    """Return the names of sessions, open or resting, that begin so; none if no daemon runs."""
+    """Return the names of open and suspended sessions with this prefix; none if no daemon is running."""
     with suppress(KernelError, DiscoveryError, OSError):
-        found = ask(ListSessions(), seconds=_SECONDS)
-        names = [*(row.session for row in found.sessions), *(row.session for row in found.resting)]
+        rows = ask(ListSessions(), seconds=_SECONDS)
+        names = [*(row.session for row in rows.sessions), *(row.session for row in rows.resting)]
         return [name for name in names if name.startswith(incomplete)]
     return []
 
 
 def policy_choices(incomplete: str) -> list[str]:
-    """Return the names of policies that begin so."""
+    """Return the names of policies with this prefix."""
     from rlm_sandbox.policy import policy_names
 
     return [name for name in policy_names() if name.startswith(incomplete)]
 
 
-def session_option(said: str) -> Any:
+def session_option(help_text: str) -> Any:
     """Return the option that names a session."""
-    return typer.Option("--session", "-s", help=said, autocompletion=session_choices)
+    return typer.Option("--session", "-s", help=help_text, autocompletion=session_choices)
 
 
-def policy_option(said: str) -> Any:
+def policy_option(help_text: str) -> Any:
     """Return the option that names a policy."""
-    return typer.Option(help=said, autocompletion=policy_choices, callback=_not_empty)
+    return typer.Option(help=help_text, autocompletion=policy_choices, callback=_not_empty)
 
 
 def _not_empty(policy: str | None) -> str | None:
-    """Refuse an empty name, such as an unset variable of a shell gives: the default may permit more than was meant."""
+    """Refuse an empty name, for example from an unset shell variable: the default may permit more than intended."""
     if policy == "":
-        raise typer.BadParameter("it is empty; name a policy, or leave the option out")
+        raise typer.BadParameter("it is empty; name a policy or omit the option")
     return policy

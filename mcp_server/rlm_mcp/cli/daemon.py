@@ -22,12 +22,10 @@ app = Commands(help="Manage the daemon, the process that all your clients share.
 
 @app.command()
 def start(
-    idle: Annotated[
-        float, typer.Option(min=1.0, help="Seconds without any client after which the daemon ends.")
-    ] = IDLE_SECONDS,
+    idle: Annotated[float, typer.Option(min=1.0, help="Exit after this many seconds without a client.")] = IDLE_SECONDS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start the daemon if it does not run. Clients do this by themselves."""
+    """Start the daemon if it is not running. Clients do this automatically."""
     start_daemon("--idle", str(idle)).close()
     state = _state()
     show(state, as_json, lambda: console.print(f"the daemon is running (process {state['pid']})"))
@@ -38,7 +36,7 @@ def stop(
     everything: Annotated[bool, typer.Option("--all", help="Also end every kernel, with its variables.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Stop the daemon. Kernels go on without it, and clients start a new one when they need it."""
+    """Stop the daemon. Kernels keep running, and clients start a new daemon when they need it."""
     if everything and end_supervisor(STOP_SECONDS) and not as_json:
         console.print("ended the supervisor and every kernel")
     try:
@@ -51,15 +49,15 @@ def stop(
     deadline = time.monotonic() + STOP_SECONDS
     while is_running():
         if time.monotonic() > deadline:
-            said = f"process {pid} has not ended after {STOP_SECONDS:g} s; end it with: kill -9 {pid}"
-            fail(said, NO_DAEMON, as_json=as_json)
+            message = f"process {pid} has not ended after {STOP_SECONDS:g} s; end it with: kill -9 {pid}"
+            fail(message, NO_DAEMON, as_json=as_json)
         time.sleep(0.02)
     show({"stopped": True, "pid": pid}, as_json, lambda: console.print(f"stopped process {pid}"))
 
 
 @app.command()
 def status(as_json: JsonFlag = False) -> None:
-    """Show whether the daemon runs, since when and for how many clients. Exit code 3: it does not run."""
+    """Show whether the daemon is running, its uptime and its number of clients. Exit code 3: it is not running."""
     try:
         state = _state()
     except DaemonUnavailable as error:
@@ -71,7 +69,7 @@ def status(as_json: JsonFlag = False) -> None:
 
 
 def _state() -> JsonObject:
-    """Return the daemon's own report; raises DaemonUnavailable if it is not running."""
+    """Return the daemon's report; raises DaemonUnavailable if it is not running."""
     with DaemonConnection(ShowStatus()) as control:
         return {"running": True, "version": control.version, "pid": control.pid, **plain(control.reply)}
 
@@ -86,7 +84,7 @@ def serve(
         served = control.reply
         show({**plain(served), "pid": control.pid}, as_json, lambda: _print_endpoint(served))
         control.wait_for_end()
-    fail("the daemon ended, and HTTP with it; run the command again", NO_DAEMON, as_json=as_json)
+    fail("the daemon ended, so HTTP is no longer served; run the command again", NO_DAEMON, as_json=as_json)
 
 
 def _print_endpoint(served: HttpServed) -> None:

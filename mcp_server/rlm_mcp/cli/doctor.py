@@ -1,4 +1,4 @@
-"""``rlm-kernel doctor``: what works on this machine, which walls stand, and how to fix what does not."""
+"""``rlm-kernel doctor``: check what works on this machine, and say how to fix the rest."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from rlm_sandbox.errors import PolicyFileError, SandboxError
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
 EXTRAS = ("data", "query", "documents", "urls", *(("zstd",) if sys.version_info < (3, 14) else ()))
-"""What the policy `data` admits, and what more sources and SQL need; see docs/dependencies.md."""
+"""The extras for the policy `data`, for SQL and for more sources; see docs/dependencies.md."""
 
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """One thing that was looked at.
+    """The result of one check.
 
-    ``ok`` is false for what keeps rlm-kernel from working and ``None`` for what it does without. ``fix`` says
-    what to do about either. People see the sound checks of one ``group`` as one line. ``file`` is the user's own file
-    that has a mistake, if all else works without it.
+    ``ok`` is false if rlm-kernel cannot work without this, and ``None`` if it can. ``fix`` says what to do about
+    either. The passed checks of one ``group`` are printed as one line. ``file`` is the user's own file that has an
+    error, if everything else works without it.
     """
 
     name: str
@@ -58,7 +58,7 @@ def checks() -> Iterator[DoctorCheck]:
         try:
             yield from check()
         except discovery.DiscoveryError:
-            continue  # the check of the folders has said it
+            continue  # the check of the folders reports it
         except Exception as error:
             name = check.__name__.strip("_")
             yield DoctorCheck(name, False, f"{type(error).__name__}: {error}", "please report this as a bug")
@@ -95,7 +95,7 @@ def _packages() -> Iterator[DoctorCheck]:
 
 
 def _extra(extra: str) -> DoctorCheck:
-    """Check what an extra installs; it is done without if something of it is missing."""
+    """Check the packages of an extra. rlm-kernel works without them."""
     required = requirements_of(extra)
     packages = [package(requirement) for requirement in required]
     if all(package.ok for package in packages):
@@ -127,7 +127,7 @@ def package(requirement: str) -> DoctorCheck:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version, which is all that our lower bounds have."""
+    """Return the leading numbers of a version; our lower bounds have nothing else."""
     return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version)[0]))
 
 
@@ -138,8 +138,8 @@ def _folders() -> Iterator[DoctorCheck]:
     for name, find in (("runtime folder", discovery.runtime_dir), ("state folder", discovery.state_dir)):
         try:
             full = discovery.is_full(folder := find())
-            told = f"{folder}, whose disk is full" if full else str(folder)
-            yield DoctorCheck(name, not full, told, "free space on that disk" if full else "")
+            detail = f"{folder} (its disk is full)" if full else str(folder)
+            yield DoctorCheck(name, not full, detail, "free space on that disk" if full else "")
         except discovery.DiscoveryError as error:
             yield DoctorCheck(name, False, error.what, error.fix)
 
@@ -153,19 +153,19 @@ def _supervisor() -> Iterator[DoctorCheck]:
 
 
 def _server(name: str, path: Path, when: str) -> DoctorCheck:
-    """Say whether the process at a socket path lives and takes connections."""
+    """Check whether the process at a socket path is alive and accepts connections."""
     sock = discovery.connect(path)
     if sock is None:
         if discovery.is_claimed(path):
-            fix = "wait a little; if that does not help, run: rlm-kernel daemon stop"
-            return DoctorCheck(name, False, f"runs but does not listen at {path}", fix)
+            fix = "wait a few seconds; if that does not help, run: rlm-kernel daemon stop"
+            return DoctorCheck(name, False, f"running, but not listening at {path}", fix)
         return DoctorCheck(name, True, f"not running; {when}")
     with sock:
         return DoctorCheck(name, True, f"process {discovery.peer(sock).pid} at {path}")
 
 
 def _kept() -> Iterator[DoctorCheck]:
-    """Have a running daemon free what nobody can reach, and say what it keeps; one that starts does that too."""
+    """Have a running daemon delete unreachable texts (a starting one does so, too), and list suspended sessions."""
     try:
         done = ask(Tidy())
     except DaemonUnavailable:
@@ -173,11 +173,11 @@ def _kept() -> Iterator[DoctorCheck]:
     freed = done.freed_bytes
     yield DoctorCheck("unreachable texts", True, f"{size(freed)} freed" if freed else "none")
     for row in done.resting:
-        pending, until = len(row.pending_llm_queries), row.kept_until or "somebody ends it"
+        pending, until = len(row.pending_llm_queries), row.kept_until or "someone ends it"
         asked = counted(pending, "unanswered query", "unanswered queries")
         held = f"{size(row.content_bytes)} of texts, {asked}"
-        fix = f"to free it now, answer its queries or end it: {shlex.join(['rlm-kernel', 'end', row.session])}"
-        yield DoctorCheck(f"session {row.session}", True, f"is resting with {held}, kept until {until}", fix)
+        fix = f"to free this now, answer its queries, or run: {shlex.join(['rlm-kernel', 'end', row.session])}"
+        yield DoctorCheck(f"session {row.session}", True, f"suspended with {held}, kept until {until}", fix)
 
 
 # --- policies and walls ---------------------------------------------------------------------------
@@ -204,20 +204,22 @@ def _walls() -> Iterator[DoctorCheck]:
 
 
 def _kernelspec() -> Iterator[DoctorCheck]:
-    """Say which Jupyter lists the kernel: every one of this user, or that of this environment alone."""
+    """Check which Jupyter installations list the kernel: all of this user, or only that of this environment."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     from rlm_kernel.jupyter import kernelspecs  # here alone, as each command loads this module
 
     started, folder = kernelspecs.starts_here(), kernelspecs.kernels_folder() / kernelspecs.KERNEL
-    fix = "rlm-kernel daemon start lists it for every Jupyter of yours"
+    fix = "run `rlm-kernel daemon start` to register it for all your Jupyter installations"
     if kernelspecs.is_startable(started):
-        yield DoctorCheck("Jupyter kernelspec", True, f"{folder}, for every Jupyter of yours; it starts {started}")
+        yield DoctorCheck(
+            "Jupyter kernelspec", True, f"{folder}, for all your Jupyter installations; it starts {started}"
+        )
     elif started:
-        yield DoctorCheck("Jupyter kernelspec", None, f"{folder} starts {started}, which is not there", fix)
+        yield DoctorCheck("Jupyter kernelspec", None, f"{folder} starts {started}, which does not exist", fix)
     else:
         found = KernelSpecManager().find_kernel_specs().get(kernelspecs.KERNEL)
-        where = f"only Jupyter in this environment lists it, by {found}" if found else "no Jupyter lists it"
+        where = f"only Jupyter in this environment lists it ({found})" if found else "no Jupyter lists it"
         yield DoctorCheck("Jupyter kernelspec", None, where, fix)
 
 
@@ -229,20 +231,27 @@ def _clients() -> Iterator[DoctorCheck]:
     for name, client in CLIENTS.items():
         for found in configured(name, Path.cwd()):
             seen = True
-            said = f"{found.path} starts {found.program}"
+            detail = f"{found.path} starts {found.program}"
             if found.starts:
-                yield DoctorCheck(f"client {name}", True, said)
+                yield DoctorCheck(f"client {name}", True, detail)
             else:
-                fix = f"correct the file: rlm-kernel config {name} prints what belongs there"
-                yield DoctorCheck(f"client {name}", False, f"{said}, which is not there", fix)
+                fix = f"correct the file; `rlm-kernel config {name}` prints what belongs there"
+                yield DoctorCheck(f"client {name}", False, f"{detail}, which does not exist", fix)
             break
         else:
             if is_installed(name):
                 seen = True
-                fix = f"rlm-kernel config {name}"
-                yield DoctorCheck(f"client {name}", None, f"{client.title} does not know rlm-kernel here", fix)
+                fix = f"to configure it, run: rlm-kernel config {name}"
+                yield DoctorCheck(
+                    f"client {name}", None, f"{client.title} is not configured for rlm-kernel in this folder", fix
+                )
     if not seen:
-        yield DoctorCheck("clients", None, "no agent program was found", f"one of {', '.join(CLIENTS)}, or your own")
+        yield DoctorCheck(
+            "clients",
+            None,
+            "no agent program was found",
+            f"install one ({', '.join(CLIENTS)}), or use your own MCP client",
+        )
 
 
 def _models() -> Iterator[DoctorCheck]:
@@ -252,11 +261,11 @@ def _models() -> Iterator[DoctorCheck]:
     try:
         settings = load_settings()
     except ModelMisconfigured as error:
-        yield DoctorCheck("language models", False, str(error), f"correct {settings_file()}, or RLM_KERNEL_MODEL")
+        yield DoctorCheck("language models", False, str(error), f"correct {settings_file()} or RLM_KERNEL_MODEL")
         return
     if settings is None:
         fix = (
-            f"only `llm.mode: provider` and `rlm-kernel ask` need one: write {settings_file()}, or set RLM_KERNEL_MODEL"
+            f"only `llm.mode: provider` and `rlm-kernel ask` need one; write {settings_file()}, or set RLM_KERNEL_MODEL"
         )
         yield DoctorCheck("language models", None, "none is configured", fix)
         return
@@ -266,7 +275,7 @@ def _models() -> Iterator[DoctorCheck]:
             missing = endpoint.missing()
         except ModelMisconfigured as error:
             yield DoctorCheck(
-                f"model {name}", None, str(error), "doctor looks for keys in this shell; the daemon's may differ"
+                f"model {name}", None, str(error), "doctor looks for keys in this shell; the daemon may have others"
             )
         else:
             fix = extra_command("providers") if missing else ""
@@ -297,12 +306,12 @@ def _print(found: list[DoctorCheck]) -> None:
 
 
 def _shortened(found: list[DoctorCheck]) -> Iterator[DoctorCheck]:
-    """The checks, with the sound ones of each group as one line: of these the number says enough."""
-    sound = Counter(check.group for check in found if check.group and check.ok)
+    """Yield the checks, with the passed ones of each group as one line that counts them."""
+    passed = Counter(check.group for check in found if check.group and check.ok)
     for check in found:
         if not check.group or not check.ok:
             yield check
-        elif number := sound.pop(check.group, 0):
+        elif number := passed.pop(check.group, 0):
             yield DoctorCheck(check.group, True, f"{number} checked")
 
 
@@ -311,12 +320,12 @@ def _verdict(found: list[DoctorCheck]) -> str:
     missing = [check.name for check in found if check.ok is None]
     files = [check.file for check in found if check.ok is False and check.file]
     if failing and len(files) == len(failing):
-        wrong = counted(len(files), "file of yours has mistakes", "files of yours have mistakes")
-        return f"[yellow]rlm-kernel works here, but {wrong}:[/] {escape(', '.join(dict.fromkeys(files)))}"
+        mistakes = counted(len(files), "of your files has errors", "of your files have errors")
+        return f"[yellow]rlm-kernel works here, but {mistakes}:[/] {escape(', '.join(dict.fromkeys(files)))}"
     if failing:
-        said = counted(len(failing), "check fails", "checks fail")
-        return f"[red]rlm-kernel does not work here:[/] {said}: {', '.join(failing)}"
+        count = counted(len(failing), "check fails", "checks fail")
+        return f"[red]rlm-kernel does not work here:[/] {count}: {', '.join(failing)}"
     if missing:
-        said = counted(len(missing), "thing is missing", "things are missing")
-        return f"[green]rlm-kernel works here.[/] {said}: {', '.join(missing)}"
+        count = counted(len(missing), "optional part is missing", "optional parts are missing")
+        return f"[green]rlm-kernel works here.[/] {count}: {', '.join(missing)}"
     return "[green]rlm-kernel works here, and nothing is missing.[/]"

@@ -1,4 +1,4 @@
-"""The commands that work on goals: calls of the tools of frames, and the log of a frame."""
+"""The commands for goals: they call the frame tools, or print a frame's log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlm_mcp.cli.output import (
 )
 from rlm_mcp.formats.tree import as_file
 
-ParentOption = Annotated[str | None, typer.Option(help="The frame that the goal goes below; default: the session's.")]
+ParentOption = Annotated[str | None, typer.Option(help="The parent frame; default: the session's frame.")]
 FrameId = Annotated[str, typer.Argument(metavar="ID", help="The frame, such as f7; `rlm-kernel tree` lists them.")]
 
 
@@ -44,7 +44,7 @@ def tree(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the tree of goals of this repository, or write it to a file that `rlm-kernel replay` runs again."""
+    """Show this repository's tree of goals, or write it to a file that `rlm-kernel replay` reruns."""
     shown = call_tool("frame", {"id": frame_id}, session=session)
     if export is None and frame_id is None and not as_json:
         tell(*shown["tree"])
@@ -64,64 +64,66 @@ def tree(
 
 def plan(
     goal: Annotated[str, typer.Argument(help="The goal, in a few words.")],
-    children: Annotated[list[str] | None, typer.Argument(help="Goals below it.")] = None,
+    children: Annotated[list[str] | None, typer.Argument(help="Subgoals.")] = None,
     parent: ParentOption = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write down a goal, with goals below it. Nothing starts."""
-    given = {"goal": goal, "children": children or [], "parent": parent}
-    answer = call_tool("plan", given, session=session)
+    """Record a goal and optional subgoals without starting them."""
+    arguments = {"goal": goal, "children": children or [], "parent": parent}
+    answer = call_tool("plan", arguments, session=session)
     show(answer, as_json, lambda: tell(*answer["planned"]))
 
 
 def push(
     goal: Annotated[str, typer.Argument(help="The goal, in a few words, or the id of a planned frame.")],
     parent: ParentOption = None,
-    fork: Annotated[bool, typer.Option(help="Work in a fork of the session above, or in that session itself.")] = True,
+    fork: Annotated[bool, typer.Option(help="Work in a fork of the parent session, or in that session itself.")] = True,
     policy: Annotated[str | None, policy_option("A stricter policy for the fork; default: the same.")] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start a goal in a session forked from the one above, with every variable. Use its id as --session."""
-    given = {"goal": goal, "parent": parent, "fork": fork, "policy": policy}
-    answer = call_tool("push", given, session=session)
+    """Start a goal in a fork of the parent session, with every variable. Then use its id as --session."""
+    arguments = {"goal": goal, "parent": parent, "fork": fork, "policy": policy}
+    answer = call_tool("push", arguments, session=session)
     show(answer, as_json, lambda: _print_pushed(answer))
 
 
 def _print_pushed(answer: JsonObject) -> None:
     show_known(answer, "frame", "status", "goal", "session", "policy", "notice")
     started = answer["frame"]
-    errors.print(f"work in it with --session {started}, end it with: rlm-kernel pop {started}")
+    errors.print(f"work in it with --session {started}; end it with: rlm-kernel pop {started}")
 
 
 def pop(
     frame_id: FrameId,
     status: Annotated[Literal["completed", "failed", "blocked"], typer.Option(help="How it ended.")] = "completed",
     summary: Annotated[
-        str, typer.Option(help="What other frames need to know of it; default: an extract of its cells.")
+        str, typer.Option(help="What other frames need to know about it; default: an extract of its cells.")
     ] = "",
-    artifact: Annotated[list[str] | None, typer.Option(help="A file that it made; repeatable.")] = None,
-    decision: Annotated[list[str] | None, typer.Option(help="A decision that was taken in it; repeatable.")] = None,
-    hand_over: Annotated[list[str] | None, typer.Option(help="A variable for the session above; repeatable.")] = None,
+    artifact: Annotated[list[str] | None, typer.Option(help="A file that it produced; repeatable.")] = None,
+    decision: Annotated[list[str] | None, typer.Option(help="A decision that was made in it; repeatable.")] = None,
+    hand_over: Annotated[
+        list[str] | None, typer.Option(help="A variable to copy to the parent session; repeatable.")
+    ] = None,
     children: Annotated[
         Literal["refuse", "adopt", "fail"],
-        typer.Option(help="What to do with running frames below: move them up, or let them fail."),
+        typer.Option(help="What to do if frames below still run: refuse, move them up (adopt), or fail them."),
     ] = "refuse",
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """End a frame. Its kernel ends; its summary, log, notebook and the values handed over stay."""
-    given: JsonObject = {"id": frame_id, "status": status, "summary": summary, "children": children}
-    given |= {"artifacts": artifact or [], "decisions": decision or [], "hand_over": hand_over or []}
+    """End a frame and its kernel. Its summary, log, notebook and handed-over values are kept."""
+    arguments: JsonObject = {"id": frame_id, "status": status, "summary": summary, "children": children}
+    arguments |= {"artifacts": artifact or [], "decisions": decision or [], "hand_over": hand_over or []}
     try:
-        answer = call_tool("pop", given, session=session)
+        answer = call_tool("pop", arguments, session=session)
     except ToolFailed as error:
         if error.answer.get("error") != "frames_running":
             raise
         below = ", ".join(map(str, error.answer["running"]))
-        hint = "pop them first, or pass --children adopt (they move up to its parent) or --children fail"
-        fail(f"frames run below {frame_id}: {below}; {hint}", FAILED, as_json=as_json, detail=error.answer)
+        hint = "pop them first, or pass --children adopt (they move to its parent) or --children fail"
+        fail(f"frames still run below {frame_id}: {below}; {hint}", FAILED, as_json=as_json, detail=error.answer)
     known = ("frame", "status", "summary", "handed_over", "adopted", "failed", "invalidated", "parent", "log")
     show(answer, as_json, lambda: show_known(answer, *known))
 
@@ -130,16 +132,21 @@ def frame(
     frame_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The frame; default: the session's.")] = None,
     do: Annotated[
         Literal["invalidate", "reopen", "forget", "turns"] | None,
-        typer.Option(help="Show the frame's turns, give it up, plan it again, or delete its records."),
+        typer.Option(
+            help="turns: show its turns; invalidate: give it up; reopen: plan it again; forget: delete its records."
+        ),
     ] = None,
-    note: Annotated[str | None, typer.Option(help="Keep a note with the frame.")] = None,
-    context: Annotated[bool, typer.Option("--context", help="Print what a model should know of the frame.")] = False,
+    note: Annotated[str | None, typer.Option(help="Add a note to the frame.")] = None,
+    context: Annotated[bool, typer.Option("--context", help="Print the frame's context for a model.")] = False,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a frame or its turns. --do also gives it up, plans it again, or deletes its records."""
+    """Show a frame, or change its state with --do."""
     if do is not None and (frame_id is None or context):
-        fail(f"--do {do} needs the id of a frame, without --context; list the ids with: rlm-kernel tree", USAGE)
+        fail(
+            f"--do {do} needs the id of a frame, and cannot be used with --context; list the ids with: rlm-kernel tree",
+            USAGE,
+        )
     answer = call_tool("frame", {"id": frame_id, "do": do, "note": note}, session=session)
     if context:
         if note is not None:
@@ -149,19 +156,17 @@ def frame(
     if do == "turns":
         show(answer, as_json, lambda: tell(*_texts(answer["turns"])))
         return
-    told = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}
-    show(answer, as_json, lambda: show_known(told))
+    fields = {name: value for name, value in answer.items() if name not in ("context", "tree", "breadcrumb", "current")}
+    show(answer, as_json, lambda: show_known(fields))
 
 
 def log(
     frame_id: FrameId,
-    path: Annotated[
-        bool, typer.Option("--path", help="Print where the log and the notebook are, not the log itself.")
-    ] = False,
+    path: Annotated[bool, typer.Option("--path", help="Print only the paths of the log and the notebook.")] = False,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the log of a frame that has ended: its result, and every cell with its output."""
+    """Print the log of an ended frame: its result, and every cell with its output."""
     answer = call_tool("frame", {"id": frame_id}, session=session)
     file = None if answer["log"] is None else Path(answer["log"])
     if file is None or not file.is_file():
@@ -181,24 +186,24 @@ def log(
 
 
 def _tree_lines(record: TreeRecord) -> list[str]:
-    """Return a line for each frame, each behind its parent, siblings by age."""
+    """Return one line for each frame: parents before children, siblings by age."""
     below: dict[str | None, list[RecordedFrame]] = {}
     for frame in record.frames[1:]:
         below.setdefault(frame.parent, []).append(frame)
-    said, left = [], [(0, record.frames[0])]
-    while left:
-        depth, frame = left.pop()
-        said.append(f"{'  ' * depth}{frame.id} {frame.status} {frame.goal[:120]}")
-        left += [(depth + 1, child) for child in reversed(below.get(frame.id, []))]
-    return said
+    lines, stack = [], [(0, record.frames[0])]
+    while stack:
+        depth, frame = stack.pop()
+        lines.append(f"{'  ' * depth}{frame.id} {frame.status} {frame.goal[:120]}")
+        stack += [(depth + 1, child) for child in reversed(below.get(frame.id, []))]
+    return lines
 
 
 def _row(frame: RecordedFrame) -> JsonObject:
-    """Return what `tree --json` tells of a frame: all but what only the export holds."""
+    """Return the fields of a frame for `tree --json`: all except those that only the export has."""
     return {name: value for name, value in plain(frame).items() if name not in ("cells", "contexts", "events")}
 
 
 def _texts(turns: list[JsonObject]) -> list[str]:
-    from rlm_memory.transcripts.messages import as_text  # here: every command of every user would wait for it
+    from rlm_memory.transcripts.messages import as_text  # imported here, because it would delay every command
 
     return [as_text(turn) for turn in turns]

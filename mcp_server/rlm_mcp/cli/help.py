@@ -1,4 +1,4 @@
-"""What the help says beyond the docstrings: an example for each command, and names of values instead of types."""
+"""Additions to the help: an example for each command, and names of values instead of types."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ EXAMPLES: Mapping[str, str] = {
     "serve": "serve",
     "hook": "hook PostToolUse --client claude-code",
 }
-"""What a newcomer would type, by the command, without the program's name."""
+"""An example of each command, without the program's name."""
 
 
 def complete_help(command: object, path: tuple[str, ...] = ()) -> None:
-    """Give each command below ``command`` its example, and each option the name of its value for typer's ``<str>``."""
+    """Add an example to each command below ``command``, and name each option's value where typer shows ``<str>``."""
     if isinstance(command, typer.core.TyperGroup):
         for name, below in command.commands.items():
             complete_help(below, (*path, name))
@@ -99,4 +99,4 @@ def _name_value(parameter: object) -> None:
 
 
 def _nothing(ctx: object) -> None:
-    """Stand for the type of an argument, whose name and help say what it is."""
+    """Show no type for an argument: its name and help explain it."""

@@ -1,4 +1,4 @@
-"""``rlm-kernel hook`` and ``rlm-kernel prime``: what hooks of agent programs do, by hand."""
+"""``rlm-kernel hook`` and ``rlm-kernel prime``: run the hooks of agent programs manually."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from rlm_memory.places import tree_of
 
 
 def hook(
-    event: Annotated[str, typer.Argument(help="The client's name of the event, such as PostToolUse.")],
+    event: Annotated[str, typer.Argument(help="The client's name for the event, such as PostToolUse.")],
     client: ClientOption = "claude-code",
 ) -> None:
-    """Do by hand what a client's hook does: read an event from standard input, report it, print the answer."""
+    """Run a client hook manually: read an event from standard input, report it, and print the answer."""
     folder = Path(hooks_folder(discovery.state_folder()))
     folder.mkdir(mode=0o700, exist_ok=True)
     program.main(str(folder), client, event)
 
 
 def prime(as_json: JsonFlag = False) -> None:
-    """Print the state of the goals of this repository, for an agent that begins to work here."""
+    """Print the state of this repository's goals, for an agent that starts to work here."""
     here = os.getcwd()
     try:
         text = ask(ShowPrime(here)).text
     except DaemonUnavailable:
         text = HookFolder(Path(hooks_folder(discovery.state_folder()))).prime(tree_of(here, ""))
     if not text and not as_json:
-        errors.print("nothing is in progress or planned here; begin with: rlm-kernel plan GOAL")
+        errors.print("nothing is in progress or planned here; start with: rlm-kernel plan GOAL")
     show({"text": text}, as_json, lambda: say(f"{text}\n" if text else "", sys.stdout))

@@ -1,4 +1,4 @@
-"""``rlm-kernel lock``: the lock of a project, for people."""
+"""``rlm-kernel lock``: show people the lock of a project."""
 
 from __future__ import annotations
 
@@ -25,22 +25,20 @@ _MOST_LINES = 40
 
 def lock(
     path: Annotated[Path, typer.Argument(help="A folder of the project; default: the current one.")] = Path(),
-    refresh: Annotated[bool, typer.Option("--refresh", help="Look at all files now.")] = False,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Rescan all files now.")] = False,
     map_tokens: Annotated[
-        int, typer.Option("--map", min=0, help="Print a map of the files that matter, of about so many tokens.")
+        int, typer.Option("--map", min=0, help="Print a map of the files that matter, of about this many tokens.")
     ] = 0,
-    focus: Annotated[list[str] | None, typer.Option(help="A file that you work on; repeatable, for the map.")] = None,
-    about: Annotated[str, typer.Option(help="Your question in words, for the map.")] = "",
-    since: Annotated[int, typer.Option(min=0, help="Print what has changed since this version.")] = 0,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the lock to the folder .memory of the project.")
-    ] = False,
+    focus: Annotated[list[str] | None, typer.Option(help="A file that you work on, for the map; repeatable.")] = None,
+    about: Annotated[str, typer.Option(help="Your question, for the map.")] = "",
+    since: Annotated[int, typer.Option(min=0, help="Print the changes since this version.")] = 0,
+    write: Annotated[bool, typer.Option("--write", help="Write the lock to the project's folder .memory.")] = False,
     wait: Annotated[
-        bool | None, typer.Option("--wait/--no-wait", help="Wait until a scan is done; default: on a terminal.")
+        bool | None, typer.Option("--wait/--no-wait", help="Wait for the end of a scan; default: only on a terminal.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what a project is: structure, key files, rules, a map, and what has changed."""
+    """Show a snapshot of a project: structure, key files, rules, a map, and changes."""
     tokens = map_tokens or (1500 if focus or about else 0)
     asked = ShowLock(
         os.path.abspath(path),
@@ -58,18 +56,18 @@ def lock(
 
 
 def _complete(asked: ShowLock) -> LockShown:
-    """Ask until the scan is done, showing how far it is."""
+    """Ask until the scan is done, and show its progress."""
     shown = ask(asked, start=True)
-    with _bar() if shown.phase != "ready" else nullcontext(_nobody) as told:
+    with _bar() if shown.phase != "ready" else nullcontext(_ignore) as report:
         while shown.phase != "ready":
-            told(shown.done, shown.total, shown.phase)
+            report(shown.done, shown.total, shown.phase)
             shown = ask(replace(asked, seconds=_LOOK_SECONDS, refresh=False), start=True)
     return shown
 
 
 @contextmanager
 def _bar() -> Iterator[OnProgress]:
-    """Show how many files of a scan are done, on standard error."""
+    """Show on standard error how many files are scanned."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
@@ -78,8 +76,8 @@ def _bar() -> Iterator[OnProgress]:
         yield lambda done, total, phase: progress.update(task, completed=done, total=total or None, description=phase)
 
 
-def _nobody(done: float, total: float | None, message: str) -> None:
-    """Tell nobody."""
+def _ignore(done: float, total: float | None, message: str) -> None:
+    """Report no progress."""
 
 
 def _data(shown: LockShown) -> JsonObject:
@@ -98,7 +96,7 @@ def _print(shown: LockShown) -> None:
     for what in shown.missing:
         errors.print(printable(f"missing: {what}"), markup=False)
     if shown.is_stale:
-        errors.print(printable(f"not in it yet: {', '.join(shown.changed) or 'what has just changed'}"), markup=False)
+        errors.print(printable(f"not included yet: {', '.join(shown.changed) or 'the latest changes'}"), markup=False)
 
 
 def _overview(shown: LockShown) -> None:
@@ -109,14 +107,14 @@ def _overview(shown: LockShown) -> None:
     if endings:
         tell(
             "files: "
-            + ", ".join(f"{count:,} {name or 'without an ending'}" for name, count in list(endings.items())[:12])
+            + ", ".join(f"{count:,} {name or 'without extension'}" for name, count in list(endings.items())[:12])
         )
     folders = _object(project, "directories")
     if folders:
         tell(f"folders: {folders.get('count', 0):,}: " + " ".join(_texts(folders.get("paths"))[:12]))
-    found = _object(project, "dependencies")
-    if found.get("total"):
-        tell(f"dependencies: {found['total']} ({found.get('internal', 0)} in the project itself)")
+    dependencies = _object(project, "dependencies")
+    if dependencies.get("total"):
+        tell(f"dependencies: {dependencies['total']} ({dependencies.get('internal', 0)} in the project itself)")
     files = _list(_object(shown.sections, "keyfiles"), "files")
     if files:
         tell("key files:")
@@ -129,12 +127,12 @@ def _overview(shown: LockShown) -> None:
         tell(f"  {rule.get('id')}  {rule.get('description')}")
 
 
-def _changes(found: Mapping[str, Any]) -> None:
-    if found["before"] is None:
-        tell(f"that version is not there: the newest is {found['after']}, and only the newest ones are kept")
+def _changes(difference: Mapping[str, Any]) -> None:
+    if difference["before"] is None:
+        tell(f"that version is not kept; the latest is {difference['after']}, and only the latest ones are kept")
         return
-    tell(f"version {found['before']} to {found['after']}: {found['count']} files changed")
-    for change in found["changes"]:
+    tell(f"version {difference['before']} to {difference['after']}: {difference['count']} files changed")
+    for change in difference["changes"]:
         names = [f"+{name}" for name in change.get("added", ())] + [f"-{name}" for name in change.get("removed", ())]
         names += ["(definitions unknown)"] if "definitions" in change else []
         tell(f"  {change['change']:<8}  {change['path']}" + (f"  {' '.join(names)}" if names else ""))

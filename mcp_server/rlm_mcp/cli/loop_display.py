@@ -1,4 +1,4 @@
-"""What ``rlm-kernel work run`` shows while its agents work."""
+"""The output of ``rlm-kernel work run`` while its agents work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rlm_mcp.cli.output import console, errors, printable, tell
 from rlm_mcp.loop.driver import Event, work_on
 
 _LOUD = {"blocked", "failed", "stuck", "ended"}
-"""What a notification is made of."""
+"""The events for which a notification is sent."""
 _BEGINS = frozenset(RunKind)
 
 
 async def work(opened: ChainOpened, session: str | None, folder: str, display: Display) -> Chain | None:
-    """Work on a chain until it ends; None: somebody has stopped it, and it can be gone on with."""
+    """Work on a chain until it ends. Return None if a signal stopped it; it can then be continued."""
     working = asyncio.ensure_future(work_on(opened, session, folder, display.show))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -28,21 +28,21 @@ async def work(opened: ChainOpened, session: str | None, folder: str, display: D
     try:
         return await working
     except asyncio.CancelledError:
-        display.show(Event("stopped", f"chain {opened.chain.number} stopped; --continue goes on with it"))
+        display.show(Event("stopped", f"chain {opened.chain.number} stopped; continue it with --continue"))
         return None
     finally:
         await display.aclose()
 
 
 class Display:
-    """Prints what happens, a line each, and tells whoever is to be notified."""
+    """Prints each event on a line, and sends the notifications."""
 
     def __init__(self, notify: str, *, as_json: bool) -> None:
         self._notify, self._as_json = notify, as_json
-        self._told: list[subprocess.Popen[str]] = []
+        self._notifying: list[subprocess.Popen[str]] = []
         self._at_work: set[str] = set()
         self._done = 0
-        self._status = console.status("beginning") if console.is_terminal and not as_json else None
+        self._status = console.status("starting") if console.is_terminal and not as_json else None
 
     def show(self, event: Event) -> None:
         """Show one event."""
@@ -58,27 +58,27 @@ class Display:
             errors.bell()
 
     def _progress(self, event: Event) -> None:
-        """Keep a line at the end of a terminal that says how far the work is."""
+        """Show the progress on the last line of a terminal."""
         if event.what in _BEGINS:
             self._at_work.add(event.task)
         elif event.task:
             self._at_work.discard(event.task)
             self._done += event.what == "completed"
         if self._status is not None:
-            names = ", ".join(sorted(self._at_work)) or "nobody"
-            self._status.update(printable(f"{self._done} completed; at work: {names}"))
+            names = ", ".join(sorted(self._at_work)) or "none"
+            self._status.update(printable(f"{self._done} completed; in progress: {names}"))
             (self._status.stop if event.what in {"ended", "stopped"} else self._status.start)()
 
-    def _run(self, said: str) -> None:
-        """Start the command of the user with a notification; a failure of it is its own."""
+    def _run(self, notification: str) -> None:
+        """Start the user's command with a notification, and ignore its failure."""
         with contextlib.suppress(OSError):
             process = subprocess.Popen(["/bin/sh", "-c", self._notify], stdin=subprocess.PIPE, text=True)
             assert process.stdin is not None
-            with contextlib.suppress(OSError), process.stdin as given:
-                given.write(said + "\n")
-            self._told.append(process)
+            with contextlib.suppress(OSError), process.stdin as pipe:
+                pipe.write(notification + "\n")
+            self._notifying.append(process)
 
     async def aclose(self) -> None:
-        """Wait for what was started."""
-        for process in self._told:
+        """Wait for the commands that were started."""
+        for process in self._notifying:
             await asyncio.to_thread(process.wait)

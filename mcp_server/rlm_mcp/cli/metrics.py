@@ -1,4 +1,4 @@
-"""``rlm-kernel metrics``: how the work in this repository's queue goes, beside what is aimed at."""
+"""``rlm-kernel metrics``: measures of the work in this repository's queue, with their targets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MET = {True: "met", False: "missed", None: ""}
 
 
 def metrics(session: SessionOption = None, as_json: JsonFlag = False) -> None:
-    """Show how the work in the queue goes: each number with its target and the number of events behind it."""
+    """Show measures of the work in the queue, each with its target and the number of events behind it."""
     shown = ask(ShowMeasures(session), start=True)
     rows = [(line.name, _value(line), line.target, _MET[line.met], f"{line.events} {line.of}") for line in shown.lines]
-    heads = ("measure", "value", "target", "", "rests on")
+    heads = ("measure", "value", "target", "", "based on")
     show(plain(shown)["lines"], as_json, lambda: table("", heads, rows))
 
 

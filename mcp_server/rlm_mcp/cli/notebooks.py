@@ -1,4 +1,4 @@
-"""``rlm-kernel export`` and ``replay``: a session as a notebook, and a notebook run again."""
+"""``rlm-kernel export`` and ``replay``: write a session as a notebook, and rerun a notebook."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def export(
     """Export a session as an executed notebook, as Markdown, or as JSON lines for trajectory viewers."""
     path = file or default_file(session)
     if path.suffix not in _WRITERS:
-        raise WrongUsage(f"the format of {path} is unknown; name a file that ends in .ipynb, .md or .jsonl")
+        raise WrongUsage(f"the format of {path} is unknown; the name must end in .ipynb, .md or .jsonl")
     record = record_of(session)
     write(path, _WRITERS[path.suffix](record))
     data = {"exported": session, "file": str(path), "policy": record.policy, "cells": len(record.cells)}
@@ -55,7 +55,7 @@ def as_text(record: SessionRecord) -> str:
 
 
 def is_export(path: Path, record: SessionRecord) -> bool:
-    """Say whether a file is an export of the session, without a cell of anybody's own."""
+    """Tell whether a file is an export of the session to which no cells were added."""
     from rlm_mcp.formats import notebook
 
     try:
@@ -77,7 +77,7 @@ def _json_lines(record: SessionRecord) -> str:
 
 
 _WRITERS = {".ipynb": as_text, ".md": _markdown, ".jsonl": _json_lines}
-"""How a session is written, by the end of the file's name."""
+"""The formats of exports, by the suffix of the file's name."""
 
 
 def default_file(session: str) -> Path:
@@ -86,7 +86,7 @@ def default_file(session: str) -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file; raises ClientFault when that is not possible."""
+    """Write a file; raises ClientFault on failure."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -94,7 +94,7 @@ def write(path: Path, text: str) -> None:
 
 
 def record_of(session: str, last: int | None = None) -> SessionRecord:
-    """Return what the daemon knows of a session; raises DaemonRefused when there never was one."""
+    """Return the record of a session; raises DaemonRefused if it never existed."""
     return ask(ShowRecord(session, last), start=True)
 
 
@@ -103,7 +103,7 @@ def record_of(session: str, last: int | None = None) -> SessionRecord:
 
 @dataclass
 class Compared:
-    """A cell then and now; ``status`` and ``output`` are pairs."""
+    """A cell in the export and in the replay; ``status`` and ``output`` are pairs."""
 
     cell: int
     code: str
@@ -117,7 +117,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class ReplayedText:
-    """A text of the exported session; ``problem`` says why the replay has not got the same."""
+    """A text of the exported session; ``problem`` says why the replay has a different one or none."""
 
     name: str
     same: bool
@@ -133,7 +133,7 @@ def replay(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run an exported notebook or tree in a fresh session and report what differs. Exit code 1: something differs."""
+    """Rerun an exported notebook or tree in a new session and report differences. Exit code 1: something differs."""
     if file.suffix == ".json":
         _replay_tree(file, policy, as_json=as_json)
         return
@@ -143,9 +143,9 @@ def replay(
     rules = policy or os.environ.get("RLM_KERNEL_POLICY") or "default"
     again = _Replay(f"replay-{secrets.token_hex(4)}", rules)
     with interruptible("the replay was stopped, and its session has ended"), closing(again):
-        # What a cell printed too much of to show is kept as a text: the cell makes it again.
-        given = [context for context in notebook.contexts if context.origin != "output"]
-        texts = [again.load(context) for context in given]
+        # Output that was too long to show is kept as a text; the rerun cell creates it again.
+        contexts = [context for context in notebook.contexts if context.origin != "output"]
+        texts = [again.load(context) for context in contexts]
         cells = [again.run(number, cell) for number, cell in enumerate(notebook.code, 1)]
     outcomes = [item.same for item in texts] + [item.same for item in cells]
     same = all(outcomes)
@@ -182,28 +182,28 @@ def _print_differences(data: JsonObject, different: Sequence[Difference]) -> Non
 
 
 _LEAVING = ("exit", "exit()", "quit", "quit()")
-"""Cells by which a person has left a console: for code that nobody types they are errors."""
+"""Cells by which a person left a console. Without a console they are errors."""
 
 
 class _Replay:
-    """A fresh session in which the cells of a notebook run again, one after the other."""
+    """A new session in which the cells of a notebook are rerun in order."""
 
     def __init__(self, session: str, policy: str) -> None:
         self._session = session
         self._policy = policy
         self._seen = 0
-        # Opens the session before the daemon is asked for its record, and fails here when the policy is none.
+        # Open the session before its record is needed, and fail here if the policy does not exist.
         self._call("status")
 
     def close(self) -> None:
-        """End the session; a daemon that has died needs no word of it."""
+        """End the session, unless the daemon has died."""
         with suppress(KernelError):
             self._call("end_session")
 
     def load(self, context: RecordedContext) -> ReplayedText:
-        """Load a text from the paths that it came from; what is not the same text is not kept."""
+        """Load a text from its original paths, and unload it again if it differs."""
         if not context.paths and self._held(context.name) == context.digest:
-            return ReplayedText(context.name, True)  # the list of a folder's files, which has come with the folder
+            return ReplayedText(context.name, True)  # the table of a folder's files, which was loaded with the folder
         if not context.paths:
             return ReplayedText(context.name, False, f"it was not loaded from files ({context.origin})")
         paths = context.paths[0] if len(context.paths) == 1 else list(context.paths)
@@ -217,11 +217,11 @@ class _Replay:
         return ReplayedText(context.name, False, f"{', '.join(context.paths)} has changed since the export")
 
     def _held(self, name: str) -> str | None:
-        """Return the digest of the text that the session has under a name."""
+        """Return the digest of the session's text with this name."""
         return next((text.digest for text in record_of(self._session, 1).contexts if text.name == name), None)
 
     def run(self, number: int, cell: CodeCell) -> Compared:
-        """Run a cell, and give the queries that it asks the answers that they got then."""
+        """Run a cell, and answer its queries with the recorded answers."""
         from rlm_mcp.formats.notebook import CodeCell, code_cell
 
         if cell.status == "ok" and cell.source.strip() in _LEAVING:
@@ -239,20 +239,20 @@ class _Replay:
         return Compared(number, cell.source, (cell.status, now.status), (cell.text, now.text))
 
     def _written(self) -> RecordedCell | None:
-        """Return what the journal has of the cell that has just run; None if it never came to run."""
+        """Return the journal's entry for the cell that has just run, or None if it was not run."""
         entry = next(iter(record_of(self._session, 1).cells), None)
         if entry is None or entry.number == self._seen:
             return None
         self._seen = entry.number
         return entry
 
-    def _answer(self, asked: Sequence[RecordedQuery], known: Sequence[RecordedQuery]) -> None:
-        left = [query for query in known if query.answer is not None or query.error is not None]
+    def _answer(self, asked: Sequence[RecordedQuery], recorded: Sequence[RecordedQuery]) -> None:
+        unused = [query for query in recorded if query.answer is not None or query.error is not None]
         answers: JsonObject = {}
         for query in asked:
-            match = next((one for one in left if one.prompt == query.prompt), None)
+            match = next((one for one in unused if one.prompt == query.prompt), None)
             if match is not None:
-                left.remove(match)
+                unused.remove(match)
                 answers[query.id] = match.answer if match.answer is not None else {"error": match.error}
         if answers:
             self._call("answer_queries", answers=answers)
@@ -264,10 +264,10 @@ class _Replay:
 def _print_replay(
     notebook: Notebook, policy: str, texts: list[ReplayedText], cells: list[Compared], different: int
 ) -> None:
-    before = notebook.policy
-    if before and before != policy:
-        ran = f"the session ran under the policy {printable(before)}, the replay under {policy}"
-        print(f"{ran}; if you trust this file, use --policy {printable(before)}")
+    recorded = notebook.policy
+    if recorded and recorded != policy:
+        notice = f"the session ran under the policy {printable(recorded)}, the replay under {policy}"
+        print(f"{notice}; if you trust this file, use --policy {printable(recorded)}")
     for text in texts:
         print(f"text {printable(text.name)}: {'same' if text.same else 'differs: ' + printable(text.problem)}")
     for cell in cells:

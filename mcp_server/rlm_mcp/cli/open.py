@@ -1,4 +1,4 @@
-"""``rlm-kernel open``: a live session in JupyterLab or an editor, on the notebook of what has run in it."""
+"""``rlm-kernel open``: open a live session in JupyterLab or an editor, with the notebook of its cells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlm_mcp.errors import SetupFault
 
 
 class Editor(StrEnum):
-    """What opens the notebook."""
+    """The program that opens the notebook."""
 
     LAB = "lab"
     CODE = "code"
@@ -36,33 +36,33 @@ def open_session(
         Path | None, typer.Option("--file", dir_okay=False, help="Notebook to open; default: SESSION.ipynb here.")
     ] = None,
     editor: Annotated[Editor, typer.Option(help="JupyterLab, or VS Code.")] = Editor.LAB,
-    watch: Annotated[bool, typer.Option("--watch", help="See everything, run nothing.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Only show what happens; run nothing.")] = False,
     trusted: TrustedFlag = False,
     yes: YesFlag = False,
     policy: PolicyOption = None,
-    print_only: Annotated[bool, typer.Option("--print", help="Write the notebook and say how to open it.")] = False,
+    print_only: Annotated[bool, typer.Option("--print", help="Write the notebook and print how to open it.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Open a live session in JupyterLab (or an editor), on the notebook of what has run in it.
+    """Open a live session in JupyterLab (or an editor), with a notebook of the cells that ran in it.
 
-    With `--policy` a session that does not exist yet is opened under it. A notebook file that has cells of your own is
-    opened as it is. One that has none is written anew. Arguments after `--` go to the program.
+    If the session does not exist yet, it is opened under --policy. An existing notebook is overwritten unless it has
+    cells of your own. Arguments after `--` go to the program.
     """
     open_under(session, policy, as_json)
     attachment = make(session, watch=watch, trusted=trusted, yes=yes)
     path = file or default_file(session)
     record = replace(record_of(session), kernelspec=attachment.kernelspec)
-    made = not path.exists() or is_export(path, record)
-    if made:
+    overwrite = not path.exists() or is_export(path, record)
+    if overwrite:
         write(path, as_text(record))
-    told = {"session": session, "file": str(path), "kernelspec": attachment.kernelspec, "written": made}
+    data = {"session": session, "file": str(path), "kernelspec": attachment.kernelspec, "written": overwrite}
     if print_only:
-        show(told, as_json)
+        show(data, as_json)
         return
     command = [*_program(editor, path, attachment.kernelspec), str(path), *context.args]
-    kept = "" if made else " as it is, because it has cells that the session has not"
+    kept = "" if overwrite else " unchanged, because it has cells that the session does not have"
     show(
-        told | {"command": command}, as_json, lambda: console.print(f"opening {path}{kept}; leave it whenever you like")
+        data | {"command": command}, as_json, lambda: console.print(f"opening {path}{kept}; close it whenever you like")
     )
     sys.stdout.flush()
     if editor is Editor.LAB:
@@ -71,9 +71,9 @@ def open_session(
 
 
 def _program(editor: Editor, path: Path, kernelspec: str) -> list[str]:
-    """Return the command of an editor; raises SetupFault when it is not installed."""
+    """Return the command of an editor; raises SetupFault if it is not installed."""
     otherwise = (
-        f"or open {path} in any other Jupyter front end: its kernel is {kernelspec}. In a terminal: `pip install "
+        f"or open {path} in any other Jupyter front end, with the kernel {kernelspec}. In a terminal: `pip install "
         f"jupyter-console`, `jupyter console --kernel {kernelspec}`. Without Jupyter: `rlm-kernel web --open`"
     )
     if editor is Editor.CODE:

@@ -1,4 +1,4 @@
-"""What a command prints, as text for people or JSON for programs, and the exit codes."""
+"""The output of commands, as text for people or as JSON for programs, and the exit codes."""
 
 from __future__ import annotations
 
@@ -51,31 +51,32 @@ __all__ = [
 ]
 
 FAILED = 1
-"""The command failed: a cell raised an error, a tool answered with one, or a check did not pass."""
+"""The command failed: a cell raised an error, a tool returned one, or a check failed."""
 USAGE = 2
-"""Wrong usage, as typer has it."""
+"""Wrong usage; typer uses the same code."""
 NO_DAEMON = 3
-"""No daemon answers, or it failed."""
+"""No daemon answered, or it failed."""
 SETUP = 4
-"""The machine is not set up for it: folders, ports, missing packages."""
+"""The machine is not set up for the command: folders, ports, missing packages."""
 
 INTERRUPTED = 130
-"""Ctrl-C, as shells have it."""
+"""Ctrl-C; shells use the same code."""
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SessionOption = Annotated[
-    str | None, session_option("Session to use; default: from the environment, else the git root.")
+    str | None, session_option("Session to use; default: that of the environment, else of the git root.")
 ]
 PolicyOption = Annotated[
-    str | None, policy_option("Policy of a session that this opens; default: RLM_KERNEL_POLICY, else `default`.")
+    str | None,
+    policy_option("Policy for a session that the command opens; default: RLM_KERNEL_POLICY, else `default`."),
 ]
 
 _LINE = 100
-"""Most characters of a first line."""
+"""The maximum length of a first line, in characters."""
 _PIPED_WIDTH = 1000
-"""Columns where there is no terminal, so that lines which go to a program are not wrapped."""
+"""Columns without a terminal, so that lines for a program are not wrapped."""
 
-for _stream in (sys.stdout, sys.stderr):  # a locale without a character of the output is no reason to fail
+for _stream in (sys.stdout, sys.stderr):  # do not fail if the locale lacks a character of the output
     if isinstance(_stream, io.TextIOWrapper):
         _stream.reconfigure(errors="backslashreplace")
 console = Console(highlight=False, soft_wrap=True)
@@ -89,7 +90,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def show(data: Any, as_json: bool, text: Callable[[], object] | None = None) -> None:
-    """Print ``data`` as JSON, or call ``text`` which prints it for people (default: ``key: value`` lines)."""
+    """Print ``data`` as JSON, or call ``text``, which prints it for people (default: ``key: value`` lines)."""
     if as_json:
         print(_escaped(json.dumps(data, indent=2, ensure_ascii=False, default=str)))
     elif text is not None:
@@ -99,7 +100,7 @@ def show(data: Any, as_json: bool, text: Callable[[], object] | None = None) -> 
 
 
 def _escaped(text: str) -> str:
-    """Write as JSON can all that a terminal obeys: JSON itself leaves some of it as it is."""
+    """Write all control characters as JSON escapes; `json.dumps` leaves some of them as they are."""
     return "\n".join(map(_escaped_line, text.split("\n")))
 
 
@@ -110,30 +111,30 @@ def _escaped_line(line: str) -> str:
 
 
 def tell(*texts: str) -> None:
-    """Print texts for people, a line each at least: nothing in them is markup, or obeyed by a terminal."""
+    """Print each text on its own line, without interpreting markup or control characters in it."""
     for text in texts:
         console.print(printable(text), markup=False)
 
 
 def show_known(answer: Mapping[str, object], *names: str, always: Container[str] = ()) -> None:
-    """Print what an answer has under these names (default: all), a line each; a list on one line.
+    """Print the fields of an answer with these names (default: all), one on each line.
 
-    What is empty is left out, except for names in ``always``.
+    Empty fields are omitted, except for the names in ``always``.
     """
     for name in names or answer:
         value = answer.get(name)
         if value not in (None, [], {}, "") or name in always:
-            said = ", ".join(map(_said, value)) if isinstance(value, list) else _said(value)
-            tell(f"{name}: {said or 'nothing'}")
+            text = ", ".join(map(_as_text, value)) if isinstance(value, list) else _as_text(value)
+            tell(f"{name}: {text or 'nothing'}")
 
 
-def _said(value: object) -> str:
-    """Return a text as it is, and everything else as JSON."""
+def _as_text(value: object) -> str:
+    """Return a string as it is, and everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _print_fields(fields: Mapping[str, object], indent: str = "") -> None:
-    """Print ``key: value`` lines; what is nested two deep stands on one line."""
+    """Print ``key: value`` lines; mappings at the third level are printed on one line."""
     for key, value in fields.items():
         if isinstance(value, dict) and value and len(indent) < 4:
             console.print(f"{indent}[bold]{_plain(key)}[/]:")
@@ -149,7 +150,7 @@ def _pair(item: tuple[str, object]) -> str:
 
 @contextmanager
 def bar(what: str) -> Iterator[OnProgress]:
-    """Show a bar on standard error while something long is done; nothing where that is no terminal."""
+    """Show a progress bar on standard error during a long operation, if that is a terminal."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
@@ -159,7 +160,7 @@ def bar(what: str) -> Iterator[OnProgress]:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows for people; where they are wider than the terminal, the last column takes several lines."""
+    """Print rows for people. If they are wider than the terminal, the last column is wrapped."""
     from rich.table import Table
 
     grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
@@ -171,28 +172,28 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def _plain(value: object) -> str:
-    """Return a value as text in which nothing is markup."""
-    return printable(_said(value)).replace("[", r"\[")
+    """Return a value as text with its markup escaped."""
+    return printable(_as_text(value)).replace("[", r"\[")
 
 
 def first_line(text: str) -> str:
-    """Return the beginning of the first line of a text, for people."""
+    """Return the first line of a text, shortened for people."""
     line = printable(text.strip().partition("\n")[0])
     return line if len(line) <= _LINE else f"{line[: _LINE - 1]}…"
 
 
 def say(text: str, stream: TextIO) -> None:
-    """Write what code or a model has said: as it is into a file or a pipe, escaped on a terminal."""
+    """Write the output of code or a model: unchanged into a file or a pipe, escaped on a terminal."""
     stream.write(printable(text) if stream.isatty() else text)
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """Say how many there are of something: ``1 query``, ``2 queries``."""
+    """Format a count: ``1 query``, ``2 queries``."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
 def size(count: int) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes for people."""
     value = float(count)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
@@ -202,10 +203,10 @@ def size(count: int) -> str:
 
 
 class Commands(typer.Typer):
-    """Commands of which every error, and Ctrl-C, is one line on standard error (or JSON) and an exit code."""
+    """Commands that report every error, and Ctrl-C, as one line on standard error (or JSON) and an exit code."""
 
     def command(self, *args: Any, **settings: Any) -> Callable[[Command], Command]:
-        """Take a function as a command; see `typer.Typer.command`."""
+        """Register a function as a command; see `typer.Typer.command`."""
         register = super().command(*args, **settings)
 
         def take(command: Command) -> Command:
@@ -224,37 +225,37 @@ def _failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             detail = error.answer if isinstance(error, ToolFailed) else None
             fail(str(error), _exit_code(error), as_json=bool(kwargs.get("as_json")), detail=detail)
         except KeyboardInterrupt:
-            _interrupted("this command has ended; what it had done by then is kept")
+            _interrupted("the command was stopped; what it had done is kept")
 
     return wrapped
 
 
 @contextmanager
 def interruptible(kept: Callable[[], str] | str) -> Iterator[None]:
-    """Let Ctrl-C end the command with exit code 130, and say what was stopped and what is ``kept``."""
+    """On Ctrl-C, exit with code 130 and print ``kept``: what was stopped and what is kept."""
     try:
         yield
     except KeyboardInterrupt:
         _interrupted(kept if isinstance(kept, str) else kept())
 
 
-def _interrupted(said: str) -> NoReturn:
-    errors.print(printable(f"interrupted: {said}"), markup=False)
+def _interrupted(message: str) -> NoReturn:
+    errors.print(printable(f"interrupted: {message}"), markup=False)
     raise typer.Exit(INTERRUPTED) from None
 
 
 def standard_input() -> TextIO:
-    """Return standard input, and tell a person whose terminal that is that the command reads it."""
+    """Return standard input. If it is a terminal, say that the command reads from it."""
     if sys.stdin.isatty():
-        errors.print("reading from the terminal; Ctrl-D on a line of its own ends the text")
+        errors.print("reading from the terminal; end the text with Ctrl-D on its own line")
     return sys.stdin
 
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Let Ctrl-C end the command, with exit code 0.
+    """On Ctrl-C, exit with code 0.
 
-    A shell that starts a command in the background has it ignore Ctrl-C; this one ends by it.
+    A shell makes a command that it starts in the background ignore Ctrl-C; this restores it.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -264,7 +265,7 @@ def until_interrupted() -> Iterator[None]:
 
 
 def fail(message: str, code: int, *, as_json: bool = False, detail: JsonObject | None = None) -> NoReturn:
-    """Say what went wrong on standard error, with ``as_json`` also as JSON, and end the program."""
+    """Print an error on standard error, with ``as_json`` also as JSON, and exit."""
     if as_json:
         show(detail or {"error": message}, as_json=True)
     errors.print(f"[red]rlm-kernel:[/] {_plain(message)}")

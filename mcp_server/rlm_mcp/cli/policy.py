@@ -38,7 +38,7 @@ def list_policies(as_json: JsonFlag = False) -> None:
 
 @app.command("show")
 def show_policy(name: PolicyName, as_json: JsonFlag = False) -> None:
-    """Show a policy in full, with inherited values and defaults."""
+    """Show a complete policy, with inherited values and defaults."""
     import yaml
 
     from rlm_sandbox.policy import load_policy
@@ -52,30 +52,32 @@ def check_policy(
     path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="YAML file to check.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a policy file. A mistake is reported with its line and field. Exit code 1: the file has mistakes."""
+    """Check a policy file, and report an error with its line and field. Exit code 1: the file has errors."""
     from rlm_sandbox.policy import load_policy
 
     policy = load_policy(path)
     packages = dict.fromkeys(module.partition(".")[0] for module in policy.language.imports)
-    known = {"*", *sys.modules}  # `__main__` is always there, and `find_spec` raises for it
-    absent = [name for name in packages if name not in known and importlib.util.find_spec(name) is None]
+    loaded = {"*", *sys.modules}  # `find_spec` raises for `__main__`
+    absent = [name for name in packages if name not in loaded and importlib.util.find_spec(name) is None]
     data = {"valid": True, "name": policy.name, "file": str(path), "not_installed": absent}
-    said = f"{path} is a valid policy named {policy.name}"
+    message = f"{path} is a valid policy named {policy.name}"
     if absent:
-        said += f"\nits imports name what is not installed in rlm-kernel's own Python: {', '.join(absent)}"
-    show(data, as_json, lambda: console.print(said, markup=False))
+        message += f"\nit admits imports that are not installed in rlm-kernel's own Python: {', '.join(absent)}"
+    show(data, as_json, lambda: console.print(message, markup=False))
 
 
 @app.command("apply")
 def apply_policy(
-    session: Annotated[str, typer.Argument(help="A session that has not ended.", autocompletion=session_choices)],
+    session: Annotated[
+        str, typer.Argument(help="The session; it must not have ended.", autocompletion=session_choices)
+    ],
     policy: PolicyName,
     looser: Annotated[
-        bool, typer.Option("--looser", help="Confirm that the new policy permits more than the present one.")
+        bool, typer.Option("--looser", help="Confirm a policy that permits more than the current one.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a session another policy. Its kernel ends with all variables; loaded texts stay."""
+    """Give a session another policy. Its kernel and all variables are lost; loaded texts are kept."""
     from rlm_ipc.daemon_connection import ask
     from rlm_ipc.json_lines import named_policy
     from rlm_ipc.messages import plain

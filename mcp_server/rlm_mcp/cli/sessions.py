@@ -1,4 +1,4 @@
-"""The commands that work in a session: calls of the daemon, and no more than that."""
+"""The commands that work in a session. They only call the daemon."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def sessions(
     """List your sessions, or show one with its policy, kernel, walls, limits and expiry."""
     answer = ask(ListSessions(), start=True)
     if session is not None:
-        rests = next((row for row in answer.resting if row.session == session), None)
-        if rests is None:
+        resting = next((row for row in answer.resting if row.session == session), None)
+        if resting is None:
             _refuse_unknown(session, answer.sessions, as_json)
-        # A tool call would wake a resting session.
-        show(call_tool("status", {}, session=session) if rests is None else plain(rests), as_json)
+        # A tool call would wake a suspended session.
+        show(call_tool("status", {}, session=session) if resting is None else plain(resting), as_json)
         return
     show(plain(answer), as_json, lambda: _print_sessions(answer))
 
 
 def _refuse_unknown(session: str, rows: Sequence[OpenSession | RestingSession], as_json: bool) -> None:
-    """Exit unless the session is there: a call would open it."""
+    """Exit if the session does not exist: a call would open it."""
     names = [row.session for row in rows]
     if session not in names:
         known = f"open sessions: {', '.join(names)}" if names else "no session is open"
@@ -93,7 +93,7 @@ def _print_sessions(answer: SessionList) -> None:
 
 def journal(
     session: Annotated[str, typer.Argument(help="The session whose journal to show.", autocompletion=session_choices)],
-    last: Annotated[int | None, typer.Option(min=1, help="Show only this many of the latest cells.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="Show only the last this many cells.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what ran in a session: every cell with its author, time, output and queries, oldest first."""
@@ -124,19 +124,21 @@ def fork(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fork a session: the new one begins with every variable, and changes in one do not reach the other."""
+    """Fork a session. The new one starts with a copy of every variable; later changes are not shared."""
     if new and name:
-        fail(f"give the new session one name: {new} or {name}", USAGE, as_json=as_json)
+        fail(f"give the new session only one name: {new} or {name}", USAGE, as_json=as_json)
     _refuse_unknown(session, ask(ListSessions(), start=True).sessions, as_json)
     show(call_tool("fork_session", {"name": new or name, "policy": policy}, session=session), as_json)
 
 
 def end(
     sessions: Annotated[list[str], typer.Argument(help="The sessions to end.", autocompletion=session_choices)],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal nothing is asked.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt (never shown without a terminal).")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """End sessions, and delete everything in them: variables, texts, journal. `rlm-kernel save` keeps it first."""
+    """End sessions, and delete everything in them: variables, texts, journal. To keep it, use `rlm-kernel save`."""
     there = ask(ListSessions(), start=True)
     rows: list[OpenSession | RestingSession] = [*there.sessions, *there.resting]
     for session in sessions:
@@ -144,31 +146,33 @@ def end(
     if not yes and sys.stdin.isatty():
         what = "it" if len(sessions) == 1 else "them"
         typer.confirm(f"End {', '.join(sessions)}, and delete everything in {what}?", abort=True, err=True)
-    with _by_a_person():
+    with _as_terminal():
         ended = [call_tool("end_session", {}, session=session)["ended"] for session in dict.fromkeys(sessions)]
     show({"ended": ended}, as_json, lambda: print("\n".join(f"ended {name}" for name in ended)))
 
 
 def open_under(session: str | None, policy: str | None, as_json: bool) -> None:
-    """Open the session under the policy if one is given; exit if it is open under another one, which it keeps."""
+    """Open the session under the given policy, if any; exit if it is already open under another one."""
     if policy is None:
         return
-    there = call_tool("status", {}, session=session, policy=policy)
-    if there["policy"] not in (policy, os.path.abspath(policy), Path(policy).stem):
-        has = there["session"]
-        kept = f"session {has} keeps its policy, {there['policy']}"
-        apply = f"without its variables: {shlex.join(['rlm-kernel', 'policy', 'apply', has, policy, '--looser'])}"
-        fail(f"{kept}; for {policy} name another session with --session, or, {apply}", USAGE, as_json=as_json)
+    status = call_tool("status", {}, session=session, policy=policy)
+    if status["policy"] not in (policy, os.path.abspath(policy), Path(policy).stem):
+        name = status["session"]
+        kept = f"session {name} keeps its policy, {status['policy']}"
+        apply = shlex.join(["rlm-kernel", "policy", "apply", name, policy, "--looser"])
+        ways = f"use another session (--session), or change it, which deletes its variables: {apply}"
+        fail(f"{kept}; for {policy}, {ways}", USAGE, as_json=as_json)
 
 
 def load(
-    name: Annotated[str, typer.Argument(help="Name for the text, by which agents use it.")],
+    name: Annotated[str, typer.Argument(help="Name by which agents use the text.")],
     paths: Annotated[
         list[str] | None, typer.Argument(help="Files, directories, patterns or a URL; `-` reads standard input.")
     ] = None,
     command: Annotated[str | None, typer.Option(help="Run this command in the shell and load its output.")] = None,
     kind: Annotated[
-        Literal["file", "log", "json", "csv", "custom"], typer.Option("--type", help="A hint for what reads it.")
+        Literal["file", "log", "json", "csv", "custom"],
+        typer.Option("--type", help="A hint for programs that read the text."),
     ] = "file",
     session: SessionOption = None,
     policy: PolicyOption = None,
@@ -176,35 +180,35 @@ def load(
 ) -> None:
     """Load files, standard input or a command's output into a session, where every agent can use it by name."""
     if bool(paths) == bool(command):
-        fail("give either files, or `-` for standard input, or --command", USAGE, as_json=as_json)
+        fail("name files, or `-` for standard input, or use --command; exactly one of these", USAGE, as_json=as_json)
     if paths and "-" not in paths:
         named = [path for path in paths if not is_url(path)]
         missing = [path for path in named if not glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))]
         if missing:
             fail(f"no such file or directory: {', '.join(map(repr, missing))}", USAGE, as_json=as_json)
         if strange := [path for path in named if os.fsencode(path).decode(errors="replace") != path]:
-            way = f"rename it, or load it with: rlm-kernel load {name} - < FILE"
-            fail(f"the name of {strange[0]!r} is not UTF-8; {way}", USAGE, as_json=as_json)
+            hint = f"rename it, or load it with: rlm-kernel load {name} - < FILE"
+            fail(f"the name of {strange[0]!r} is not UTF-8; {hint}", USAGE, as_json=as_json)
         absolute = [path if is_url(path) else os.path.abspath(os.path.expanduser(path)) for path in paths]
         open_under(session, policy, as_json)
         source = absolute[0] if len(absolute) == 1 else absolute
         show(_loaded({"name": name, "path": source, "content_type": kind}, session, policy), as_json)
         return
     if paths and len(paths) > 1:
-        fail("give `-` alone: standard input cannot be combined with files", USAGE, as_json=as_json)
+        fail("use `-` alone: standard input cannot be combined with files", USAGE, as_json=as_json)
     open_under(session, policy, as_json)
     with interruptible(_NOT_LOADED), tempfile.NamedTemporaryFile(prefix="rlm-load-") as spool:
         metadata = _spooled(spool.file, command)
         if failed := metadata.get("exit_code"):
-            said = f"the command ended with exit code {failed}"
+            failure = f"the command ended with exit code {failed}"
             if not os.path.getsize(spool.name):
-                fail(f"{said} and printed nothing, so nothing was loaded", FAILED, as_json=as_json)
-            errors.print(f"{said}; its output is loaded all the same")
+                fail(f"{failure} and printed nothing, so nothing was loaded", FAILED, as_json=as_json)
+            errors.print(f"{failure}; its output is loaded anyway")
         arguments = {"name": name, "path": spool.name, "content_type": kind, "metadata": metadata}
         show(_loaded(arguments, session, policy), as_json)
 
 
-_NOT_LOADED = "nothing was loaded, and the session is as it was"
+_NOT_LOADED = "nothing was loaded; the session is unchanged"
 
 
 def _loaded(
@@ -237,12 +241,12 @@ def refresh(
 
 
 def query(
-    names: Annotated[list[str], typer.Argument(help="Contexts to query; each is a table with the context's name.")],
+    names: Annotated[list[str], typer.Argument(help="Contexts to query; each is a table of the same name.")],
     sql: Annotated[str, typer.Argument(help="The query, in DuckDB's SQL dialect.")],
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run SQL over contexts: CSV, JSON and Parquet have their columns, other text has `line` and `text`."""
+    """Run SQL over contexts. CSV, JSON and Parquet keep their columns; other text has `line` and `text`."""
     with interruptible("the query was stopped"):
         answer = call_tool("query", {"name": names, "sql": sql}, session=session)
     show(answer, as_json, lambda: _print_rows(answer))
@@ -256,7 +260,7 @@ def _print_rows(answer: JsonObject) -> None:
 
 
 def run(
-    code: Annotated[str | None, typer.Argument(help="Code to run; `-` or nothing reads standard input.")] = None,
+    code: Annotated[str | None, typer.Argument(help="Code to run; default, or `-`: read standard input.")] = None,
     session: SessionOption = None,
     policy: PolicyOption = None,
     as_json: JsonFlag = False,
@@ -268,9 +272,9 @@ def run(
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
     open_under(session, policy, as_json)
-    printed = f"`rlm-kernel journal {session} --last 1` shows" if session else "its journal has"
-    stopped = f"the code was stopped; the session keeps its variables, and {printed} what it printed"
-    with interruptible(stopped), _by_a_person():
+    where = f"`rlm-kernel journal {session} --last 1` shows" if session else "its journal has"
+    stopped = f"the code was stopped; the session keeps its variables, and {where} what it printed"
+    with interruptible(stopped), _as_terminal():
         answer = call_tool("eval_code", {"code": source}, session=session, policy=policy)
     _show_run(answer, session, as_json)
 
@@ -281,24 +285,24 @@ def answer(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer a query of a session's code. If code was waiting, its output follows. Exit code 1: not accepted."""
-    said = standard_input().read() if text == "-" else text
-    came = call_tool("answer_queries", {"answers": [{"id": query, "answer": said}]}, session=session)
-    if came["failed"]:
-        refused = came["failed"][0]
-        fail(str(refused.get("message", refused)), FAILED, as_json=as_json, detail=came)
-    _show_run(came, session, as_json)
+    """Answer a query of a session's code. If code was waiting, show its output. Exit code 1: not accepted."""
+    given = standard_input().read() if text == "-" else text
+    result = call_tool("answer_queries", {"answers": [{"id": query, "answer": given}]}, session=session)
+    if result["failed"]:
+        refused = result["failed"][0]
+        fail(str(refused.get("message", refused)), FAILED, as_json=as_json, detail=result)
+    _show_run(result, session, as_json)
 
 
 _WAITS = {
     "waiting": "the code is waiting for it; ",
-    "queued": "earlier code is waiting for it, and this code runs afterwards; ",
+    "queued": "earlier code is waiting for it, and this code runs after that; ",
 }
 
 
 @contextmanager
-def _by_a_person() -> Iterator[None]:
-    """Have the daemon know that what is called is no agent's doing."""
+def _as_terminal() -> Iterator[None]:
+    """Tell the daemon that a person makes these calls, not an agent."""
     os.environ[MADE_BY] = TERMINAL
     try:
         yield
@@ -313,7 +317,7 @@ def _show_run(answer: JsonObject, session: str | None, as_json: bool) -> None:
 
 
 def _prompts(asked: Sequence[Query], session: str | None) -> dict[str, str]:
-    """The full prompts of queries, also where the answer had no room for them."""
+    """Return the full prompts of queries, even those that the answer had no room for."""
     prompts = {query.id: query.prompt for query in asked}
     if any(query.cut for query in asked):
         with Client(session) as client:
@@ -327,8 +331,8 @@ def _print_run(cell: Cell, session: str | None) -> None:
     say(cell.stderr, sys.stderr)
     for text in (*cell.displayed, *([] if cell.result is None else [cell.result])):
         say(f"{text}\n", sys.stdout)
-    for said in filter(None, (cell.notice, cell.error)):
-        say(f"{said}\n", sys.stderr)
+    for message in filter(None, (cell.notice, cell.error)):
+        say(f"{message}\n", sys.stderr)
     for query, prompt in _prompts(cell.pending_llm_queries, session).items():
         say(f"pending query {query}: {prompt}\n", sys.stderr)
         waits = _WAITS.get(cell.status, "")

@@ -1,4 +1,4 @@
-"""``rlm-kernel skill``: the skill that teaches an agent to work by name, printed or put where clients look for it."""
+"""``rlm-kernel skill``: print or install the skill that teaches an agent to use texts by name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _text() -> str:
 
 
 def _folder(target: str | None, user: bool) -> Path:
-    """Where the skills of a client are, or the folder that was named."""
+    """Return a client's folder of skills, or the named folder."""
     if target in CLIENTS:
         return (Path.home() if user else Path.cwd()) / CLIENTS[target].skills
     if target is None or not Path(target).is_dir():
-        named = "no client or folder was named" if target is None else f"{target!r} is neither a client nor a folder"
+        named = "no client or folder was given" if target is None else f"{target!r} is neither a client nor a folder"
         raise WrongUsage(f"{named}: name a folder that exists, or one of {', '.join(CLIENTS)}")
     if user:
         raise WrongUsage("--user can be used with a client, not with a folder")
@@ -40,7 +40,7 @@ def skill(
         bool, typer.Option("--install", help="Write the skill where the client looks for skills.")
     ] = False,
     user: Annotated[
-        bool, typer.Option("--user", help="Install it for all your projects, not for this folder only.")
+        bool, typer.Option("--user", help="Install it for all your projects instead of this folder.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that has other content.")] = False,
     as_json: JsonFlag = False,
@@ -58,13 +58,13 @@ def skill(
     except OSError as error:
         fail(f"{path} cannot be written: {error.strerror}", SETUP, as_json=as_json)
     if not state:
-        said = f"{path} says something else and was left as it is: look at it, then use --force to replace it"
-        fail(said, FAILED, as_json=as_json)
+        message = f"{path} has other content and was not changed; check it, then use --force to replace it"
+        fail(message, FAILED, as_json=as_json)
     show({state: str(path)}, as_json)
 
 
 def _write(path: Path, text: str, force: bool) -> str:
-    """Write the file and say what came of it; empty if it was left as it is."""
+    """Write the file and return the result: unchanged, installed or replaced; empty if --force is needed."""
     before = path.read_text("utf-8", "replace") if path.exists() else None
     if before == text:
         return "unchanged"

@@ -1,4 +1,4 @@
-"""``rlm-kernel skills list|show|lint``: what an agent reads before a kind of task, short at first."""
+"""``rlm-kernel skills list|show|lint``: short instructions that an agent reads before a type of task."""
 
 from __future__ import annotations
 
@@ -15,25 +15,31 @@ from rlm_mcp.errors import WrongUsage
 from rlm_mcp.formats.skills import Skill, SkillFault, for_type, lint, load_all
 
 app = Commands(
-    help="Read what helps with a kind of task: the core first, references when needed.", no_args_is_help=True
+    help="Show instructions for a type of task: a short core, and references to load when needed.", no_args_is_help=True
 )
 
 _PACKAGE = Path(rlm_mcp.__file__).parent
 
 FolderOption = Annotated[
     Path | None,
-    typer.Option("--folder", exists=True, file_okay=False, help="A folder with skills of yours; their names win."),
+    typer.Option(
+        "--folder",
+        exists=True,
+        file_okay=False,
+        metavar="FOLDER",
+        help="Folder with your own skills; they override built-in skills of the same name.",
+    ),
 ]
 TypeOption = Annotated[str | None, typer.Option("--type", help="Only for tasks of this type, such as bug.")]
 
 
 def folder() -> Path:
-    """Where our skills are: beside the package where that is installed, else in the checkout."""
+    """Return the folder of the built-in skills: beside the installed package, else in the checkout."""
     installed = _PACKAGE / "skills"
     return installed if installed.is_dir() else _PACKAGE.parents[1] / "skills"
 
 
-def _known(own: Path | None) -> dict[str, Skill]:
+def _load(own: Path | None) -> dict[str, Skill]:
     try:
         return load_all([folder(), *([own] if own is not None else [])])
     except SkillFault as fault:
@@ -43,42 +49,42 @@ def _known(own: Path | None) -> dict[str, Skill]:
 @app.command("list")
 def list_(task_type: TypeOption = None, own: FolderOption = None, as_json: JsonFlag = False) -> None:
     """List the skills, with the types of tasks that they are for."""
-    known = _known(own)
-    found = list(known.values()) if task_type is None else for_type(known.values(), task_type)
-    rows = [(skill.name, ", ".join(skill.types), skill.description) for skill in found]
-    said = [
+    all_skills = _load(own).values()
+    skills = list(all_skills) if task_type is None else for_type(all_skills, task_type)
+    rows = [(skill.name, ", ".join(skill.types), skill.description) for skill in skills]
+    data = [
         {"name": one.name, "types": list(one.types), "description": one.description, "references": _names(one)}
-        for one in found
+        for one in skills
     ]
-    show(said, as_json, lambda: table("", ("name", "for", "what it is"), rows))
+    show(data, as_json, lambda: table("", ("name", "for", "description"), rows))
 
 
 @app.command("show")
 def show_(
     name: Annotated[str | None, typer.Argument(help="The skill; default: those for --type.")] = None,
     task_type: TypeOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The quick reference instead of the core.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Print the quick reference instead of the core.")] = False,
     reference: Annotated[
-        str | None, typer.Option(help="Load this reference as a text of the session, and print its name only.")
+        str | None, typer.Option(help="Load this reference as a text of the session, and print only its name.")
     ] = None,
     own: FolderOption = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the core of a skill, and nothing else of it; a reference becomes a text of the session."""
-    known = _known(own)
+    """Print only the core of a skill. With --reference, load a reference as a text of the session."""
+    skills = _load(own)
     if (name is None) == (task_type is None):
         raise WrongUsage("name a skill, or pass --type")
-    if name is not None and name not in known:
-        raise WrongUsage(f"there is no skill {name[:80]!r}; there are: {', '.join(known)}")
-    found = for_type(known.values(), task_type) if task_type is not None else [known[str(name)]]
+    if name is not None and name not in skills:
+        raise WrongUsage(f"there is no skill {name[:80]!r}; the skills are: {', '.join(skills)}")
+    chosen = for_type(skills.values(), task_type) if task_type is not None else [skills[str(name)]]
     if reference is not None:
-        if len(found) != 1:
-            raise WrongUsage("--reference needs one skill: name it")
-        show(_loaded(found[0], reference, session), as_json)
+        if len(chosen) != 1:
+            raise WrongUsage("--reference needs exactly one skill; name it")
+        show(_loaded(chosen[0], reference, session), as_json)
         return
-    said = [{"name": skill.name, "content": _text(skill, quick), "references": _names(skill)} for skill in found]
-    show(said if name is None else said[0], as_json, lambda: _print(said))
+    data = [{"name": skill.name, "content": _text(skill, quick), "references": _names(skill)} for skill in chosen]
+    show(data if name is None else data[0], as_json, lambda: _print(data))
 
 
 @app.command("lint")
@@ -88,15 +94,15 @@ def lint_(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check sizes, names and references of skills; ends with 1 if something is wrong."""
+    """Check the sizes, names and references of skills. Exit code 1: there is an error."""
     from rlm_memory.work.items import TYPES
 
     where = place or folder()
     skills = [one for one in sorted(where.iterdir()) if one.is_dir()]
-    bad = [said for one in skills for said in lint(one, TYPES)]
-    if bad:
-        fail("\n".join(bad), FAILED, as_json=as_json)
-    show({"skills": len(skills), "wrong": []}, as_json, lambda: console.print(f"{len(skills)} skills, nothing wrong"))
+    mistakes = [mistake for one in skills for mistake in lint(one, TYPES)]
+    if mistakes:
+        fail("\n".join(mistakes), FAILED, as_json=as_json)
+    show({"skills": len(skills), "wrong": []}, as_json, lambda: console.print(f"{len(skills)} skills, no errors"))
 
 
 def _names(skill: Skill) -> list[str]:
@@ -112,7 +118,7 @@ def _text(skill: Skill, quick: bool) -> str:
 
 
 def _loaded(skill: Skill, reference: str, session: str | None) -> dict[str, object]:
-    """Load a reference; its text goes into the session, not into the caller's prompt."""
+    """Load a reference into the session, to keep it out of the caller's prompt."""
     try:
         path = skill.reference(reference)
     except SkillFault as fault:
@@ -122,6 +128,6 @@ def _loaded(skill: Skill, reference: str, session: str | None) -> dict[str, obje
     return {"loaded": name, "lines": answer["line_count"], "next": f"peek({name!r}), or scan it"}
 
 
-def _print(found: Sequence[Mapping[str, object]]) -> None:
-    for skill in found:
+def _print(skills: Sequence[Mapping[str, object]]) -> None:
+    for skill in skills:
         tell(str(skill["content"]))

@@ -1,4 +1,4 @@
-"""``rlm-kernel save`` and ``restore``: a session as a file, and back."""
+"""``rlm-kernel save`` and ``restore``: save a session as a file, and restore it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rlm_mcp.cli.output import FAILED, JsonFlag, errors, fail, interruptible, sh
 
 
 def save(
-    session: Annotated[str, typer.Argument(help="Session to save; it goes on.", autocompletion=session_choices)],
+    session: Annotated[str, typer.Argument(help="Session to save; it keeps running.", autocompletion=session_choices)],
     file: Annotated[
-        Path | None, typer.Argument(dir_okay=False, help="File to write; default: one in rlm-kernel's own folder.")
+        Path | None, typer.Argument(dir_okay=False, help="File to write; default: a file in rlm-kernel's state folder.")
     ] = None,
     by_hash: Annotated[
         bool, typer.Option("--by-hash", help="Save only the hashes of loaded texts; works on this machine only.")
@@ -29,8 +29,10 @@ def save(
     path = str(file.resolve()) if file is not None else None
     rows = ask(ShowOverview(), start=True).sessions
     if any(row.session == session and row.state in ("running", "waiting") for row in rows):
-        errors.print("the session is running a cell; the save waits for it (Ctrl-C cancels the save, not the cell)")
-    with interruptible("nothing was saved, and an earlier file is as it was"):
+        errors.print(
+            "the session is running a cell; the save waits for its end (Ctrl-C cancels the save, not the cell)"
+        )
+    with interruptible("nothing was saved; an existing file is unchanged"):
         answer = plain(ask(SaveSession(session, path, embed=not by_hash), start=True, seconds=None))
     show(answer, as_json, lambda: _print_report(answer, "not_saved"))
 
@@ -47,7 +49,7 @@ def restore(
         str | None, policy_option("Restore under this policy; default: `default` for a file, else its own.")
     ] = None,
     foreign: Annotated[
-        bool, typer.Option("--foreign", help="Restore a file that another user or machine wrote, or that was changed.")
+        bool, typer.Option("--foreign", help="Restore a file that another user or machine wrote, or that was modified.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -65,7 +67,7 @@ def restore(
 def _print_report(answer: JsonObject, lost: str) -> None:
     for key, value in answer.items():
         if key != lost:
-            said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            tell(f"{key}: {said}")
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            tell(f"{key}: {text}")
     for item in answer[lost]:
         tell(f"{lost.replace('_', ' ')}: {item['name']}: {item['reason']}")

@@ -1,4 +1,4 @@
-"""``rlm-kernel work import|export``: the queue and the files of other trackers."""
+"""``rlm-kernel work import|export``: exchange tasks with the files of other trackers."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ def import_(
     file: Annotated[
         Path,
         typer.Argument(
-            exists=True, dir_okay=False, help="Such as .beads/issues.jsonl or .taskmaster/tasks/tasks.json."
+            exists=True, dir_okay=False, help="The file, such as .beads/issues.jsonl or .taskmaster/tasks/tasks.json."
         ),
     ],
     tracker: Annotated[
-        Tracker | None, typer.Option("--from", help="The tracker; default: by the file's name, .jsonl or .json.")
+        Tracker | None,
+        typer.Option("--from", help="The tracker; default: by the suffix, .jsonl (beads) or .json (task-master)."),
     ] = None,
     skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Import though the file names tasks that it does not have.")
+        bool, typer.Option("--skip-missing", help="Import even if the file refers to tasks that it does not contain.")
     ] = False,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take the tasks of another tracker's file into the queue; again: bring them up to date."""
+    """Import the tasks of another tracker's file into the queue, or update those that were imported before."""
     source = tracker or _BY_SUFFIX.get(file.suffix)
     if source is None:
-        raise WrongUsage(f"{file.name} does not say which tracker it is of; pass --from beads or --from task-master")
+        raise WrongUsage(
+            f"the tracker cannot be told from the name {file.name}; pass --from beads or --from task-master"
+        )
     done = ask(ImportWork(session, str(file.resolve()), source, skip_missing), start=True)
-    show(plain(done), as_json, lambda: _told(done))
+    show(plain(done), as_json, lambda: _print(done))
 
 
 def export(
@@ -47,7 +50,7 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; default: standard output.")] = None,
     session: SessionOption = None,
 ) -> None:
-    """Write the queue as another tracker's file: what was imported, with what has changed here."""
+    """Write the queue as another tracker's file: the imported tasks, with the changes made here."""
     text = ask(ExportWork(session, tracker), start=True).text
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"))
@@ -56,7 +59,7 @@ def export(
     tell(f"written: {output}")
 
 
-def _told(done: WorkImported) -> None:
+def _print(done: WorkImported) -> None:
     console.print(f"added: {done.added}, changed: {done.changed}, the same: {done.same}", markup=False)
     for line in done.kept:
         tell(f"kept: {line}")

@@ -1,4 +1,4 @@
-"""A tree of goals as one file, and such a file run again."""
+"""A tree of goals as one file, and replaying such a file."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SESSION = "session"
 
 
 def record_of_tree(frame: str, *, cells: bool = True) -> TreeRecord:
-    """Return a frame with all below it; raises DaemonRefused when there is none."""
+    """Return a frame and all frames below it; raises DaemonRefused if it does not exist."""
     return ask(ShowTree(frame, cells=cells), start=True)
 
 
 def read_tree(file: Path) -> TreeRecord:
-    """Return the tree that a file holds; raises ClientFault when it holds none."""
-    hint = "name a file that `rlm-kernel tree --export` has written"
+    """Return the tree in a file; raises ClientFault if the file contains none."""
+    hint = "use a file written by `rlm-kernel tree --export`"
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -49,7 +49,7 @@ def read_tree(file: Path) -> TreeRecord:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something of a frame that came out otherwise; ``what`` is ``status``, ``cell 2``, ``summary`` or the like."""
+    """A difference in a frame; ``what`` is for example ``status``, ``cell 2`` or ``summary``."""
 
     frame: str
     what: str
@@ -58,17 +58,17 @@ class Difference:
 
 
 @dataclass
-class _Again:
-    """Goals that are worked for once more, in sessions of their own.
+class _Replay:
+    """The goals of a file, replayed in new sessions.
 
-    ``ids`` are those of the goals by those in the file; of a frame that stands for a session, the session's name.
+    ``ids`` maps the ids in the file to the new ids, or to a session's name for a frame that represents a session.
     """
 
     policy: str
     session: str = field(default_factory=lambda: f"replay-{secrets.token_hex(4)}")
     ids: dict[str, str] = field(default_factory=dict)
     tops: dict[str, str] = field(default_factory=dict)
-    """The frames that stand for the sessions, by their names."""
+    """The frames that represent the sessions, by the sessions' names."""
     differences: list[Difference] = field(default_factory=list)
     cells: int = 0
 
@@ -80,7 +80,7 @@ class _Again:
             self.differences.append(Difference(frame.id, what, then, now))
 
     def do(self, frame: RecordedFrame, event: RecordedEvent) -> None:
-        """Make a change again that somebody has made by itself."""
+        """Repeat a change, unless it was part of another one."""
         mine = self.ids.get(frame.id, "")
         match event.verb:
             case "plan" if frame.kind == _SESSION:
@@ -93,11 +93,11 @@ class _Again:
             case "pop" | "end_session" if not event.along and frame.kind != _SESSION:
                 self._pop(frame, mine, event)
             case "invalidate" | "reopen":
-                if self.call("frame", id=mine)["status"] != event.status:  # else one above it took it along
+                if self.call("frame", id=mine)["status"] != event.status:  # else a frame above has changed it, too
                     self.call("frame", id=mine, do=event.verb)
 
     def run(self, frame: RecordedFrame, number: int, cell: RecordedCell) -> None:
-        """Run a cell again where it ran."""
+        """Run a cell again in the session in which it ran."""
         self.cells += 1
         name = self.ids.get(frame.id) or self._session_for(frame)  # it may have run before its frame was made
         try:
@@ -110,13 +110,13 @@ class _Again:
         self.differs(frame, f"cell {number}: output", cell.output, again.output)
 
     def end(self) -> None:
-        """Leave nothing: neither sessions nor frames."""
+        """Delete the sessions and frames of the replay."""
         for name, top in reversed(self.tops.items()):
             for child in self.call("frame", id=top)["children"]:
-                found = self.call("frame", id=child)
-                if found["kind"] == _SESSION:
+                frame = self.call("frame", id=child)
+                if frame["kind"] == _SESSION:
                     continue
-                if found["status"] == "in_progress":
+                if frame["status"] == "in_progress":
                     self.call("pop", id=child, status="failed", children="fail")
                 self.call("frame", id=child, do="forget")
             self.call("end_session", session=name)
@@ -131,7 +131,7 @@ class _Again:
         return name
 
     def _session_for(self, frame: RecordedFrame) -> str:
-        """Return the session that stands in for that of a frame; a fork, unless it is the first one."""
+        """Return the session that replaces a frame's session: a fork, unless it is the first one."""
         if frame.id not in self.ids:
             name, above = self.session, self.ids.get(frame.parent or "")
             if above is not None:
@@ -157,11 +157,11 @@ class _Again:
 
 
 def replay_tree(record: TreeRecord, policy: str | None = None) -> tuple[int, list[Difference]]:
-    """Work for every goal once more, in the order of the changes; returns how many cells ran, and what differs.
+    """Replay all changes and cells in their order. Return the number of cells that ran, and the differences.
 
-    The goals stand below a session of their own meanwhile, and nothing of them stays.
+    Everything happens below a new session, which is deleted at the end.
     """
-    again = _Again(policy or os.environ.get("RLM_KERNEL_POLICY") or "default")
+    again = _Replay(policy or os.environ.get("RLM_KERNEL_POLICY") or "default")
     again.call("status")
     try:
         for frame, what in _in_order(record):
@@ -180,11 +180,11 @@ def replay_tree(record: TreeRecord, policy: str | None = None) -> tuple[int, lis
 
 
 def _in_order(record: TreeRecord) -> Iterator[tuple[RecordedFrame, RecordedEvent | tuple[int, RecordedCell]]]:
-    """Yield changes and cells as they came: changes by their number, cells by their time between them."""
+    """Yield changes and cells in their order: changes by number, and cells between them by time."""
     whole: list[tuple[float, int, RecordedFrame, RecordedEvent | tuple[int, RecordedCell]]] = []
     for frame in record.frames:
         whole += [(event.at, event.number, frame, event) for event in frame.events]
-        # A cell that began with the clock's reading of a change began after it.
+        # A cell that started at the same clock reading as a change started after it.
         whole += [(cell.started_at, 1 << 60, frame, (n, cell)) for n, cell in enumerate(frame.cells, 1)]
     for _, _, frame, what in sorted(whole, key=lambda one: one[:2]):
         yield frame, what

@@ -1,4 +1,4 @@
-"""``rlm-kernel upgrade``: let this version go on with the sessions of another one that runs."""
+"""``rlm-kernel upgrade``: switch running sessions to this version."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rlm_mcp.cli.output import JsonFlag, console, show, tell
 if TYPE_CHECKING:
     from rlm_kernel.blocking_client import BlockingClient
 
-GOES_ON = "goes on"
-COMES_BACK = "is saved, and comes back when it is used"
-WAITS = "is saved when its cell has ended, or is stopped after {:g} s; its next answer names what could not be saved"
+GOES_ON = "keeps running"
+COMES_BACK = "is saved, and restored when it is used"
+WAITS = "is saved when its cell has ended or, after {:g} s, was stopped; its next answer names what is lost"
 LOST = "is lost: {}"
-FRONT_END = "a front end has started it, and it cannot be given to another kernel"
+FRONT_END = "a front end started it, so no other kernel can take it over"
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a session, and what of it is lost."""
+    """What happens to a session, and which parts of it are lost."""
 
     session: str
     state: str
@@ -39,7 +39,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """This version, that of the supervisor that ran, what becomes of its sessions, and whether that was done."""
+    """This version, the version of the running supervisor, and what happens to its sessions."""
 
     version: str
     supervisor: str | None
@@ -51,25 +51,27 @@ class Upgraded:
 def upgrade(
     check: Annotated[
         bool,
-        typer.Option("--check", help="Only say what would become of each session. Exit code 1: there is a loss."),
+        typer.Option(
+            "--check", help="Only show what would happen to each session. Exit code 1: something would be lost."
+        ),
     ] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Go on though something is lost.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Continue even if something would be lost.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let this version take over from another one that runs, with its sessions and running cells."""
+    """Switch running sessions, including running cells, to this version of rlm-kernel."""
     client = _connected()
     if client is None:
         nothing = Upgraded(VERSION, None, (), lost=False, done=False)
-        show(plain(nothing), as_json, lambda: console.print("nothing runs"))
+        show(plain(nothing), as_json, lambda: console.print("nothing is running"))
         return
     fates = tuple(_fate(client, kernel) for kernel in _kernels(client))
     lost = any(fate.lost for fate in fates)
-    does = not check and (anyway or not lost)
-    if does:
+    proceed = not check and (anyway or not lost)
+    if proceed:
         _take_over(client)
-    told = Upgraded(VERSION, client.welcome.version, fates, lost, does)
-    show(plain(told), as_json, lambda: _print(told, check))
-    if lost and not does:
+    result = Upgraded(VERSION, client.welcome.version, fates, lost, proceed)
+    show(plain(result), as_json, lambda: _print(result, check))
+    if lost and not proceed:
         raise typer.Exit(1)
 
 
@@ -83,8 +85,8 @@ def _connected() -> BlockingClient | None:
 def _kernels(client: BlockingClient) -> list[core.CoreKernel]:
     from rlm_ipc import supervisor_protocol as protocol
 
-    found = client.call(protocol.LIST_ALL, core.ListAll()).kernels
-    return sorted(found, key=lambda kernel: str(kernel.label.get("session", kernel.kernel_id)))
+    kernels = client.call(protocol.LIST_ALL, core.ListAll()).kernels
+    return sorted(kernels, key=lambda kernel: str(kernel.label.get("session", kernel.kernel_id)))
 
 
 def _fate(client: BlockingClient, kernel: core.CoreKernel) -> Fate:
@@ -121,14 +123,14 @@ def _take_over(client: BlockingClient) -> None:
     start_daemon().close()
 
 
-def _print(told: Upgraded, check: bool) -> None:
-    for fate in told.sessions:
+def _print(result: Upgraded, check: bool) -> None:
+    for fate in result.sessions:
         tell(f"{fate.session}: {fate.what}")
         for item in fate.lost:
             tell(f"  without {item.name}: {item.reason}")
-    if told.done:
-        console.print(f"rlm-kernel {told.version} goes on for {told.supervisor}")
+    if result.done:
+        console.print(f"rlm-kernel {result.version} has replaced {result.supervisor}")
     elif not check:
-        console.print("nothing was changed; save what you need, or say --anyway")
-    elif not told.lost:
+        console.print("nothing was changed; save what you need, or use --anyway")
+    elif not result.lost:
         console.print("nothing would be lost")

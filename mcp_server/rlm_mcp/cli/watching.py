@@ -1,4 +1,4 @@
-"""``rlm-kernel web`` and ``rlm-kernel top``: sessions as a page and as a live table."""
+"""``rlm-kernel web`` and ``rlm-kernel top``: show sessions as a web page and as a live table."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ def web(
     browser: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve the web page of all sessions until interrupted. The printed address contains its key."""
+    """Serve the web page of all sessions until interrupted. The printed address contains a key."""
     with until_interrupted(), DaemonConnection(ServeWeb(host, port), start=True) as control:
         address = f"{control.reply.url}#token={control.reply.token}"
         page = {"url": control.reply.url, "address": address, "pid": control.pid}
         show(page, as_json, lambda: _print_page(address))
         with _opened(address) if browser else nullcontext():
             control.wait_for_end()
-    fail("the daemon ended, and the page with it; run the command again", NO_DAEMON, as_json=as_json)
+    fail("the daemon ended, so the page is no longer served; run the command again", NO_DAEMON, as_json=as_json)
 
 
 def _print_page(address: str) -> None:
     console.print(f"the page is at [bold]{address}[/]")
-    console.print("anybody with this address can watch and control your sessions; press Ctrl-C to stop")
+    console.print("anyone with this address can watch and control your sessions; press Ctrl-C to stop")
 
 
 @contextmanager
 def _opened(address: str) -> Iterator[None]:
-    """Open the browser by a file of this user's: other users see the arguments of every program that starts."""
+    """Open the browser through a private file, because other users can see the arguments of programs."""
     file = discovery.runtime_dir() / f"web-{os.getpid()}.html"
     refresh = f'<meta http-equiv="refresh" content="0;url={address}">'
     try:
@@ -93,7 +93,7 @@ def top(
 
 @contextmanager
 def _screen(picture: RenderableType) -> Iterator[Callable[[RenderableType], None]]:
-    """Have the terminal show a picture, and give what draws another. Drawing is never broken off in the middle."""
+    """Show a table on the terminal; yield the function that redraws it. Ctrl-C never interrupts the drawing."""
     from rich.live import Live
 
     live = Live(picture, console=console, screen=True)
@@ -113,14 +113,14 @@ def _screen(picture: RenderableType) -> Iterator[Callable[[RenderableType], None
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Put Ctrl-C off until the block has ended: in the middle of it, the terminal would not get its own screen back."""
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    """Delay Ctrl-C until the block has ended: otherwise the terminal's own screen might not be restored."""
+    pending: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _: pending.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if asked:
+        signal.signal(signal.SIGINT, previous)
+    if pending:
         raise KeyboardInterrupt
 
 
@@ -129,7 +129,7 @@ def _look() -> SessionsSeen:
 
 
 def _picture(seen: SessionsSeen) -> RenderableType:
-    """The overview as a table with a line of sums, and the queries below."""
+    """Return the overview: a line of totals, the table, and the queries below."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -173,7 +173,7 @@ def _picture(seen: SessionsSeen) -> RenderableType:
 
 
 def _goals(frames: Sequence[FrameLine]) -> list[RenderableType]:
-    """A line for each goal that is worked for; what the terminal is too narrow for is cut off the goal."""
+    """Return a line for each goal in progress; the terminal shortens a goal that does not fit."""
     from rich.text import Text
 
     if not frames:
@@ -181,8 +181,8 @@ def _goals(frames: Sequence[FrameLine]) -> list[RenderableType]:
     widths = [max(len(column) for column in columns) for columns in zip(*map(_columns, frames), strict=True)]
     lines = []
     for row in frames:
-        known = [column.ljust(width) for column, width in zip(_columns(row), widths, strict=True)]
-        lines.append(Text("  ".join([*known, first_line(row.goal)]), no_wrap=True, overflow="ellipsis"))
+        columns = [column.ljust(width) for column, width in zip(_columns(row), widths, strict=True)]
+        lines.append(Text("  ".join([*columns, first_line(row.goal)]), no_wrap=True, overflow="ellipsis"))
     return [Text("\nframes", "bold"), *lines]
 
 
@@ -194,15 +194,15 @@ def _refused(row: SessionLine) -> RenderableType:
     """Refused attempts, and after a plus sign the cells that did not compile under the policy."""
     from rich.text import Text
 
-    said = Text(str(row.refused or "-"), "yellow" if row.refused else "")
-    return said.append(f" +{row.refused_cells}", "dim") if row.refused_cells else said
+    text = Text(str(row.refused or "-"), "yellow" if row.refused else "")
+    return text.append(f" +{row.refused_cells}", "dim") if row.refused_cells else text
 
 
 def _as_tree(rows: Sequence[SessionLine], parent: str | None = None, depth: int = 0) -> list[tuple[int, SessionLine]]:
-    """Each session after the one that it was forked from, with its depth."""
-    there = {row.session for row in rows}
-    found = []
+    """Return the sessions with their depth, each after the session that it was forked from."""
+    names = {row.session for row in rows}
+    tree = []
     for row in rows:
-        if (row.parent if row.parent in there else None) == parent:
-            found += [(depth, row), *_as_tree(rows, row.session, depth + 1)]
-    return found
+        if (row.parent if row.parent in names else None) == parent:
+            tree += [(depth, row), *_as_tree(rows, row.session, depth + 1)]
+    return tree

@@ -13,7 +13,7 @@ from rlm_mcp.cli.output import Commands, JsonFlag, SessionOption, show, show_kno
 from rlm_mcp.errors import WrongUsage
 
 app = Commands(
-    help="Share a queue of tasks between agents: see what is next, claim it, end it.",
+    help="Manage the task queue that agents share: list, claim and finish tasks.",
     no_args_is_help=True,
     cls=loop.Group,
 )
@@ -22,17 +22,17 @@ app.command("run")(loop.run)
 Fields = Literal["minimal", "standard", "full"]
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task, such as f7; `rlm-kernel work list` shows them.")]
 ScopeOption = Annotated[str | None, typer.Option(help="Only tasks below this story or epic.")]
-PidOption = Annotated[int | None, typer.Option(help="Claim for this process, until it ends; in a shell: $$.")]
-TtlOption = Annotated[float | None, typer.Option(help="Claim for this many seconds, unless renewed.")]
+PidOption = Annotated[int | None, typer.Option(help="Process that holds the claim; it ends with it. In a shell: $$.")]
+TtlOption = Annotated[float | None, typer.Option(help="End the claim after this many seconds unless it is renewed.")]
 LeaseOption = Annotated[str | None, typer.Option(help="The token that a claim with --ttl printed.")]
-ForceFlag = Annotated[bool, typer.Option("--force", help="Do it although somebody else has claimed the task.")]
-SummaryOption = Annotated[str, typer.Option(help="The result for others, in two or three sentences.")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Do it even if someone else holds the claim.")]
+SummaryOption = Annotated[str, typer.Option(help="The result, in two or three sentences for others.")]
 FileOption = Annotated[list[str] | None, typer.Option(help="A file that was changed; repeatable.")]
-DecisionOption = Annotated[list[str] | None, typer.Option(help="A decision that was taken; repeatable.")]
+DecisionOption = Annotated[list[str] | None, typer.Option(help="A decision that was made; repeatable.")]
 
 
 def _holder(pid: int | None, seconds: float | None, lease: str | None) -> str:
-    """Return what a lease is tied to: a command ends at once, so its own connection says nothing."""
+    """Return the holder of a lease: not this command's connection, because the command ends at once."""
     given = [name for name, value in (("--pid", pid), ("--ttl", seconds), ("--lease", lease)) if value is not None]
     if len(given) > 1:
         raise WrongUsage(f"{' and '.join(given)} cannot be used together; choose one")
@@ -53,16 +53,16 @@ def _do(what: str, session: str | None, as_json: bool, **given: object) -> None:
 
 @app.command("next")
 def next_(
-    limit: Annotated[int, typer.Option(help="How many at most.")] = 3,
+    limit: Annotated[int, typer.Option(help="Show at most this many tasks.")] = 3,
     scope: ScopeOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait up to 45 s for a task.")] = False,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Show claimed tasks whose holder has done nothing for 15 min.")
+        bool, typer.Option("--stale", help="Show claimed tasks whose holder has been inactive for 15 min.")
     ] = False,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show tasks that can be done side by side now, or why there are none."""
+    """Show tasks that can be worked on in parallel now, or why there are none."""
     _do("next", session, as_json, data={"limit": limit, **_stated(scope=scope, stale=stale)}, wait=wait)
 
 
@@ -72,7 +72,7 @@ def claim(
     scope: ScopeOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait up to 45 s for a task.")] = False,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Take a task whose holder has done nothing for 15 min.")
+        bool, typer.Option("--stale", help="Take a task whose holder has been inactive for 15 min.")
     ] = False,
     steal: Annotated[str | None, typer.Option(help="Take the task from its holder, for this reason.")] = None,
     pid: PidOption = None,
@@ -81,7 +81,7 @@ def claim(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Claim a task: for the agent that started this command, a process, or a time."""
+    """Claim a task for the agent that started this command, for a process, or for a time."""
     if steal is not None and task is None:
         raise WrongUsage("--steal needs the id of a task")
     data = _stated(scope=scope, stale=stale, steal=steal)
@@ -91,15 +91,15 @@ def claim(
 @app.command()
 def renew(
     task: TaskId,
-    phase: Annotated[str | None, typer.Option(help="What is being done now.")] = None,
-    next_step: Annotated[str | None, typer.Option(help="What comes next.")] = None,
+    phase: Annotated[str | None, typer.Option(help="The current phase of the work.")] = None,
+    next_step: Annotated[str | None, typer.Option(help="The next step.")] = None,
     decision: DecisionOption = None,
     pid: PidOption = None,
     lease: LeaseOption = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Prolong a claim, and add notes of progress to its task."""
+    """Renew a claim, and add progress notes to its task."""
     data = _stated(phase=phase, next_step=next_step, decisions=decision)
     _do("renew", session, as_json, id=task, data=data, holder=_holder(pid, None, lease))
 
@@ -148,8 +148,8 @@ def add(
     task_type: Annotated[
         str | None, typer.Option("--type", help="feature, bug, spike, chore, api or test; default: feature.")
     ] = None,
-    description: Annotated[str | None, typer.Option(help="What its holder has to know.")] = None,
-    acceptance: Annotated[str | None, typer.Option(help="How to tell that it is done.")] = None,
+    description: Annotated[str | None, typer.Option(help="What the agent that works on it needs to know.")] = None,
+    acceptance: Annotated[str | None, typer.Option(help="How to check that it is done.")] = None,
     path: Annotated[
         list[str] | None,
         typer.Option(help="A file or folder (with / at its end) that the task will write; repeatable."),
@@ -159,9 +159,9 @@ def add(
         list[str] | None, typer.Option(help="Wait until everything below this frame has ended.")
     ] = None,
     on_failure_of: Annotated[list[str] | None, typer.Option(help="Do it only if this task fails.")] = None,
-    found_in: Annotated[list[str] | None, typer.Option(help="The task during which it was found.")] = None,
+    found_in: Annotated[list[str] | None, typer.Option(help="The task in which it was found.")] = None,
     supersedes: Annotated[list[str] | None, typer.Option(help="The task that it replaces.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Wait no longer for this task; repeatable.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Stop waiting for this task; repeatable.")] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -206,12 +206,12 @@ def handoff(
     file: FileOption = None,
     decision: DecisionOption = None,
     details: Annotated[
-        typer.FileText | None, typer.Option(help="A file with the details, which are kept until the story is done.")
+        typer.FileText | None, typer.Option(help="A file with details, which are kept until the story is done.")
     ] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the result of a task; with --summary write it."""
+    """Show the hand-off (the result) of a task; with --summary, write it."""
     if details is not None and not summary:
         raise WrongUsage("--details needs --summary")
     data: JsonObject = {}

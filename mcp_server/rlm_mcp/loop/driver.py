@@ -128,7 +128,7 @@ class Driver:
         return True
 
     def _after(self, line: TaskLine) -> planner.Action:
-        left = self._options.max_chains - planner.links(self.runs.values())
+        left = self._options.max_continuations - planner.links(self.runs.values())
         return planner.after(self._of(line.id), line, self._options, left)
 
     def _of(self, task: str) -> list[AgentRun]:

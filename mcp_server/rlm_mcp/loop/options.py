@@ -17,7 +17,7 @@ class Options:
     agent: tuple[str, ...]
     tests: tuple[str, ...] = ()
     size: int | None = None
-    max_chains: int = 10
+    max_continuations: int = 10
     max_retries: int = 3
     fix: bool = True
     worktrees: bool = False

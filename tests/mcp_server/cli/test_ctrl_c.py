@@ -84,9 +84,9 @@ def test_a_command_that_reads_the_terminal_says_so(daemon: Path) -> None:
     with subprocess.Popen(command, stdin=terminal, stderr=subprocess.PIPE, text=True) as process:
         os.close(terminal)
         assert process.stderr is not None
-        assert "Ctrl-D on a line of its own ends the text" in process.stderr.readline()
+        assert "end the text with Ctrl-D on its own line" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        assert "interrupted: nothing was loaded, and the session is as it was" in process.stderr.read()
+        assert "interrupted: nothing was loaded; the session is unchanged" in process.stderr.read()
     os.close(keyboard)
     assert process.returncode == 130
     assert "typed" not in kernels()
@@ -97,4 +97,4 @@ def test_a_fork_takes_its_name_as_people_write_it(daemon: Path) -> None:
     cli("run", "kept = 1", "--session", "stem")
     assert answer("fork", "stem", "twig")["session"] == "twig"
     assert cli("run", "kept", "--session", "twig").stdout == "1\n"
-    assert "give the new session one name: a or b" in cli("fork", "stem", "a", "--name", "b", code=2).stderr
+    assert "give the new session only one name: a or b" in cli("fork", "stem", "a", "--name", "b", code=2).stderr

@@ -48,7 +48,7 @@ def test_the_doctor_says_which_jupyter_lists_the_kernel(isolation: Any, tmp_path
     kernelspecs.publish_kernel()
     assert (seen()["ok"], sys.executable in seen()["detail"]) == (True, True)
     (kernelspecs.kernels_folder() / "rlm" / "kernel.json").write_text(json.dumps({"argv": [str(tmp_path / "gone")]}))
-    assert (seen()["ok"], "which is not there" in seen()["detail"]) == (None, True)
+    assert (seen()["ok"], "which does not exist" in seen()["detail"]) == (None, True)
 
 
 def test_the_doctor_tells_a_folder_that_cannot_be_used_apart_from_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_client_that_would_start_what_is_not_there_is_found(isolation: Any, ho
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(CLIENTS[client].render(["/gone/rlm-kernel"]))
         found = clients(code=1)[client]
-        assert (found["ok"], "/gone/rlm-kernel, which is not there" in found["detail"]) == (False, True)
+        assert (found["ok"], "/gone/rlm-kernel, which does not exist" in found["detail"]) == (False, True)
         assert f"rlm-kernel config {client}" in found["fix"]
         file.write_text(CLIENTS[client].render([sys.executable]))
         assert clients(code=0)[client]["ok"] is True
@@ -135,7 +135,7 @@ def test_a_mistake_in_a_file_of_the_users_own_stops_nothing_else(
     folder.mkdir()
     (folder / "mine.yaml").write_text("limits: {cells: many}\n")
     verdict = " ".join(cli("doctor", code=1).stdout.split())
-    assert verdict.endswith(f"rlm-kernel works here, but 1 file of yours has mistakes: {folder / 'mine.yaml'}")
+    assert verdict.endswith(f"rlm-kernel works here, but 1 of your files has errors: {folder / 'mine.yaml'}")
     monkeypatch.setenv("RLM_KERNEL_POLICY", "mine")
     assert "rlm-kernel does not work here: 1 check fails: policy mine" in cli("doctor", code=1).stdout
 

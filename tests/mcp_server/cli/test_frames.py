@@ -14,7 +14,7 @@ def test_a_goal_goes_from_the_plan_to_its_log() -> None:
     planned = answer("plan", "story", "read", "write", *session)
     story, read, write = (line.split()[0] for line in planned["planned"])
     pushed = cli("push", read, *session)
-    assert f"work in it with --session {read}, end it with: rlm-kernel pop {read}" in pushed.stderr
+    assert f"work in it with --session {read}; end it with: rlm-kernel pop {read}" in pushed.stderr
     assert cli("run", "found = 6 * 7; print('in output')", "--session", read).stdout == "in output\n"
     assert "noted: true" in cli("frame", read, "--note", "look at the parser", *session).stdout
     both = cli("frame", read, "--note", "and at the lexer", "--context", *session).stdout
@@ -53,7 +53,7 @@ def test_a_frame_can_share_the_session_above() -> None:
     refused = answer("pop", above["frame"], *session, code=1)
     assert (refused["error"], refused["running"]) == ("frames_running", [below])
     said = cli("pop", above["frame"], *session, code=1).stderr
-    assert f"frames run below {above['frame']}: {below}; pop them first, or pass --children adopt" in " ".join(
+    assert f"frames still run below {above['frame']}: {below}; pop them first, or pass --children adopt" in " ".join(
         said.split()
     )
     assert answer("pop", above["frame"], "--children", "adopt", *session)["adopted"] == [below]

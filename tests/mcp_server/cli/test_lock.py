@@ -33,7 +33,7 @@ def test_a_person_sees_structure_rules_and_what_has_changed(project: Path) -> No
     assert answer("lock", "--refresh", "--wait")["version"] == 2
     changes = cli("lock", "--since", "1").stdout
     assert changes.splitlines() == ["version 1 to 2: 1 files changed", "  added     more.py  +x"]
-    assert "that version is not there: the newest is 2" in cli("lock", "--since", "77").stdout
+    assert "that version is not kept; the latest is 2" in cli("lock", "--since", "77").stdout
     found = answer("lock", "--wait")
     assert found["sections"]["project"]["files"] == {"count": 3, "untracked": 1, "by_extension": {".py": 2, ".md": 1}}
     assert "app.py" in cli("lock", "--wait", "--map", "500", "--about", "what is main").stdout

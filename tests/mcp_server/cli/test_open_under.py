@@ -12,7 +12,7 @@ def test_a_session_that_keeps_another_policy_is_told(daemon: Path, tmp_path: Pat
     cli("run", "x = 1", *given)
     for command in (["run", "import numpy"], ["load", "log", str(Path(__file__))]):
         refused = cli(*command, *given, "--policy", "data", code=2).stderr
-        assert "keeps its policy, default; for data name another session with --session" in refused
+        assert "keeps its policy, default; for data, use another session (--session)" in refused
     assert cli("run", "x", *given, "--policy", "default").stdout == "1\n"
 
 

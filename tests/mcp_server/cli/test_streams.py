@@ -39,7 +39,7 @@ def test_an_output_that_cannot_be_written_is_one_line(
     done = shell(">/dev/full", *arguments)
     assert (done.returncode, done.stderr) == (
         1,
-        "rlm-kernel: the output cannot be written: No space left on device\n",
+        "rlm-kernel: cannot write the output: No space left on device\n",
     )
 
 
@@ -76,5 +76,5 @@ def test_a_working_directory_that_is_gone_is_said(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     line = ["sh", "-c", 'cd "$1"; rmdir "$1"; shift; exec "$@"', "sh", str(tmp_path / "gone"), *RUN, "lock"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.stderr == "rlm-kernel: the working directory is gone; change to one that is there\n"
+    assert done.stderr == "rlm-kernel: the working directory does not exist any more; change to one that does\n"
     assert done.returncode == 4

@@ -217,13 +217,13 @@ def test_a_chain_ends_at_its_limit_and_can_be_gone_on_with(queue: Queue) -> None
     """E-12: ten by default; what is open stays open, and a higher limit goes on."""
     task = queue.add("task")
     more: list[list[str]] = [["note more"]]
-    assert queue.work({task: more}, max_chains=2).outcome == "limit"
+    assert queue.work({task: more}, max_continuations=2).outcome == "limit"
     assert queue.kinds(task) == ["first", "partial", "continued", "partial", "continued", "partial"]
     assert queue.show(task)["status"] == "ready"
     queue.events.clear()
-    assert queue.work({task: [*more * 3, ["pass"]]}, go_on=True, max_chains=3).outcome == "completed"
+    assert queue.work({task: [*more * 3, ["pass"]]}, go_on=True, max_continuations=3).outcome == "completed"
     assert queue.kinds(task) == ["continued", "passed", "completed"]
-    assert Options(("a",)).max_chains == 10
+    assert Options(("a",)).max_continuations == 10
 
 
 def test_the_loop_says_what_is_stuck(queue: Queue) -> None:

@@ -47,15 +47,15 @@ def shell(daemon: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shel
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--headless", "--agent-cmd", "true"], "say what to work on: --epic ID, --story ID, or --all"),
-        (["--all", "--epic", "f1", "--headless", "--agent-cmd", "true"], "say what to work on"),
+        (["--headless", "--agent-cmd", "true"], "choose what to work on: --epic ID, --story ID, or --all"),
+        (["--all", "--epic", "f1", "--headless", "--agent-cmd", "true"], "choose what to work on"),
         (["--all", "--headless"], "--headless needs --agent-cmd"),
         (["--all", "--agent-cmd", "true"], "--agent-cmd needs --headless"),
         (
             ["--all", "--headless", "--agent-cmd", "env bash -lc 'agent {prompt}'"],
-            "a shell would take what a task says",
+            "a shell would run the text of a task",
         ),
-        (["--all", "-n", "many"], "-n is auto or a number from 1 to 64"),
+        (["--all", "-n", "many"], "-n must be auto or a number from 1 to 64"),
         (["--epic", "STORY", "--headless", "--agent-cmd", "true"], "is a story: use --story"),
         (["--epic", "STORY"], "is a story: use --story"),
         (["--epic", "f1"], "f1 is a session: name a story or an epic"),
@@ -116,7 +116,7 @@ def test_ctrl_c_ends_the_agents_and_what_they_left_is_recovered(shell: Shell, tm
     wait_until(begun.exists)
     loop.send_signal(signal.SIGINT)
     said, _ = loop.communicate(timeout=60)
-    assert "--continue goes on with it" in said
+    assert "continue it with --continue" in said
     assert loop.returncode == 1
     with Client() as client:
         wait_until(lambda: client.work("next", data={"scope": shell.story})["next"], [shell.task].__eq__)

@@ -84,7 +84,7 @@ def test_sessions_go_on_in_a_version_that_speaks_with_their_kernels(tmp_path: Pa
     waiting.start()
     wait_until(lambda: _state("s"), core.KernelState.BUSY.__eq__)
     assert other.run("upgrade", "--check")[1]["sessions"] == [
-        {"session": "s", "state": "busy", "lost": [], "what": "goes on"}
+        {"session": "s", "state": "busy", "lost": [], "what": "keeps running"}
     ]
     status, answer = other.run("upgrade")
     assert (status, answer["version"], answer["supervisor"], answer["done"]) == (0, "0.2.0", "0.1.0", True)
@@ -123,7 +123,7 @@ def test_sessions_of_other_kernels_are_saved_and_come_back(tmp_path: Path) -> No
     (row,) = answer["sessions"]
     assert (status, row["what"], [item["name"] for item in row["lost"]]) == (
         1,
-        "is saved, and comes back when it is used",
+        "is saved, and restored when it is used",
         ["count"],
     )
     status, answer = other.run("upgrade")
