@@ -8,7 +8,7 @@ deleted with the session. Queries may be withdrawn, replaced or deleted, but wha
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam
 from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
@@ -36,7 +36,7 @@ class Used:
 
 
 _NAMES = ("calls", "tokens", "cost", "milliseconds")
-_ONE = select(*(table.c[name] for name in _NAMES)).where(table.c.session == bindparam("of"))
+_ONE = f"select {', '.join(_NAMES)} from budgets where session = :of"
 _ADD = (
     insert(table)
     .values(session=bindparam("of"), **{name: bindparam(f"more_{name}") for name in _NAMES})
@@ -49,8 +49,7 @@ _ADD = (
 
 def used(store: Store, session: int) -> Used:
     """Return what the queries of the session have used."""
-    row = store.row(_ONE, {"of": session})
-    return Used() if row is None else Used(**row)
+    return next((Used(*row) for row in store.read(_ONE, of=session)), Used())
 
 
 def add(store: Store, session: int, more: Used) -> None:

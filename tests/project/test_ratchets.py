@@ -16,15 +16,13 @@ SLEEPS = {
     "tests/kernel/supervisor/test_rollback.py": (1, "lets a task begin, in the same turn of the loop"),
     "tests/kernel/supervisor/test_worker_link.py": (1, "ten times as long as what must not happen would take"),
     "tests/kernel/worker/test_waiting.py": (1, "the time that passes is what must not count"),
-    "tests/mcp_server/service/test_handing_in.py": (1, "lets everything run that can, without a clock"),
-    "tests/mcp_server/service/test_provider_queue.py": (1, "lets everything run that can, without a clock"),
     "tests/mcp_server/tools/test_journal_writer.py": (
         1,
         "ten times as long as what must not happen would take",
     ),
     "tests/memory/transcripts/test_folding.py": (1, "lets others run in a summarizer, without a clock"),
     "tests/support/model_endpoint.py": (2, "a slow endpoint is what it plays"),
-    "tests/support/waiting.py": (2, "the one place that polls"),
+    "tests/support/waiting.py": (3, "the one place that polls, or lets everything run that can"),
 }
 """Files of tests that sleep: how often, and why no event takes the place of it."""
 

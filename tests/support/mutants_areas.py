@@ -134,10 +134,17 @@ AREAS = {
         ),
     ),
     "budgets": Area(
-        ("client/rlm_client/rlm/budget.py", f"{SERVICE}/sessions/budgets.py", f"{SERVICE}/queries/providers.py"),
+        (
+            "client/rlm_client/rlm/budget.py",
+            "memory/rlm_memory/budgets.py",
+            f"{SERVICE}/sessions/budgets.py",
+            *(f"{SERVICE}/queries/{name}.py" for name in ("providers", "provider_queue")),
+        ),
         (
             "tests/client/test_run_budget.py",
+            "tests/mcp_server/service/test_provider_queue.py",
             "tests/mcp_server/service/test_handing_in.py",
+            "tests/mcp_server/service/test_budget_sequences.py",
             f"{TOOLS}/test_budgets.py",
             f"{TOOLS}/test_providers.py",
             "tests/client/test_rlm.py",

@@ -70,6 +70,12 @@ async def until(look: Callable[[], Any], wanted: Callable[[Any], object] = bool,
         raise
 
 
+async def everything_ran() -> None:
+    """Let everything run that can without an event from outside, and without a clock."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 def _pause(began: float) -> float:
     return min(max(_SHORTEST, (time.monotonic() - began) * _SHARE), _LONGEST)
 

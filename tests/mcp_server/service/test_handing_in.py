@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import everything_ran
 
 from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_mcp.service.queries import providers
@@ -61,8 +63,9 @@ class Budgets:
         """Whether a bill is not written down."""
         return False
 
-    def write(self, _key: int) -> None:
-        """Write bills down."""
+    def writing(self, _key: int) -> nullcontext[None]:
+        """Write bills down, and what the caller writes."""
+        return nullcontext()
 
     def payer(self, session: Any, asked: QueryRow) -> Payer:
         """The session itself."""
@@ -88,12 +91,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
         known_answers.keep(opened, row(name), f"to {name}", 0.0)
     yield opened
     opened.close()
-
-
-async def everything_ran() -> None:
-    """Let everything run that can."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_what_comes_while_more_is_on_its_way_is_handed_in_together(

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from waiting import everything_ran
 
 from rlm_mcp.service.queries.provider_queue import ProviderQueue
 from rlm_memory.queries import Asker, QueryRow, QueryState
@@ -32,8 +33,7 @@ class Desk:
 
 async def resolved(line: ProviderQueue, *, empty: bool) -> None:
     """Let everything run that can."""
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await everything_ran()
     assert line.empty.is_set() is empty
 
 

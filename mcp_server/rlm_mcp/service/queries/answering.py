@@ -22,7 +22,7 @@ from rlm_mcp.service.sessions.kernel_queries import outcome_of
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text
 from rlm_memory import inherited_queries, known_answers, queries, sessions
-from rlm_memory.errors import RowRequestError
+from rlm_memory.errors import RowRequestError, StoreFault
 from rlm_memory.frames import summaries
 from rlm_memory.queries import Asker, NewQuery, QueryRow, QueryState, Resolved
 from rlm_memory.store import Store
@@ -117,9 +117,11 @@ class QueryService:
         if not self._budgets.calls_left(session):
             return None
         mode = "provider" if session.policy.llm.mode == "provider" else "deferred"
-        row = summaries.ask(self._store, frame, session.key, mode=mode, now=self._clock())
+        with self._store.transaction():
+            row = summaries.ask(self._store, frame, session.key, mode=mode, now=self._clock())
+            if row is not None:
+                self._budgets.ask(session, 1)
         if row is not None:
-            self._budgets.ask(session, 1)
             session.kernel.budget_changed()
         return row
 
@@ -216,12 +218,13 @@ class QueryService:
         for item in given:
             try:
                 row = await self._resolve(session, item, waiting.get(item.id))
-            except (RowRequestError, ToolFault, ModelError) as error:
+            except (RowRequestError, ToolFault, ModelError, StoreFault) as error:
                 failed.append((item.id[:80], fault_from(error)))
                 continue
             outcomes[row.id] = outcome_of(row)
             if session.policy.llm.cache and row.answer is not None:
-                known_answers.keep(self._store, row, row.answer, self._clock())
+                with suppress(StoreFault):
+                    known_answers.keep(self._store, row, row.answer, self._clock())
         return outcomes, failed
 
     def resolve(self, session: Session, outcomes: dict[str, QueryOutcome]) -> dict[str, QueryOutcome]:
@@ -264,14 +267,14 @@ class QueryService:
 
         One that is not there gets them when it starts, from the rows.
         """
+        notice = ""
+        if outcomes and session.kernel.alive:
+            try:
+                await session.kernel.hand_over(outcomes)
+            except KernelError as error:
+                notice = f"the answers are kept; the kernel takes them when it is back: {error}"
         await self._share(session, outcomes)
-        if not outcomes or not session.kernel.alive:
-            return ""
-        try:
-            await session.kernel.hand_over(outcomes)
-        except KernelError as error:
-            return f"the answers are kept; the kernel takes them when it is back: {error}"
-        return ""
+        return notice
 
     async def _share(self, session: Session, outcomes: Mapping[str, QueryOutcome]) -> None:
         """Hand answers to the forks that hold the same queries; one whose kernel is gone finds them in its rows."""

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _REST = 0.5
 """Seconds between two times that answers of one session are handed in, while more is on its way: each time wakes four
 processes and is a transaction, at the cost of requests that could go out meanwhile."""
+_AGAIN = 5.0
+"""Seconds until answers that cannot be written down are tried again: the disk is full, or somebody locks the file."""
 _CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
 
 
@@ -70,6 +72,7 @@ class Providers:
         """The last is used; those before it had another configuration, and their last requests may be under way."""
         self._configured: object = None
         self._recursion = recursion
+        self._closing = asyncio.Event()
 
     def asked(self, session: Session, rows: Sequence[QueryRow]) -> None:
         """Look after queries that code has asked: answer those that are ours to answer."""
@@ -111,6 +114,7 @@ class Providers:
 
     async def aclose(self) -> None:
         """Stop everything; queries that wait are asked again by the next daemon."""
+        self._closing.set()
         desks = list(self._desks.values())
         tasks = [task for desk in desks for task in desk.line.close()]
         await asyncio.gather(*tasks, *(desk.handing for desk in desks if desk.handing), return_exceptions=True)
@@ -123,7 +127,8 @@ class Providers:
         try:
             answer = await self._answer(session, row)
             if session.policy.llm.cache:
-                known_answers.keep(self._store, row, answer, self._clock())
+                with suppress(StoreFault):  # whoever asks the same pays for it again; this answer is here
+                    known_answers.keep(self._store, row, answer, self._clock())
             outcome = QueryOutcome(answer)
         except OverBudget as error:
             outcome = QueryOutcome(error=str(error), over=True)
@@ -200,13 +205,20 @@ class Providers:
         while desk.ready or self._budgets.owes(session.key):
             outcomes, desk.ready = desk.ready, {}
             try:
-                with self._store.transaction():
-                    self._budgets.write(session.key)
+                with self._budgets.writing(session.key):
                     resolved = self._queries.resolve(session, outcomes)
+            except StoreFault as error:
+                log.error("answers of session %s wait until they can be written down: %s", session.id, error)
+                desk.ready = {**outcomes, **desk.ready}
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_AGAIN):
+                        await self._closing.wait()
+                        return
+                continue
+            try:
                 await self._queries.hand_in(session, resolved)
             except StoreFault:
-                log.exception("answers of session %s cannot be written down", session.id)
-                return
+                log.exception("forks of session %s are not told of its answers", session.id)
             if not desk.line.empty.is_set():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_REST):

@@ -8,6 +8,7 @@ told what that is, and decides nothing by it but to refuse at once a batch that 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
@@ -18,9 +19,11 @@ from rlm_ipc.messages import plain
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import budgets, queries
 from rlm_memory.budgets import Used
-from rlm_memory.errors import SessionEnded
+from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.queries import Bill, QueryRow
 from rlm_memory.store import Store
+
+log = logging.getLogger(__name__)
 
 PROVIDED = ("tokens", "cost", "seconds")
 """What providers use; beside it there is the number of queries."""
@@ -44,9 +47,8 @@ class Payer:
 
 @dataclass
 class _Account:
-    """What one session has used, as it is written down, and what is not written down yet."""
+    """What one session has used that is not written down yet."""
 
-    written: Used
     unwritten: Used = field(default_factory=Used)
     bills: list[Bill] = field(default_factory=list)
     at_work: int = 0
@@ -85,9 +87,10 @@ class Budgets:
         What providers do for a session that another one pays for is what that one has used.
         """
         payer = self._payers.get(session.key)
-        calls = self._account(session.key).written.calls
-        account = self._account(payer.session.key if payer is not None else session.key)
-        total = account.written + account.unwritten
+        calls = budgets.used(self._store, session.key).calls
+        key = payer.session.key if payer is not None else session.key
+        account = self._account(key)
+        total = budgets.used(self._store, key) + account.unwritten
         seconds = total.milliseconds / 1000 + (_now() - account.since if account.at_work else 0.0)
         return BudgetUsed(calls, total.tokens, round(total.cost, 6), round(seconds, 6))
 
@@ -98,7 +101,7 @@ class Budgets:
 
     def calls_left(self, session: Session) -> int:
         """How many queries the session may still ask."""
-        return max(0, session.policy.limits.queries - self._account(session.key).written.calls)
+        return max(0, session.policy.limits.queries - budgets.used(self._store, session.key).calls)
 
     def seconds_left(self, session: Session) -> float:
         """For how many seconds a provider may work for the session.
@@ -125,9 +128,7 @@ class Budgets:
 
     def ask(self, session: Session, count: int) -> None:
         """Count queries that are written down in the same transaction: the caller has looked at `calls_left`."""
-        account = self._account(session.key)
         budgets.add(self._store, session.key, Used(calls=count))
-        account.written += Used(calls=count)
 
     @contextmanager
     def working(self, session: Session) -> Iterator[None]:
@@ -154,22 +155,30 @@ class Budgets:
 
     def write(self, session: int) -> None:
         """Write down what has been used of a budget."""
-        account = self._accounts.get(session)
-        if account is None:
-            return
+        with suppress(SessionEnded), self.writing(session):
+            pass
+
+    @contextmanager
+    def writing(self, session: int) -> Iterator[None]:
+        """Write down what has been used of a budget, together with what the caller writes: all of it, or nothing."""
+        account = self._account(session)
         if account.at_work:
             self._note_time(account)
         more, bills = account.unwritten, account.bills
-        account.written, account.unwritten, account.bills = account.written + more, Used(), []
-        if more != Used() or bills:
-            with suppress(SessionEnded), self._store.transaction():
+        with self._store.transaction():
+            if more != Used() or bills:
                 queries.spend(self._store, session, bills)
                 budgets.add(self._store, session, more)
+            yield
+        account.unwritten, account.bills = Used(), []
 
     def write_all(self) -> None:
-        """Write down what has been used of every budget."""
+        """Write down what has been used of every budget, as far as the disk takes it: the daemon ends."""
         for session in list(self._accounts):
-            self.write(session)
+            try:
+                self.write(session)
+            except StoreFault as error:
+                log.error("what session %d has used cannot be written down: %s", session, error)
 
     def forget(self, session: int) -> None:
         """Let go of the budget of a session that has ended, or rests: then the rows have it."""
@@ -178,10 +187,7 @@ class Budgets:
     # --- accounts ---------------------------------------------------------------------------------
 
     def _account(self, session: int) -> _Account:
-        account = self._accounts.get(session)
-        if account is None:
-            account = self._accounts[session] = _Account(budgets.used(self._store, session))
-        return account
+        return self._accounts.setdefault(session, _Account())
 
     @staticmethod
     def _note_time(account: _Account) -> None:
