@@ -1,6 +1,6 @@
 """Bounds of a JSON schema that a query may carry.
 
-Checked by the worker that asks and by the supervisor that believes nothing.
+The worker that asks checks them, and so does the supervisor, which trusts no worker.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ DEEPEST_SCHEMA = 64
 
 
 def fault_of(schema: object) -> str:
-    """Why a schema cannot be passed on; empty if it can.
+    """Return why a schema cannot be passed on; empty if it can.
 
-    The supervisor checks the schemas that kernels send, too.
+    The supervisor also checks the schemas that kernels send.
     """
     if not isinstance(schema, dict):
         return "the schema must be a JSON object"

@@ -9,7 +9,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 
 class AttachmentKind(enum.StrEnum):
-    """What a front end may do at an attachment: look, run cells, or run plain Python in a copy of the session."""
+    """What a front end may do through an attachment: look, run cells, or run plain Python in a copy of the session."""
 
     WATCH = "watch"
     EXECUTE = "execute"
@@ -43,7 +43,7 @@ class AttachmentList:
 
 @dataclass(frozen=True, slots=True)
 class AddAttachment(Request["AttachmentInfo"]):
-    """Return a session's attachment of that mode, which is created if there is none."""
+    """Return the session's attachment of that mode, created if there is none."""
 
     session: str
     mode: AttachmentKind
@@ -58,7 +58,7 @@ class RevokeAttachment(Request["AttachmentRevoked"]):
 
 @dataclass(frozen=True, slots=True)
 class AttachmentRevoked:
-    """Which attachment of which session, and how many front ends have lost it."""
+    """The revoked attachment, its session, and how many front ends were disconnected."""
 
     revoked: str
     session: str
@@ -67,7 +67,7 @@ class AttachmentRevoked:
 
 @dataclass(frozen=True, slots=True)
 class EnterAttachment(Request["AttachmentOpened"]):
-    """Let the front end in that shows the ``key`` of an attachment."""
+    """Admit a front end that shows the ``key`` of an attachment."""
 
     attachment: str
     key: str
@@ -75,9 +75,9 @@ class EnterAttachment(Request["AttachmentOpened"]):
 
 @dataclass(frozen=True, slots=True)
 class AttachmentOpened:
-    """Which kernel to ask the supervisor for, under which name of the attachment.
+    """The kernel to ask the supervisor for, and the name of the attachment there.
 
-    The front end only ``watches``, or owns the kernel, which then ends with it.
+    The front end either only ``watches``, or owns the kernel, which then ends with it.
     """
 
     kernel_id: str

@@ -1,7 +1,7 @@
-"""What the loop over a queue asks of the daemon, and what its rows are: chains, runs of agents, tasks.
+"""What the loop over a queue asks of the daemon, and its rows: chains, runs of agents, tasks.
 
-The daemon keeps chains and runs as they come. What they mean, and what is to be done next, the loop decides
-(`rlm_mcp.loop`). Times are epoch seconds.
+The daemon stores chains and runs unchanged. The loop (`rlm_mcp.loop`) decides what they mean and what to do next. Times
+are epoch seconds.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ class RunKind(enum.StrEnum):
 
     FIRST = "first"
     CONTINUED = "continued"
-    """The one before has handed over, or was told to: it ended by itself, and the task was not done."""
+    """The previous agent handed over, or was told to: it ended by itself, and the task was not done."""
     RECOVERED = "recovered"
-    """The one before was killed, or the machine was."""
+    """The previous agent was killed, or the machine went down."""
     FIX = "fix"
-    """The one before has failed, or the tests have after it."""
+    """The previous agent failed, or the tests failed after it."""
 
 
 class Verdict(enum.StrEnum):
-    """What has become of a run of an agent."""
+    """The outcome of an agent's run."""
 
     PASSED = "passed"
     FAILED = "failed"
     """The agent says that the task cannot be done."""
     BLOCKED = "blocked"
-    """The agent says what it waits for."""
+    """The agent says what it is waiting for."""
     PARTIAL = "partial"
     FAULTY = "faulty"
     """It ended with an error, or the tests failed."""
     CRASHED = "crashed"
     LOST = "lost"
-    """Somebody else has the task now."""
+    """Someone else holds the task now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong: the command, its exit status, what its tests have told, and the end of its output."""
+    """What went wrong: the command, its exit status, what its tests reported, and the end of its output."""
 
     command: str
     status: int
@@ -58,7 +58,7 @@ class Failure:
 class AgentRun:
     """One run of an agent program for one task. ``process`` is the launcher that the lease is tied to.
 
-    ``verdict`` is None while it runs. ``left`` names files that it has left uncommitted.
+    ``verdict`` is None while it runs. ``left`` names the files that it left uncommitted.
     """
 
     number: int
@@ -78,10 +78,10 @@ class AgentRun:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The work of one loop on one scope, also when it is killed and goes on. ``loop`` is the process that runs it.
+    """The work of one loop on one scope, across kills and restarts. ``loop`` is the process that runs it.
 
-    A batch is over when ``size`` tasks have ended in it; that many are worked on at once. ``over`` are those that have.
-    ``outcome`` is empty until the chain has ended.
+    A batch is complete when ``size`` tasks have ended in it; that many are worked on at once. ``over`` are those that
+    have ended. ``outcome`` is empty until the chain has ended.
     """
 
     number: int
@@ -112,7 +112,7 @@ class HandedOff:
 class TaskLine:
     """A frame of the scope as the loop sees it. ``status`` is what lists show, such as ``ready`` or ``in_progress``.
 
-    ``process`` is the one that its lease is tied to; ``after`` are the frames that it waits for, or has waited for;
+    ``process`` is the process that its lease is tied to; ``after`` are the frames that it waits for, or has waited for;
     ``badly`` counts children that failed or are blocked.
     """
 
@@ -138,12 +138,12 @@ class TaskLine:
 
 @dataclass(frozen=True, slots=True)
 class OpenChain(Request["ChainOpened"]):
-    """Begin a chain in the tree of a session, or with ``go_on`` go on with the last one that has not ended.
+    """Start a chain in the tree of a session, or with ``go_on`` continue the last open one.
 
-    The session is the one that a tool call of the same client would have: it is named, or follows from the folder.
+    The session is the one that a tool call of the same client would use: it is named, or follows from the folder.
 
-    ``loop`` names the process that asks; ``size`` is that of every batch, 0: as they go. Without
-    ``options`` a chain that goes on has those that it had.
+    ``loop`` identifies the calling process. ``size`` is the size of every batch; 0 lets it adapt. Without ``options`` a
+    continued chain keeps those that it had.
     """
 
     session: str | None
@@ -156,7 +156,7 @@ class OpenChain(Request["ChainOpened"]):
 
 @dataclass(frozen=True, slots=True)
 class ChainOpened:
-    """The chain, the frame that is all of its scope, and the runs that it had so far."""
+    """The chain, the frame at the top of its scope, and its runs so far."""
 
     chain: Chain
     top: str
@@ -165,7 +165,7 @@ class ChainOpened:
 
 @dataclass(frozen=True, slots=True)
 class NoteChain(Request["BatchNoted"]):
-    """Keep a chain as it is now. ``batch_outcome`` tells how a batch of ``batch_size`` with ``tasks`` has ended."""
+    """Store a chain's present state. ``batch_outcome`` says how a batch of ``batch_size`` with ``tasks`` ended."""
 
     chain: Chain
     batch_outcome: str = ""
@@ -176,14 +176,14 @@ class NoteChain(Request["BatchNoted"]):
 
 @dataclass(frozen=True, slots=True)
 class BatchNoted:
-    """It is kept; so many tasks the next batch is to have."""
+    """The chain is stored; ``size`` is the size of the next batch."""
 
     next_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class NoteRun(Request["Noted"]):
-    """Keep a run of an agent as it is now."""
+    """Store the present state of an agent's run."""
 
     chain: int
     run: AgentRun
@@ -191,18 +191,18 @@ class NoteRun(Request["Noted"]):
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """It is kept."""
+    """It is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyWork(Request["WorkSurveyed"]):
-    """Show a frame and all below it."""
+    """Show a frame and everything below it."""
 
     frame: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkSurveyed:
-    """The frames, the highest first; none that stands for a session."""
+    """The frames, top first, without those that stand for sessions."""
 
     frames: tuple[TaskLine, ...]

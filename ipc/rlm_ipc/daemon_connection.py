@@ -29,7 +29,9 @@ from rlm_ipc.messages import JsonObject
 Reply = TypeVar("Reply")
 REPLY_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
-"""How late a signal is noticed at most that falls between Python's last look at signals and the system's wait."""
+"""The longest delay until a signal is noticed that arrives between Python's last check for signals and the system's
+wait.
+"""
 
 
 def the_socket() -> str:
@@ -38,23 +40,27 @@ def the_socket() -> str:
 
 
 def is_running() -> bool:
-    """Say whether a daemon lives (also while it starts or ends)."""
+    """Return whether a daemon is alive, even while it is starting or ending."""
     return discovery.is_claimed(the_socket())
 
 
 def start_daemon(*options: str) -> socket.socket:
-    """Return a connection to the daemon, which is started if there is none."""
+    """Return a connection to the daemon, starting one if there is none."""
     path = the_socket()
     command = daemon_command(sys.executable, path, *options)
     return discovery.connect_or_start(path, command, log=daemon_log(discovery.state_folder()))
 
 
 def connect(*, start: bool) -> socket.socket:
-    """Return a connection to the daemon; raises :class:`DaemonUnavailable` if none runs, may start or can start."""
+    """Return a connection to the daemon.
+
+    Raises:
+        DaemonUnavailable: none is running, and none may or can be started.
+    """
     if start:
         try:
             return start_daemon()
-        except discovery.DiscoveryError as error:  # who uses the Python client expects errors of one family
+        except discovery.DiscoveryError as error:  # users of the Python client expect one family of errors
             raise DaemonNotStarted(str(error)) from error
     sock = discovery.connect(the_socket())
     if sock is None:
@@ -65,13 +71,13 @@ def connect(*, start: bool) -> socket.socket:
 class DaemonConnection(Generic[Reply]):
     """A connection in the role of its request; a context manager.
 
-    ``reply`` is the daemon's answer to the request, ``pid`` and ``version`` are the daemon's. ``environment`` are the
-    variables that the daemon gets to see, in place of this process's own.
+    ``reply`` is the daemon's answer to the request, ``pid`` and ``version`` are the daemon's. ``environment`` holds the
+    variables that the daemon sees, in place of this process's own.
 
     Raises:
-        DaemonRefused: the daemon does not take the request; the message says what to do.
-        DaemonUnavailable: none runs and none was to be started, or could be started, or it ended at once.
-        ProcessError: it does not answer within ``seconds``, or is none.
+        DaemonRefused: the daemon refuses the request; the message says what to do.
+        DaemonUnavailable: none is running and none may or can be started, or it ended at once.
+        ProcessError: it does not answer within ``seconds``, or is not a daemon.
     """
 
     reply: Reply
@@ -88,18 +94,19 @@ class DaemonConnection(Generic[Reply]):
         environment: Mapping[str, str] | None = None,
         client: str | None = None,
     ) -> None:
-        said = handshake(request, environment, client)
-        # In the role ``mcp`` nothing is done at the handshake: who was killed before it is asked is no loss.
+        opening = handshake(request, environment, client)
+        # In the role ``mcp`` the handshake does nothing yet, so nothing is lost if the daemon is killed before the
+        # first request.
         for pause in discovery.DYING_SERVER if start and isinstance(request, ServeMcp) else ():
             try:
-                self._open(request, said, start, seconds)
+                self._open(request, opening, start, seconds)
             except DaemonNotStarted:
                 raise
             except DaemonUnavailable:
                 time.sleep(pause)
             else:
                 return
-        self._open(request, said, start, seconds)
+        self._open(request, opening, start, seconds)
 
     def _open(self, request: Request[Reply], said: bytes, start: bool, seconds: float | None) -> None:
         self._socket = connect(start=start)
@@ -109,7 +116,7 @@ class DaemonConnection(Generic[Reply]):
             self._socket.sendall(said)
             answer = accepted(self._line(), the_socket())
             self.reply, self.pid, self.version = reply_to(request, answer), answer.pid, answer.version
-        except ConnectionError as error:  # it was killed: its socket takes connections for a moment yet
+        except ConnectionError as error:  # it was killed: its socket still accepts connections for a moment
             self.close()
             raise DaemonUnavailable(ENDED_AT_HANDSHAKE) from error
         except TimeoutError as error:
@@ -132,7 +139,7 @@ class DaemonConnection(Generic[Reply]):
                 return
 
     def has_ended(self) -> bool:
-        """Say whether the daemon has hung up, or has said that it will, since the last request."""
+        """Return whether the daemon has hung up, or announced that it will, since the last request."""
         self._socket.setblocking(False)
         try:
             while data := self._socket.recv(CHUNK):
@@ -159,14 +166,14 @@ class DaemonConnection(Generic[Reply]):
         raise DaemonUnavailable(CLOSED_UNDER_A_CALL if self._closed else ENDED_UNDER_A_CALL)
 
     def close(self) -> None:
-        """Hang up. A request that is under way in another thread is cancelled before."""
+        """Hang up. A request in progress in another thread is cancelled first."""
         self._closed = True
         with suppress(OSError):
             if cancel := self._dialogue.cancel():
-                self._socket.settimeout(0)  # a daemon that does not read is not waited for
+                self._socket.settimeout(0)  # do not wait for a daemon that does not read
                 self._socket.send(cancel)
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # a thread that waits for an answer is woken by it
+            self._socket.shutdown(socket.SHUT_RDWR)  # this wakes a thread that waits for an answer
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -176,7 +183,7 @@ class DaemonConnection(Generic[Reply]):
         self.close()
 
     def _line(self) -> bytes:
-        """Return the next line of the daemon; nothing at the end."""
+        """Return the daemon's next line; empty at the end."""
         while (line := self._dialogue.line()) is None:
             data = self._socket.recv(CHUNK)
             if not data:
@@ -186,6 +193,6 @@ class DaemonConnection(Generic[Reply]):
 
 
 def ask(request: Request[Reply], *, start: bool = False, seconds: float | None = REPLY_SECONDS) -> Reply:
-    """Return the daemon's reply to a request that needs no connection afterwards; raises as `DaemonConnection`."""
+    """Return the daemon's reply to a request that needs no further connection; raises as `DaemonConnection`."""
     with DaemonConnection(request, start=start, seconds=seconds) as connection:
         return connection.reply

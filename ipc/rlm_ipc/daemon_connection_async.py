@@ -27,7 +27,7 @@ Reply = TypeVar("Reply")
 
 
 class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
-    """A connection in the role of its request; `open` makes it. ``reply`` is the daemon's answer to the request."""
+    """A connection in the role of its request, created by `open`. ``reply`` is the daemon's answer to the request."""
 
     reply: Reply
 
@@ -41,25 +41,26 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
     async def open(
         cls, request: Request[Reply], environment: Mapping[str, str] | None = None, client: str | None = None
     ) -> Self:
-        """Connect to the daemon, which is started if there is none, and make the request.
+        """Connect to the daemon, starting one if there is none, and make the request.
 
-        ``environment`` are the variables that the daemon gets to see, in place of this process's own.
+        ``environment`` holds the variables that the daemon sees, in place of this process's own.
 
         Raises:
-            DaemonRefused: the daemon does not take the request.
+            DaemonRefused: the daemon refuses the request.
             DaemonUnavailable: it could not be started, or ended at once.
-            ProcessError: it does not answer, or is none.
+            ProcessError: it does not answer, or is not a daemon.
         """
-        said = handshake(request, environment, client)
-        # In the role ``mcp`` nothing is done at the handshake: who was killed before it is asked is no loss.
+        opening = handshake(request, environment, client)
+        # In the role ``mcp`` the handshake does nothing yet, so nothing is lost if the daemon is killed before the
+        # first request.
         for pause in discovery.DYING_SERVER if isinstance(request, ServeMcp) else ():
             try:
-                return await cls._open(request, said)
+                return await cls._open(request, opening)
             except DaemonNotStarted:
                 raise
             except DaemonUnavailable:
                 await asyncio.sleep(pause)
-        return await cls._open(request, said)
+        return await cls._open(request, opening)
 
     @classmethod
     async def _open(cls, request: Request[Reply], said: bytes) -> Self:
@@ -78,10 +79,10 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
         return made
 
     def has_ended(self) -> bool:
-        """Say whether the daemon has hung up, or has said that it will, since the last request."""
+        """Return whether the daemon has hung up, or announced that it will, since the last request."""
         if self._ended or self._transport is None or self._dialogue.is_over():
             return True
-        # The loop may not have read it yet; of a connection that lies idle nothing else comes.
+        # The loop may not have read it yet; an idle connection receives nothing else.
         unread = select.poll()
         unread.register(self._transport.get_extra_info("socket"), select.POLLIN)
         return bool(unread.poll(0))
@@ -95,11 +96,11 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
         raise DaemonUnavailable(CLOSED_UNDER_A_CALL if self._closed else ENDED_UNDER_A_CALL)
 
     def close(self) -> None:
-        """Hang up. A request that is under way is cancelled before."""
+        """Hang up. A request in progress is cancelled first."""
         self._closed = True
         if self._transport is not None:
             if not self._ended and (cancel := self._dialogue.cancel()) and not self._transport.get_write_buffer_size():
-                self._transport.write(cancel)  # goes out at once, unless the daemon does not read
+                self._transport.write(cancel)  # this leaves at once, unless the daemon does not read
             self._transport.abort()
 
     def _send(self, data: bytes) -> None:
@@ -107,7 +108,7 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
             self._transport.write(data)
 
     async def _line(self) -> bytes:
-        """Return the next line of the daemon; nothing at the end."""
+        """Return the daemon's next line; empty at the end."""
         while (line := self._dialogue.line()) is None:
             if self._ended:
                 return b""
@@ -115,7 +116,7 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
             await self._news.wait()
         return line
 
-    # --- what the loop calls ----------------------------------------------------------------------
+    # --- called by the loop -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
@@ -123,11 +124,11 @@ class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Take what was read."""
+        """Take the data that was read."""
         self._dialogue.feed(data)
         self._news.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end."""
+        """Record the end of the connection."""
         self._ended = True
         self._news.set()

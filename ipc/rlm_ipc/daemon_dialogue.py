@@ -22,7 +22,7 @@ from rlm_ipc.version import VERSION
 
 Reply = TypeVar("Reply")
 OnProgress = Callable[[float, float | None, str], None]
-"""Hears how much of a call is done, how much there is if that is known, and what is happening."""
+"""Called with how much of a call is done, the total if it is known, and what is happening."""
 ENDED_AT_HANDSHAKE = "the daemon ended before it answered; try again"
 ENDED_UNDER_A_CALL = "the daemon ended before it answered; look at what was done, then try again"
 CLOSED_UNDER_A_CALL = "this client was closed before the answer came; what the call was doing has been interrupted"
@@ -33,7 +33,7 @@ ENVELOPE = {
 }
 """What a request of the stateless protocol says about its client."""
 _LONGEST_INLINE = 64 * 1024
-"""Bytes of a request that stand in the handshake line; the daemon reads no line beyond 256 KiB."""
+"""Size in bytes up to which a request is part of the handshake line; the daemon reads no line beyond 256 KiB."""
 
 
 class Dialogue:
@@ -46,11 +46,11 @@ class Dialogue:
         self._asked: int | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what was read."""
+        """Take the data that was read."""
         self._lines.extend(self._splitter.feed(data))
 
     def line(self) -> bytes | None:
-        """Return the next line of the daemon; None while none is whole."""
+        """Return the daemon's next line; None while none is complete."""
         if not self._lines:
             return None
         line = self._lines.popleft()
@@ -59,11 +59,11 @@ class Dialogue:
         return line
 
     def is_over(self) -> bool:
-        """Say whether the daemon has said that it will hang up."""
+        """Return whether the daemon has announced that it will hang up."""
         return GOODBYE.strip() in self._lines
 
     def request(self, method: str, params: JsonObject, on_progress: OnProgress | None) -> bytes:
-        """Return an MCP request, whose answer `answer` finds."""
+        """Return an MCP request; `answer` recognizes its answer."""
         self._requests += 1
         self._asked = self._requests
         meta = ENVELOPE if on_progress is None else {**ENVELOPE, "progressToken": self._requests}
@@ -71,14 +71,14 @@ class Dialogue:
         return json.dumps(message).encode() + b"\n"
 
     def cancel(self) -> bytes:
-        """Return what cancels the request that waits for its answer; nothing if none does."""
+        """Return the line that cancels the waiting request; empty if none is waiting."""
         if self._asked is None:
             return b""
         params = {"requestId": self._asked}
         return json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).encode() + b"\n"
 
     def answer(self, line: bytes, on_progress: OnProgress | None) -> JsonObject | None:
-        """Return the result if the line answers the request; of notifications it passes on those of progress."""
+        """Return the result if the line answers the request. Notifications of progress are passed on."""
         said = json.loads(line)
         if said.get("id") == self._requests:
             self._asked = None
@@ -90,10 +90,10 @@ class Dialogue:
 
 
 def handshake(request: Request[Any], environment: Mapping[str, str] | None = None, client: str | None = None) -> bytes:
-    """Return the handshake that asks for something; a long request goes behind its line.
+    """Return the handshake line for a request; a long request follows the line.
 
-    ``environment`` are the variables that the daemon gets to see, in place of this process's own. ``client`` tells one
-    client of the process from the others.
+    ``environment`` holds the variables that the daemon sees, in place of this process's own. ``client`` distinguishes
+    the clients of one process.
     """
     body: Json = plain(request)
     more: dict[str, object] = {} if environment is None else {"env": dict(environment)}
@@ -106,32 +106,32 @@ def handshake(request: Request[Any], environment: Mapping[str, str] | None = Non
 
 
 def no_reply(seconds: float | None) -> ProcessError:
-    """Return the error that a handshake was not answered in time."""
-    said = f"the daemon has not answered for {seconds:g} s; see whether it is overloaded, or end its process"
+    """Return the error for a handshake that was not answered in time."""
+    said = f"the daemon has not answered for {seconds:g} s; check whether it is overloaded, or end its process"
     return ProcessError(said)
 
 
 def accepted(line: bytes, where: str) -> Accepted:
-    """Return what the daemon at ``where`` replies to a handshake.
+    """Return the reply of the daemon at ``where`` to a handshake.
 
     Raises:
-        DaemonRefused: it does not take the request.
+        DaemonRefused: it refuses the request.
         DaemonUnavailable: it is gone.
-        ProcessError: it cannot serve the request, or is no daemon of ours.
+        ProcessError: it cannot serve the request, or is not one of our daemons.
     """
     if not line:
         raise DaemonUnavailable(ENDED_AT_HANDSHAKE)
-    said: Json = None
+    answer: Json = None
     with suppress(ValueError):
-        said = json.loads(line)
-    is_accepted = isinstance(said, dict) and said.get("ok") is True
+        answer = json.loads(line)
+    is_accepted = isinstance(answer, dict) and answer.get("ok") is True
     try:
-        reply = read(Accepted, said) if is_accepted else read(Refused, said)
+        reply = read(Accepted, answer) if is_accepted else read(Refused, answer)
     except ProtocolError as error:
         if line.strip() == GOODBYE.strip():
             raise DaemonUnavailable(ENDED_AT_HANDSHAKE) from error
         raise ProcessError(
-            f"what listens at {where} is not an rlm-kernel daemon, or one of another version ({error}); "
+            f"what listens at {where} is not an rlm-kernel daemon, or is one of another version ({error}); "
             "end that process, or remove the file"
         ) from error
     if isinstance(reply, Accepted):
@@ -142,10 +142,10 @@ def accepted(line: bytes, where: str) -> Accepted:
 
 
 def reply_to(request: Request[Reply], accepted: Accepted) -> Reply:
-    """Return what a request is answered with, of the type that the table names.
+    """Return the reply to a request, in the type that the table names.
 
     Raises:
-        ProtocolError: the reply is of another type.
+        ProtocolError: the reply has another type.
     """
     return cast("Reply", read(ROLES[role_of(request)].reply, accepted.reply))
 

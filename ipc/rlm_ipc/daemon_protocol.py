@@ -1,12 +1,12 @@
 """What a client may ask of the daemon and what it answers: one request and one reply type for each role.
 
-A connection has one role. `ROLES` is the table of them: the name on the wire, the type of the request and the type of
-the reply. The daemon dispatches by it; the Python client and the command line make their requests of the same types.
-The types stand in `daemon_requests`, `session_requests`, `chain_requests`, `lock_requests` and `attachment_requests`.
-The generic parameter of a request is the type of its reply, so mypy knows what ``DaemonConnection(request).reply`` is.
+A connection has one role. `ROLES` is the table of roles: the name on the wire, the type of the request and the type of
+the reply. The daemon dispatches by it; the Python client and the command line build their requests from the same types.
+The types are in `daemon_requests`, `session_requests`, `chain_requests`, `lock_requests` and `attachment_requests`. The
+generic parameter of a request is the type of its reply, so mypy knows what ``DaemonConnection(request).reply`` is.
 
-On the wire, a request stands in the handshake line under ``request``, or behind the line when it is long. A reply
-stands in the daemon's first line, an `Accepted` or a `Refused`. The role ``mcp`` then goes on with JSON-RPC.
+On the wire, a request is in the handshake line under ``request``, or follows the line when it is long. A reply is in
+the daemon's first line, an `Accepted` or a `Refused`. The role ``mcp`` then continues with JSON-RPC.
 
 The front does not load this module: dataclasses cost 10 ms, and a client waits for it. It writes its handshake line
 with `json_lines.handshake_line`.
@@ -97,7 +97,7 @@ class Fault(enum.StrEnum):
     USAGE = "usage"
     """An argument of the request is invalid."""
     REQUEST = "request"
-    """The request cannot be carried out as things are."""
+    """The request cannot be carried out in the present state."""
     DAEMON = "daemon"
     """The daemon or its machine cannot serve it; the same request may succeed elsewhere or later."""
 
@@ -115,7 +115,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The daemon's first and last line when it does not; ``error`` says why and what to do."""
+    """The daemon's first and last line when it does not serve the role; ``error`` says why and what to do."""
 
     rlm: int
     ok: bool
@@ -125,7 +125,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role of a connection: what it is asked with, and what the daemon replies."""
+    """A role of a connection: its request, and the daemon's reply."""
 
     request: type[Request[Any]]
     reply: type[Any]

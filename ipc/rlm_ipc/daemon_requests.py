@@ -11,7 +11,7 @@ Reply = TypeVar("Reply")
 
 
 class Request(Generic[Reply]):
-    """Base of the requests; ``Reply`` is what answers it."""
+    """Base of the requests; ``Reply`` is the type of the answer."""
 
     __slots__ = ()
 
@@ -44,12 +44,12 @@ class DaemonStatus:
 
 @dataclass(frozen=True, slots=True)
 class StopDaemon(Request["Stopping"]):
-    """End the daemon; kernels go on without it."""
+    """End the daemon; kernels keep running without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The daemon ends now; the connection ends when it has."""
+    """The daemon is ending; the connection closes when it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Tidied:
 
 @dataclass(frozen=True, slots=True)
 class ServeHttp(Request["HttpServed"]):
-    """Serve MCP over HTTP on a loopback address for as long as the connection stays open."""
+    """Serve MCP over HTTP on a loopback address while the connection stays open."""
 
     host: str | None = None
     port: int | None = None
@@ -77,7 +77,7 @@ class ServeHttp(Request["HttpServed"]):
 
 @dataclass(frozen=True, slots=True)
 class HttpServed:
-    """Where, and the file with the token."""
+    """The URL, and the file with the token."""
 
     url: str
     token_file: str
@@ -85,7 +85,7 @@ class HttpServed:
 
 @dataclass(frozen=True, slots=True)
 class ServeWeb(Request["WebServed"]):
-    """Serve the web page on a loopback address for as long as the connection stays open."""
+    """Serve the web page on a loopback address while the connection stays open."""
 
     host: str | None = None
     port: int | None = None
@@ -93,7 +93,7 @@ class ServeWeb(Request["WebServed"]):
 
 @dataclass(frozen=True, slots=True)
 class WebServed:
-    """Where, and the token that opens the page."""
+    """The URL, and the token that opens the page."""
 
     url: str
     token: str
@@ -101,7 +101,7 @@ class WebServed:
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """A process above that of a hook, with when it has started, in ticks since the system did."""
+    """A process above that of a hook, with its start time in ticks since the system started."""
 
     pid: int
     started: int
@@ -109,7 +109,7 @@ class Ancestor:
 
 @dataclass(frozen=True, slots=True)
 class NoteHook(Request["HookNoted"]):
-    """Note what a client has told its hook: ``given`` as it came, at an epoch second. ``id`` names this one event."""
+    """Record what a client told its hook: ``given`` unchanged, at an epoch second. ``id`` identifies this event."""
 
     client: str
     event: str
@@ -121,20 +121,20 @@ class NoteHook(Request["HookNoted"]):
 
 @dataclass(frozen=True, slots=True)
 class HookNoted:
-    """It is noted. ``output`` is what the hook is to print, in the client's own words; mostly nothing."""
+    """The event is recorded. ``output`` is what the hook prints, in the client's own format; usually empty."""
 
     output: str
 
 
 @dataclass(frozen=True, slots=True)
 class ShowPrime(Request["PrimeShown"]):
-    """Show where the work on the goals of a folder's repository stands."""
+    """Show the state of the work on the goals of a folder's repository."""
 
     folder: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrimeShown:
-    """What an agent reads that begins there; empty if nothing is in progress."""
+    """The text for an agent that starts there; empty if nothing is in progress."""
 
     text: str

@@ -1,4 +1,4 @@
-"""What the daemon's replies are made of: one row of each list that it tells, and the parts of a turn.
+"""The parts of the daemon's replies: one row type for each list, and the parts of a turn.
 
 `daemon_requests`, `session_requests` and `attachment_requests` have the replies that hold them. Sizes are in bytes.
 """
@@ -11,7 +11,7 @@ from rlm_ipc.messages import Json
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """An open session: what a person picks it by. ``kernel`` is ``not started``, ``idle`` or ``busy``."""
+    """An open session, with what a person recognizes it by. ``kernel`` is ``not started``, ``idle`` or ``busy``."""
 
     session: str
     policy: str
@@ -25,7 +25,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class RestingSession:
-    """A session that has idled away and is kept, until then; None: until somebody ends it."""
+    """A suspended session, and until when it is kept; None: until someone ends it."""
 
     session: str
     policy: str
@@ -62,7 +62,7 @@ class SessionLine:
 
 @dataclass(frozen=True, slots=True)
 class RestingLine:
-    """A session that rests, in the overview; times in epoch seconds."""
+    """A suspended session, in the overview; times in epoch seconds."""
 
     session: str
     policy: str
@@ -72,7 +72,7 @@ class RestingLine:
 
 @dataclass(frozen=True, slots=True)
 class PastLine:
-    """A session that has ended, in the overview: how and when (epoch seconds)."""
+    """An ended session, in the overview: how and when it ended (epoch seconds)."""
 
     session: str
     state: str
@@ -92,7 +92,7 @@ class AskedLine:
 
 @dataclass(frozen=True, slots=True)
 class FrameLine:
-    """A goal that is worked for, in the overview; it is cut, and ``session`` is where its cells run, if it has one."""
+    """A running goal, in the overview; it is cut, and ``session`` is where its cells run, if it has one."""
 
     id: str
     parent: str | None
@@ -106,7 +106,7 @@ class FrameLine:
 class JournalCell:
     """A cell that ran, with the ids of the queries that it asked; times as ISO 8601 text.
 
-    ``number`` is its own among those of all sessions, ``count`` the one that its kernel gave it.
+    ``number`` is its number among the cells of all sessions, ``count`` the number that its kernel gave it.
     """
 
     author: str
@@ -124,9 +124,9 @@ class JournalCell:
 
 @dataclass(frozen=True, slots=True)
 class WaitingQuery:
-    """A query that waits for its answer, which must fit the JSON ``schema`` if there is one.
+    """A query that waits for its answer, which must match the JSON ``schema`` if there is one.
 
-    ``recursive`` is one of ``rlm_query``; ``by_tool`` is one that a tool has asked, and no code.
+    ``recursive`` marks a query of ``rlm_query``; ``by_tool`` one that a tool asked, not code.
     """
 
     id: str
@@ -147,7 +147,7 @@ class SaidMessage:
 
 @dataclass(frozen=True, slots=True)
 class AnswerUse:
-    """What a model's answer to a query of code has used."""
+    """The usage of a model's answer to a query from code."""
 
     query: str
     model: str
@@ -158,7 +158,7 @@ class AnswerUse:
 
 @dataclass(frozen=True, slots=True)
 class NotKept:
-    """Something that is not in a snapshot, or did not come back from it, and why."""
+    """Something that is missing in a snapshot, or was not restored from it, and why."""
 
     name: str
     reason: str

@@ -1,13 +1,13 @@
-"""Where the processes of one user find each other: private folders, unix sockets, locks, start on demand.
+"""How the processes of one user find each other: private folders, unix sockets, locks, start on demand.
 
-This is the face of `private_folders`, `unix_sockets` and `instance_lock`, and starts a server that is missing.
-Standard library only and cheap to import: the stdio front loads it while a client waits for its tools.
+This is the interface of `private_folders`, `unix_sockets` and `instance_lock`, and starts a missing server. Standard
+library only and cheap to import: the stdio front loads it while a client waits for its tools.
 
 The rules that make it race-free:
 
 * *Liveness is a lock, never a pid file* (`instance_lock`).
-* *One starter at a time.* Whoever finds nobody listening takes ``<socket>.start``, looks again, and only then
-  starts the server; everybody else waits on that lock and finds the socket.
+* *One starter at a time.* A process that finds nobody listening takes ``<socket>.start``, looks again, and only then
+  starts the server; every other process waits on that lock and finds the socket.
 * *Ready is a pipe.* The started server writes one byte to ``--ready-fd`` once it listens. End of file without
   a byte means that it died, so nobody has to guess how long a start may take.
 """
@@ -69,14 +69,14 @@ _STARTS = 3
 
 
 class AlreadyServed(Exception):
-    """Another server was faster: who wanted one finds that."""
+    """Another server was faster: callers find that one."""
 
 
 def claim_to_serve(path: StrPath, ready: int | None) -> InstanceLock:
-    """:func:`claim` for a server that somebody has started, and who waits at ``ready``.
+    """Run :func:`claim` for a server whose starter waits at ``ready``.
 
-    Nobody listened then. So who does while this one waits was started before it, by somebody who was killed meanwhile:
-    the starter is sent there. Raises :class:`AlreadyServed` after that.
+    Nobody was listening then. So a server that listens while this one waits was started earlier, by a process that was
+    killed in the meantime: the starter is directed to it. Raises :class:`AlreadyServed` after that.
     """
 
     def look() -> None:
@@ -85,7 +85,7 @@ def claim_to_serve(path: StrPath, ready: int | None) -> InstanceLock:
             announce_ready(ready)
             raise AlreadyServed
 
-    # Another one may be starting, slowly: as long as the starter waits, less what this one needs to start itself.
+    # Another one may be starting slowly: wait as long as the starter waits, less the time that this one needs to start.
     waits = CLAIM_SECONDS if ready is None else max(CLAIM_SECONDS, START_SECONDS - CLAIM_SECONDS)
     return claim(path, seconds=waits, meanwhile=look)
 
@@ -100,9 +100,9 @@ def connect_or_start(
 ) -> socket.socket:
     """Connect to the server at ``path``; if nobody listens, start ``[*argv, "--ready-fd", N]`` first.
 
-    The server starts in its own session with ``/`` as its working directory, the null device as standard
-    input, and its output appended to the file ``log``. Raises :class:`DiscoveryError` with the end of that
-    log when it does not get ready within ``seconds``. One that ended without a word was killed: another is started.
+    The server starts in its own session with ``/`` as its working directory, the null device as standard input, and its
+    output appended to the file ``log``. Raises :class:`DiscoveryError` with the end of that log when it does not get
+    ready within ``seconds``. A server that ended without output was killed, so another is started.
     """
     for _ in range(_STARTS):
         if (sock := connect(path)) is not None:
@@ -111,7 +111,7 @@ def connect_or_start(
             if (sock := connect(path)) is not None:
                 return sock
             _start(argv, log, env, seconds)
-    what = f"{_name(argv)} was started {_STARTS} times, said nothing, and does not listen at {path}"
+    what = f"{_name(argv)} was started {_STARTS} times, printed nothing, and does not listen at {path}"
     raise DiscoveryError(what, f"see {log}; `rlm-kernel doctor` checks the installation")
 
 
@@ -119,7 +119,7 @@ def announce_ready(descriptor: int | None) -> None:
     """Tell the starter that this server listens, and close the pipe. ``None``: nobody asked."""
     if descriptor is None:
         return
-    with suppress(OSError):  # The starter may have given up; the server is of use to others.
+    with suppress(OSError):  # The starter may have given up, but the server is useful to others.
         os.write(descriptor, b"1")
     os.close(descriptor)
 
@@ -127,8 +127,8 @@ def announce_ready(descriptor: int | None) -> None:
 def detach() -> None:
     """Continue in a grandchild of the starter, which is handed to init. Call it first, while single-threaded.
 
-    The starter then never keeps a zombie, and a client that kills the whole process tree of its MCP server
-    does not take away the server that all the others use.
+    The starter then never keeps a zombie, and a client that kills the whole process tree of its MCP server does not
+    kill the server that all the others use.
     """
     between = os.getpid()
     if os.fork():
@@ -143,7 +143,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, seconds: float) -> None:
-    """Start the server and wait until it announces itself, or has ended without a word."""
+    """Start the server and wait until it announces itself, or has ended without output."""
     reader, writer = os.pipe()
     try:
         log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -162,20 +162,20 @@ def _start(argv: Sequence[str], log: StrPath, env: Mapping[str, str] | None, sec
     finally:
         os.close(writer)
         os.close(log_descriptor)
-    said = _read_ready(reader, seconds)
+    ready = _read_ready(reader, seconds)
     _started[:] = [p for p in [*_started, process] if p.poll() is None]
-    if said == b"1":
+    if ready == b"1":
         return
-    if is_full(folder := os.path.dirname(log)):  # what it said of that may have had no room either
+    if is_full(folder := os.path.dirname(log)):  # its message about that may have had no room either
         raise DiscoveryError(
             f"{_name(argv)} did not start: the disk of {os.fsdecode(folder)} is full",
             "free space on that disk, and call again",
         )
     words = _last_words(log, log_start)
-    if said is None or words:
-        told = f"it said:\n{words}" if words else f"it said nothing for {seconds:g} s"
+    if ready is None or words:
+        problem = f"its output:\n{words}" if words else f"it was not ready after {seconds:g} s"
         hint = f"see {log}; `rlm-kernel doctor` checks the installation"
-        raise DiscoveryError(f"{_name(argv)} did not start; {told}", hint)
+        raise DiscoveryError(f"{_name(argv)} did not start; {problem}", hint)
 
 
 def _launch(argv: Sequence[str], log: int, ready: int, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
@@ -197,12 +197,12 @@ def _read_ready(reader: int, seconds: float) -> bytes | None:
 
 
 def _last_words(log: StrPath, log_start: int) -> str:
-    """Return the end of what a server that did not start has written."""
+    """Return the end of the output of a server that did not start."""
     with open(log, "rb") as file:
         file.seek(max(log_start, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
         return file.read().decode(errors="replace").strip()
 
 
 def _name(argv: Sequence[str]) -> str:
-    """Name a command the way a person would: the module or script, not the interpreter."""
+    """Name a command as a person would: the module or script, not the interpreter."""
     return argv[argv.index("-m") + 1] if "-m" in argv[:-1] else os.path.basename(argv[0])

@@ -1,4 +1,4 @@
-"""What cells show: the rich forms of it that the journal keeps, and its text as a terminal can be given it.
+"""What cells show: the rich forms that the journal keeps, and text that is safe for a terminal.
 
 `rlm_kernel.jupyter.sanitizer` says what front ends may show.
 """
@@ -20,9 +20,9 @@ _STYLE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.
 
 
 def kept(displays: Iterable[JsonObject]) -> list[dict[str, str]]:
-    """Return what the journal keeps of the displays of a cell: pictures, HTML and Markdown, and the text of such.
+    """Return the part of a cell's displays that the journal keeps: pictures, HTML and Markdown, with their text forms.
 
-    A display that is too large for what is left of `MOST_KEPT_CHARS` is left out.
+    A display that is too large for the rest of `MOST_KEPT_CHARS` is left out.
     """
     left, found, rich = MOST_KEPT_CHARS, [], {*RICH, MARKDOWN}
     for forms in displays:
@@ -35,7 +35,7 @@ def kept(displays: Iterable[JsonObject]) -> list[dict[str, str]]:
 
 
 def with_traceback(output: str, traceback: Sequence[str]) -> str:
-    """Return what a cell wrote with its whole traceback, in the place of the error that ends it."""
+    """Return a cell's output with its whole traceback in place of the error at its end."""
     whole = unstyled("\n".join(traceback))
     starts = [0, *(match.end() for match in re.finditer("\n", output))]
     same = next((at for at in starts if output[at:] and whole.endswith(output[at:])), None)
@@ -43,11 +43,11 @@ def with_traceback(output: str, traceback: Sequence[str]) -> str:
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
-    """Escape what a terminal would obey, but for the characters ``keep``: what code and models write is hostile."""
+    """Escape what a terminal would interpret, except the characters in ``keep``: code and models write hostile text."""
     return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
 
 
 def unstyled(text: str) -> str:
-    """Return a text as a terminal would leave it: no colours, and of a line that was written over its last state."""
+    """Return a text as a terminal would show it: no colours, and overwritten lines in their last state."""
     lines = _STYLE.sub("", text).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

@@ -1,7 +1,7 @@
-"""What of an environment the processes have that we start: the variables named here, and no other.
+"""The environment of the processes that we start: the variables named here, and no others.
 
-A list of what looks like a secret is never complete: secrets are called ``DATABASE_URL`` and ``MY_PASSPHRASE`` too. The
-daemon alone keeps the environment that it was started in. It reads accounts and keys of models there.
+A list of what looks like a secret is never complete: secrets are also called ``DATABASE_URL`` and ``MY_PASSPHRASE``.
+Only the daemon keeps the environment in which it was started. It reads accounts and keys of models from it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SUPERVISOR = {
 ZYGOTE = {"PYTHONPATH": _PYTHON["PYTHONPATH"]}
 """Variables of the zygote. Every kernel shows them in its ``/proc/self/environ``."""
 HELPER = _PYTHON
-"""Variables of a helper process, which has ``HOME`` and ``TMPDIR`` of its own besides, and of one that searches."""
+"""Variables of a helper process, which also gets ``HOME`` and ``TMPDIR`` of its own, and of a search process."""
 TRUST = {"SSL_CERT_FILE": "whose certificates are believed", "SSL_CERT_DIR": "the same"}
-"""Variables that a helper process with the network has besides."""
+"""Additional variables of a helper process with network access."""
 
 
 def chosen(*names: Iterable[str]) -> dict[str, str]:
-    """Return those variables of our own environment that are among ``names``."""
+    """Return the variables of our own environment that are among ``names``."""
     return {name: os.environ[name] for group in names for name in group if name in os.environ}

@@ -1,24 +1,18 @@
 """The errors of the kernel layer, in one tree whose second level says whose fault it was.
 
-What a tool answers stands at the class: ``code``, what to do next as ``hint``, and further fields as `details`.
+Each class defines what a tool answers: ``code``, ``hint`` (what to do next), and further fields as `details`.
 
-KernelError
-├── CallerError              the request was wrong: change it and call again
-│   ├── UnknownKernel        no such kernel: it ended, or never was
-│   ├── SessionExpelled      the kernel was ended because of what its code tried
-│   ├── UnknownVariable      no global of that name in the kernel
-│   ├── WallsMissing         the policy requires walls that this system cannot raise
-│   ├── PolicyLooser         a forked session may not do more than its parent
-│   ├── ToolFailed           a tool answered a client with an error
-│   └── DaemonRefused        the daemon refuses a client's request
-├── ProcessError             a process of ours ended or does not answer
-│   ├── KernelDied           the kernel process ended; says what was lost
-│   ├── KernelBusy           the kernel runs a cell and the request cannot wait
-│   ├── MachineFull          no room now: memory, processes, descriptors, sessions or disk
-│   ├── SupervisorGone       the supervisor ended, with all of its kernels
-│   └── DaemonUnavailable    no daemon answers and none could be started
-│       └── DaemonNotStarted     it was to be started, and could not be
-└── ProtocolError            a peer sent bytes that are not a valid message (hostile, or another version)
+KernelError ├── CallerError              the request was wrong: change it and call again │   ├── UnknownKernel        no
+such kernel: it ended, or never was │   ├── SessionExpelled      the kernel was ended because of what its code tried │
+├── UnknownVariable      no global of that name in the kernel │   ├── WallsMissing         the policy requires walls
+that this system cannot raise │   ├── PolicyLooser         a forked session may not do more than its parent │   ├──
+ToolFailed           a tool answered a client with an error │   └── DaemonRefused        the daemon refuses a client's
+request ├── ProcessError             a process of ours ended or does not answer │   ├── KernelDied           the kernel
+process ended; says what was lost │   ├── KernelBusy           the kernel runs a cell and the request cannot wait │
+├── MachineFull          no room now: memory, processes, descriptors, sessions or disk │   ├── SupervisorGone       the
+supervisor ended, with all of its kernels │   └── DaemonUnavailable    no daemon answers and none could be started │
+└── DaemonNotStarted     starting it was tried and failed └── ProtocolError            a peer sent bytes that are not a
+valid message (hostile, or another version)
 """
 
 from __future__ import annotations
@@ -34,7 +28,7 @@ from rlm_ipc.outcomes import Loss, Lost
 
 
 class KernelError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of every error that this package raises on purpose."""
 
     code = "kernel_error"
 
@@ -44,7 +38,7 @@ class KernelError(Exception):
         return ""
 
     def details(self) -> dict[str, object]:
-        """What else helps whoever gets the answer."""
+        """Further fields of the answer that may help its reader."""
         return {}
 
 
@@ -53,7 +47,7 @@ class CallerError(KernelError):
 
 
 class UnknownKernel(CallerError):
-    """No kernel of that id is alive in the supervisor."""
+    """The supervisor has no live kernel with that id."""
 
     kernel_id: str
 
@@ -75,7 +69,7 @@ class SessionExpelled(CallerError):
 
 
 class UnknownVariable(CallerError):
-    """The session has no variable or context of that name; ``because`` is what became of it, if known."""
+    """The session has no variable or context of that name; ``because`` says what happened to it, if known."""
 
     code = "variable_not_found"
     name: str
@@ -89,18 +83,18 @@ class UnknownVariable(CallerError):
 
     @property
     def hint(self) -> str:
-        """Another name, or to load it."""
+        """Use another name, or load it."""
         if self.available:
             return "names are case-sensitive; use one of `available`, or load it with load_context"
         return "nothing is loaded in this session; load it with load_context"
 
     def details(self) -> dict[str, object]:
-        """The name that was asked for, and those that there are."""
+        """The requested name, and the available ones."""
         return {"name": self.name, "available": list(self.available)}
 
 
 class WallsMissing(CallerError):
-    """The policy requires walls that do not stand here, so the kernel was not started."""
+    """The policy requires walls that are not available here, so the kernel was not started."""
 
     code = "walls_missing"
     hint = "run `rlm-kernel doctor`, or choose another policy"
@@ -208,7 +202,7 @@ class MachineFull(ProcessError):
         return f"{less}, {more}; then call again"
 
     def details(self) -> dict[str, object]:
-        """What is short."""
+        """The resource that is short."""
         return {"resource": self.resource}
 
 
@@ -233,9 +227,9 @@ NO_PROCESSES = "the system does not let this user start more processes or thread
 
 
 def machine_full(error: BaseException) -> MachineFull | None:
-    """The `MachineFull` that a system error stands for; None if it is about something else."""
+    """Return the `MachineFull` that a system error stands for; None if it is about something else."""
     short = SHORT_OF.get(getattr(error, "errno", None))
-    # CPython raises this RuntimeError without an errno, so its text is all that tells it.
+    # CPython raises this RuntimeError without an errno, so only its text identifies it.
     if short == "processes" or (isinstance(error, RuntimeError) and "start new thread" in str(error)):
         return MachineFull("processes", NO_PROCESSES)
     return MachineFull(short, str(error)) if short is not None else None
@@ -256,7 +250,7 @@ class DaemonUnavailable(ProcessError):
 
 
 class DaemonNotStarted(DaemonUnavailable):
-    """A daemon was to be started and could not be, or its folders are not usable; the message says what to change."""
+    """Starting the daemon failed, or its folders are not usable; the message says what to change."""
 
 
 class ProtocolError(KernelError):
@@ -264,7 +258,7 @@ class ProtocolError(KernelError):
 
 
 def to_wire(error: BaseException) -> dict[str, object]:
-    """Describe an error for another process, which makes the same error again (`rlm_kernel.failures.from_wire`).
+    """Describe an error for another process, which recreates it (`rlm_kernel.failures.from_wire`).
 
     An error's fields are those that its class declares.
     """
@@ -273,7 +267,7 @@ def to_wire(error: BaseException) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """A field as JSON; `rlm_ipc.messages`, which would do it, raises errors of this module."""
+    """Return a field as JSON. `rlm_ipc.messages` could do it, but raises errors of this module."""
     return dataclasses.asdict(value) if isinstance(value, Loss) else value
 
 

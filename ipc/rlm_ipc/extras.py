@@ -1,7 +1,7 @@
 """How to install an extra of rlm-kernel into the environment in which this program runs.
 
-The name of the package alone would not do: an installation from a checkout is on no index, and beside one that
-`uv tool` has made, `pip` belongs to another environment.
+The name of the package alone is not enough: an installation from a checkout is on no index, and next to one made by `uv
+tool`, `pip` belongs to another environment.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterable
 
 
 def extra_command(extra: str) -> str:
-    """Return the command that installs all that the extra wants."""
+    """Return the command that installs everything in the extra."""
     return command_for(requirements_of(extra))
 
 
 def requirements_of(extra: str) -> list[str]:
-    """Return what an extra wants, such as ``duckdb>=2.0``; nothing if rlm-kernel is not installed as a package."""
+    """Return the requirements of an extra, such as ``duckdb>=2.0``; empty if rlm-kernel is no installed package."""
     import importlib.metadata  # slow, and most programs never need it
 
     try:
@@ -30,7 +30,7 @@ def requirements_of(extra: str) -> list[str]:
 
 
 def command_for(requirements: Iterable[str]) -> str:
-    """Return the command that installs requirements here; an environment that uv has made has no pip."""
+    """Return the command that installs requirements here; an environment made by uv has no pip."""
     pip = [sys.executable, "-m", "pip", "install"]
     uv = ["uv", "pip", "install", "--python", sys.executable]
     installer = uv if importlib.util.find_spec("pip") is None else pip

@@ -1,4 +1,4 @@
-"""Removing a folder that a session could write to, whatever it has put there."""
+"""Removing a folder that a session could write to, whatever it contains."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _REAL_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove ``folder``, however deep it is and however its folders are closed; what cannot be removed stays.
+    """Remove ``folder``, however deep it is and whatever its permissions are; what cannot be removed stays.
 
-    `shutil.rmtree` calls itself for each level before Python 3.13. Here what lies deep is moved up and emptied there.
-    No symbolic link is followed, also when somebody puts one there meanwhile.
+    `shutil.rmtree` calls itself for each level before Python 3.13. Here deep folders are moved up and emptied there. No
+    symbolic link is followed, even if one is placed there in the meantime.
     """
     if sys.platform != "linux":
         shutil.rmtree(folder, ignore_errors=True)
@@ -40,7 +40,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def _opened(name: str, above: int | None) -> int:
-    """Open a folder, and make it one that its owner may list and change: else it cannot even be moved."""
+    """Open a folder, and let its owner list and change it: otherwise it could not even be moved."""
     place = os.open(name, os.O_PATH | _REAL_FOLDER, dir_fd=above)
     try:
         itself = f"/proc/self/fd/{place}"
@@ -51,8 +51,8 @@ def _opened(name: str, above: int | None) -> int:
 
 
 def _emptied(folder: int, top: int) -> list[str]:
-    """Remove the files of an open folder, and move its folders into ``top``; returns their names there."""
-    found = []
+    """Remove the files of an open folder, and move its folders into ``top``. Return their names there."""
+    names = []
     with os.scandir(folder) as entries:
         inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_folder in inside:
@@ -60,9 +60,9 @@ def _emptied(folder: int, top: int) -> list[str]:
             if not is_folder:
                 os.unlink(name, dir_fd=folder)
             elif folder == top:
-                found.append(name)
+                names.append(name)
             else:
                 os.close(_opened(name, folder))
-                found.append(uuid.uuid4().hex)
-                os.rename(name, found[-1], src_dir_fd=folder, dst_dir_fd=top)
-    return found
+                names.append(uuid.uuid4().hex)
+                os.rename(name, names[-1], src_dir_fd=folder, dst_dir_fd=top)
+    return names

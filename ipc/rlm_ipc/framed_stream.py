@@ -1,6 +1,6 @@
-"""The supervisor's end of a framed stream: never blocks, neither for a peer that does not read nor for one that floods.
+"""The supervisor's end of a framed stream. It never blocks, neither for a slow reader nor for a flooding writer.
 
-Streams of one event loop take turns: each hands over a few messages, and goes on when the others have had theirs.
+Streams of one event loop take turns: each delivers a few messages, and continues when the others have had their turn.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
 
 MESSAGES_A_TURN = 16
-"""How many messages a stream hands over before the event loop serves something else."""
+"""How many messages a stream delivers before the event loop serves something else."""
 
 _local = threading.local()
 
 
 def _space_of_this_thread() -> memoryview:
-    """Memory to read into. A parser takes over at once what was read, so all streams of an event loop share it."""
+    """Return memory to read into. A parser consumes the data at once, so all streams of an event loop share it."""
     space: memoryview | None = getattr(_local, "space", None)
     if space is None:
         space = _local.space = memoryview(bytearray(framing.READ_SIZE))
@@ -48,7 +48,7 @@ class Unfinished:
         self._total = 0
 
     def note(self, stream: Stream) -> None:
-        """Count anew what a stream holds."""
+        """Update the count of what a stream holds."""
         held = stream.parser.waiting
         self._total += held - self._held.pop(stream, 0)
         if held:
@@ -57,7 +57,7 @@ class Unfinished:
             largest = max(self._held, key=self._held.__getitem__)
             largest.fail(
                 Overfull(
-                    f"messages that are not whole yet fill the {self.most:,} bytes that the supervisor keeps for all "
+                    f"incomplete messages fill the {self.most:,} bytes that the supervisor reserves for all "
                     f"sessions, and the largest is this one's ({self._held[largest]:,} bytes)"
                 )
             )
@@ -67,8 +67,8 @@ class Stream:
     """A non-blocking framed stream on an event loop.
 
     ``on_message`` gets each message in order. ``on_close`` is called once: when the peer has gone or broken the
-    protocol, or when `close` was called. Descriptors handed to `send` are closed when they have left; ``unsent`` bytes
-    have not yet. Half messages count in ``unfinished``.
+    protocol, or when `close` was called. Descriptors passed to `send` are closed once they are sent; ``unsent`` bytes
+    are still queued. Incomplete messages count in ``unfinished``.
     """
 
     def __init__(
@@ -104,9 +104,9 @@ class Stream:
         *,
         wait: float = 0.0,
     ) -> None:
-        """Queue a message; it is written at once if the peer has room. Owns ``descriptors`` from here on.
+        """Queue a message; it is written at once if the peer has room. Takes ownership of ``descriptors``.
 
-        One that may ``wait`` so many seconds leaves with the next one: each write wakes the peer.
+        With ``wait``, it may be held back that many seconds to leave with the next message: each write wakes the peer.
         """
         if self.closed:
             framing.close_all(descriptors)
@@ -125,7 +125,7 @@ class Stream:
         if self._letting_go is not None:
             self._letting_go.cancel()
             self._letting_go = None
-        # Written behind what is queued already, never beside it: two halves of messages must not mix.
+        # Always written behind what is queued: parts of two messages must not mix.
         idle = not self._out
         self._out.append((memoryview(data), tuple(descriptors)))
         if idle:
@@ -133,7 +133,7 @@ class Stream:
 
     @property
     def unread(self) -> bool:
-        """Whether the peer has not read everything that was sent to it yet (known on Linux only)."""
+        """Whether the peer has not yet read everything that was sent to it (known on Linux only)."""
         if self._out:
             return True
         if self.closed or sys.platform != "linux":
@@ -142,9 +142,9 @@ class Stream:
         return int.from_bytes(held, sys.byteorder) > 0
 
     def finish(self) -> None:
-        """Hand over what a dead peer had written, and close.
+        """Deliver what a dead peer had written, and close.
 
-        Only what is in the socket now: another process may hold the peer's end too, and write for ever.
+        Only what is in the socket now: another process may also hold the peer's end, and write forever.
         """
         if self.closed:
             return
@@ -179,11 +179,11 @@ class Stream:
             self._unfinished.note(self)
         while self._out:
             framing.close_all(self._out.popleft()[1])
-        on_close, self.on_message, self.on_close = self.on_close, _unheard, _nothing  # whose owner holds this stream
+        on_close, self.on_message, self.on_close = self.on_close, _unheard, _nothing  # its owner holds this stream
         on_close()
 
     def wait(self, seconds: float) -> None:
-        """Read nothing more from a living peer for so many seconds."""
+        """Stop reading from a living peer for a number of seconds."""
         if not self.closed and not self._at_end:
             self._stop_reading()
             self._next_turn = self.loop.call_later(seconds, self._take_turn)
@@ -193,7 +193,7 @@ class Stream:
             self._reads = True
             self.loop.add_reader(self.socket.fileno(), self._readable)
 
-    # Out of the loop's epoll, and not just unread: epoll tells of what waits in a socket again and again.
+    # Remove it from the loop's epoll, instead of just not reading: epoll keeps reporting data that waits in a socket.
     def _stop_reading(self) -> None:
         if self._next_turn is not None:
             self._next_turn.cancel()
@@ -212,7 +212,7 @@ class Stream:
         self._take_turn()
 
     def _take_turn(self) -> None:
-        """Hand over a share of what has come. What is left over is handed over before anything else is read."""
+        """Deliver a share of what has arrived. The rest is delivered before anything else is read."""
         self._next_turn = None
         try:
             is_left = self._hand_over()
@@ -239,7 +239,7 @@ class Stream:
             self._next_turn = self.loop.call_soon(self._take_turn)
 
     def _hand_over(self) -> bool:
-        """Hand over as many messages as fit into a turn; True if there may be more."""
+        """Deliver as many messages as fit into a turn. Return True if there may be more."""
         for _ in range(MESSAGES_A_TURN):
             if self.closed or self._next_turn is not None:
                 return False
@@ -259,7 +259,7 @@ class Stream:
                 self.loop.add_writer(self.socket.fileno(), self._writable)
             return
         except OSError:
-            # The peer's end is reported by the reader (or by its pidfd), with what it still wrote.
+            # The reader (or the pidfd) reports the peer's end, with what it still wrote.
             while self._out:
                 framing.close_all(self._out.popleft()[1])
         self._stop_writing()

@@ -6,8 +6,8 @@ A message is a one-byte tag, some byte parts and some open file descriptors (SCM
 
 `Parser` is the protocol without I/O: bytes in, messages out, and a `ProtocolError` for anything that a correct peer
 never sends. Both ends of every stream are processes of one user, but what comes from a kernel is hostile: sizes are
-bounded before memory is taken. `SupervisorLink` is the blocking end (kernel process); the supervisor's end is in
-`supervisor.stream`.
+checked before memory is allocated. `SupervisorLink` is the blocking end (kernel process); the supervisor's end is
+`framed_stream.Stream`.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ Frame = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message: what it is (tag), its byte parts, and the descriptors that now belong to the receiver."""
+    """One message: its tag, its byte parts, and the descriptors, which now belong to the receiver."""
 
     tag: bytes
     parts: tuple[bytes, ...]
     descriptors: tuple[int, ...] = ()
 
     def close(self) -> None:
-        """Close the descriptors, for a message that nobody wants."""
+        """Close the descriptors of a message that nobody wants."""
         close_all(self.descriptors)
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Close descriptors that somebody has handed over."""
+    """Close descriptors that were handed over."""
     for descriptor in descriptors:
         os.close(descriptor)
 
 
 def pack(tag: bytes, parts: Sequence[Frame] = (), descriptors: int = 0) -> bytes:
-    """The bytes of a message; its descriptors go beside the first of them."""
+    """Return the bytes of a message; its descriptors travel with the first of them."""
     views = [f if isinstance(f, bytes | bytearray) else memoryview(f).cast("B") for f in parts]
     lengths = [len(v) for v in views]
     head = HEADER.pack(tag, descriptors, len(views), sum(lengths))
@@ -73,15 +73,15 @@ _as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def json_part(content: Mapping[str, Any]) -> bytes:
-    """A JSON object as a part; a lone surrogate is written as ``?``."""
+    """Return a JSON object as a part; a lone surrogate is written as ``?``."""
     return _as_json(content).encode("utf-8", "replace")
 
 
 class Parser:
     """Incremental parser of one stream's bytes.
 
-    `feed` takes what arrived, `next` gives what is complete. ``max_payload`` bytes and ``max_descriptors`` a message
-    are the most it will hold; a peer that announces more is refused at the header.
+    `feed` takes what arrived, `next` returns what is complete. It holds at most ``max_payload`` bytes and
+    ``max_descriptors`` per message; a peer that announces more is refused at the header.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class Parser:
         *,
         space: memoryview | None = None,
     ) -> None:
-        # Read into: memory made anew for each read costs page faults.
+        # Reused for all reads: new memory for each read would cost page faults.
         self.space = memoryview(bytearray(READ_SIZE)) if space is None else space
         self._buffer = bytearray()
         self._descriptors: deque[int] = deque()
         self.max_payload = max_payload
         self.sender: int | None = None
-        """The process that wrote what arrived last, as the system tells where `tell_senders` has asked it to."""
+        """The process that wrote the last data, as reported by the system where `tell_senders` asked for it."""
         self._max_descriptors = max_descriptors
 
     def feed(self, data: Frame, descriptors: Iterable[int] = ()) -> None:
@@ -116,9 +116,9 @@ class Parser:
         return len(self._buffer)
 
     def next(self) -> Message | None:
-        """The next complete message, or None until more bytes are fed; raises ProtocolError."""
-        # The first byte of a write carries its descriptors, so they are here before their message is whole: those of
-        # two messages are normal. A peer that goes on attaching them would use up the reader's.
+        """Return the next complete message, or None until more bytes are fed; raises ProtocolError."""
+        # The first byte of a write carries its descriptors, so they arrive before their message is complete:
+        # descriptors of two messages are normal. A peer that keeps attaching them would use up the reader's.
         if len(self._descriptors) > 2 * self._max_descriptors:
             raise ProtocolError("more descriptors than the messages beside them announce")
         if len(self._buffer) < HEADER.size:
@@ -137,8 +137,8 @@ class Parser:
         if sum(lengths) != payload or len(self._descriptors) < nfds:
             raise ProtocolError("a message has parts or descriptors that do not match its header")
         parts = []
-        # A slice of the bytearray itself would copy each part twice. The view is released before the buffer shrinks,
-        # which a bytearray refuses while somebody looks at it.
+        # Slicing the bytearray itself would copy each part twice. The view is released before the buffer shrinks, which
+        # a bytearray refuses while a view of it exists.
         with memoryview(self._buffer) as view:
             for length in lengths:
                 parts.append(bytes(view[start : start + length]))
@@ -147,15 +147,15 @@ class Parser:
         return Message(tag, tuple(parts), tuple(self._descriptors.popleft() for _ in range(nfds)))
 
     def close(self) -> None:
-        """Let go of the bytes and close the descriptors that arrived for a message that never did."""
+        """Release the bytes and close the descriptors of messages that never completed."""
         self._buffer = bytearray()
         while self._descriptors:
             os.close(self._descriptors.popleft())
 
 
 def receive(sock: socket.socket, parser: Parser) -> int:
-    """Read once from ``sock`` into ``parser``; 0 bytes at end of file. May raise BlockingIOError or OSError."""
-    # At once, and not by fcntl(2) afterwards: a program that another thread starts in between would inherit them.
+    """Read once from ``sock`` into ``parser``; return 0 at end of file. May raise BlockingIOError or OSError."""
+    # Set at once, not by a later fcntl(2): a program that another thread starts in between would inherit them.
     count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, _CLOSE_ON_EXEC)
     parser.feed(parser.space[:count], _descriptors(ancillary))
     for level, kind, data in ancillary:
@@ -165,14 +165,14 @@ def receive(sock: socket.socket, parser: Parser) -> int:
 
 
 def tell_senders(sock: socket.socket, on: bool) -> None:
-    """Let the system attach the pid of the writer to everything that arrives, as this process sees it (Linux)."""
+    """Have the system attach the writer's pid, as seen by this process, to everything that arrives (Linux)."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, on)
 
 
 def sender_of(sock: socket.socket) -> int | None:
-    """Take a packet whose sender the system tells (`tell_senders`); returns the pid."""
+    """Take a packet whose sender the system reports (`tell_senders`). Return the pid."""
     try:
-        # There is no room for descriptors: the system closes those that a hostile process sends along.
+        # There is no room for descriptors: the system closes those that a hostile process sends.
         _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_DONTWAIT)
     except OSError:
         return None
@@ -191,23 +191,25 @@ def _descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected stream sockets with room for a large cell's output."""
+    """Return two connected stream sockets with room for a large cell's output."""
     a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    # A worker writes while its cell runs: with the system's 200 KB it would wait for the supervisor at large outputs.
+    # A worker writes while its cell runs: with the system's 200 KB, large outputs would make it wait for the
+    # supervisor.
     for sock in (a, b):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     return a, b
 
 
 class SupervisorLink:
-    """The blocking end of a stream, for the kernel process, of which one thread receives and all may send.
+    """The blocking end of a stream, for the kernel process: one thread receives, and all may send.
 
-    Messages leave one after the other: the system takes a long one in pieces, and pieces of two would be no message.
-    SIGINT is held back while a message is written: a KeyboardInterrupt in the middle of ``sendall`` would cut a part in
-    two and lose the stream. `hold` gathers messages so that a reply and the status around it leave in one write.
+    Messages leave one after the other: the system accepts a long one in pieces, and mixed pieces of two are not
+    messages. SIGINT is held back while a message is written: a KeyboardInterrupt in the middle of ``sendall`` would cut
+    a part in two and lose the stream. `hold` gathers messages so that a reply and the status around it leave in one
+    write.
 
-    The stream ends with its supervisor. Over its ``lifeline`` the process goes on with the next one (`attach`): it says
-    again what it has said since its latest request began. ``report`` makes the message that comes before.
+    The stream ends with its supervisor. Over its ``lifeline`` the process continues with the next one (`attach`): it
+    repeats what it has said since its latest request began. ``report`` creates the message that precedes that.
     """
 
     def __init__(self, sock: socket.socket, lifeline: socket.socket, generation: int) -> None:
@@ -216,43 +218,43 @@ class SupervisorLink:
         self.request = 0
         """The number of the latest request."""
         self.unsaid = 0
-        """Bytes said since then that are not kept, because they are too many."""
+        """Bytes said since then that were too many to keep."""
         self.report: Callable[[], bytes] = bytes
         self.passing: frozenset[bytes] = frozenset()
-        """The tags of messages that no later supervisor wants to hear again."""
+        """The tags of messages that no later supervisor needs to hear again."""
         self._said: list[bytes] = []
         self._said_bytes = 0
         self._gathered: deque[bytes] = deque()
         self._writing = threading.RLock()
-        """Who has it, writes; a finaliser may print while its own thread does."""
+        """Its holder writes; a finaliser may print while its own thread writes."""
         self._holds = self._muted = False
 
     def move(self, sock: socket.socket, lifeline: socket.socket, generation: int) -> None:
-        """Go on over another socket, in a copy of the process: what was gathered and read is the other's business."""
+        """Continue over another socket, in a copy of the process: what was gathered and read is the original's."""
         os.close(self.socket.detach())
         os.close(self.lifeline.detach())
         self.socket, self.lifeline, self._generation = sock, lifeline, generation
-        self._writing = threading.RLock()  # a thread that is not here any more may have had the other one
-        # The memory to read into is kept: a session that has used up its own can still be copied.
+        self._writing = threading.RLock()  # a thread that does not exist here may have held the old one
+        # The memory to read into is kept, so that a session that has used up its own memory can still be copied.
         self.parser = Parser(space=self.parser.space)
         self._gathered.clear()
         self._holds = False
 
     def begin(self, request: int) -> None:
-        """Begin a request: nobody will ask again what was said before."""
+        """Start a request: nobody will ask again for what was said before."""
         self.request, self.unsaid = request, 0
         self._said.clear()
         self._said_bytes = 0
 
     def hold(self, on: bool) -> None:
-        """Start gathering outgoing messages, or send what was gathered and stop."""
+        """Start gathering outgoing messages, or send the gathered ones and stop."""
         self._holds = on
         if not on and self._gathered:
             self._flush()
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Make messages and drop them: nobody hears what is sent meanwhile."""
+        """Create messages and drop them: nobody hears what is sent in the meantime."""
         self.hold(False)
         self._muted = True
         try:
@@ -266,7 +268,7 @@ class SupervisorLink:
     ) -> None:
         """Send a message, with copies of ``descriptors``; blocks until the supervisor has room.
 
-        With ``later`` it leaves with the next one: for what is followed by another message at once.
+        With ``later`` it leaves with the next one: for messages that another one follows at once.
         """
         self._gathered.append(pack(tag, parts, len(descriptors)))
         if descriptors or not (later or self._holds):
@@ -274,7 +276,7 @@ class SupervisorLink:
 
     def _flush(self, descriptors: Sequence[int] = ()) -> None:
         try:
-            # An interrupt that is due is raised by this very call, with SIGINT held back already.
+            # A pending interrupt is raised by this very call, with SIGINT already held back.
             signals.set_mask(signal.SIG_BLOCK, _INTERRUPT)
             with self._writing:
                 self._write(self._taken(), descriptors)
@@ -282,7 +284,7 @@ class SupervisorLink:
             signals.set_mask(signal.SIG_UNBLOCK, _INTERRUPT)
 
     def _taken(self) -> bytes:
-        """What has gathered; another thread may add to it meanwhile."""
+        """Return the gathered messages; another thread may add to them meanwhile."""
         taken = []
         while self._gathered:
             taken.append(self._gathered.popleft())
@@ -303,7 +305,7 @@ class SupervisorLink:
     def _keep(self, data: bytes) -> None:
         if data[:1] in self.passing:
             return
-        # Other messages than text are few, and the end of a cell is one of them.
+        # Messages other than text are few, and the end of a cell is one of them.
         most = MOST_SAID if data[:1] in TEXT_TAGS else 4 * MOST_SAID
         if self._said_bytes + len(data) > most:
             self.unsaid += len(data)
@@ -312,7 +314,7 @@ class SupervisorLink:
             self._said_bytes += len(data)
 
     def _attach_after(self, generation: int) -> bool:
-        """Wait for the supervisor that follows this one, unless another thread has its line already."""
+        """Wait for the supervisor after this one, unless another thread already has its line."""
         with self._writing:
             return self._generation != generation or self.attach()
 
@@ -329,7 +331,7 @@ class SupervisorLink:
             if generation < self._generation or not descriptors:
                 close_all(descriptors)
                 continue
-            # Under the number of the old one: to make a socket needs rights that code of a session takes away.
+            # Reuse the old socket's number: creating a socket needs rights that the session's code does not leave us.
             if descriptors[0] != self.socket.fileno():
                 os.dup2(descriptors[0], self.socket.fileno(), inheritable=False)
                 os.close(descriptors[0])
@@ -342,7 +344,7 @@ class SupervisorLink:
             return True
 
     def say_again(self) -> None:
-        """Report, and say again what was said since the latest request began."""
+        """Report, and repeat what was said since the latest request began."""
         self.socket.sendall(b"".join((self.report(), *self._said)))
 
     def receive(self) -> Message | None:
@@ -353,7 +355,7 @@ class SupervisorLink:
         return message
 
     def read(self) -> bool:
-        """Wait for bytes, of the next supervisor if this one has gone; False when there will be none."""
+        """Wait for bytes, from the next supervisor if this one has gone. Return False when there will be none."""
         generation = self._generation
         try:
             arrived = receive(self.socket, self.parser)
@@ -363,7 +365,10 @@ class SupervisorLink:
 
 
 def first_line(lifeline: socket.socket) -> tuple[int, int]:
-    """The line of the first supervisor, as a descriptor, and its generation; a process that nobody wants ends."""
+    """Return the line to the first supervisor, as a descriptor, and its generation.
+
+    A process that nobody wants ends.
+    """
     data, ancillary, _, _ = lifeline.recvmsg(64, _ANCILLARY, _CLOSE_ON_EXEC)
     descriptors = _descriptors(ancillary)
     if not data or not descriptors:
@@ -372,7 +377,7 @@ def first_line(lifeline: socket.socket) -> tuple[int, int]:
 
 
 def lifelines() -> tuple[socket.socket, socket.socket]:
-    """The two ends of a lifeline: packets, each a generation with a line beside it."""
+    """Return the two ends of a lifeline, which carries packets: each a generation with a line."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
@@ -384,6 +389,6 @@ def give_line(lifeline: socket.socket, line: socket.socket, generation: int) -> 
 _INTERRUPT = {signal.SIGINT}
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 MOST_SAID = 8 << 20
-"""The most bytes of text that a process keeps to say them again."""
+"""Maximum bytes of text that a process keeps in order to repeat them."""
 TEXT_TAGS = (b"o", b"e")
-"""What code writes; see `worker_protocol`."""
+"""Text that code writes; see `worker_protocol`."""

@@ -1,7 +1,7 @@
-"""The locks by which one server, and no second one, serves a path, and one process at a time starts it.
+"""The locks that ensure that only one server serves a path, and that only one process at a time starts it.
 
-*Liveness is a lock, never a pid file.* A server holds ``flock`` on ``<socket>.lock`` for as long as it lives; the
-operating system drops it however the process ends, so a stale socket file means nothing.
+*Liveness is a lock, never a pid file.* A server holds ``flock`` on ``<socket>.lock`` while it lives; the operating
+system drops it however the process ends, so a stale socket file means nothing.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     StrPath = str | os.PathLike[str]
 
 CLAIM_SECONDS = 15.0
-"""How long a new server waits for one that is on its way out."""
+"""How long a new server waits for one that is shutting down."""
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class InstanceLock:
-    """Proof that this process is the one server at a path, until :meth:`release` or its end."""
+    """Proof that this process is the only server at a path, until :meth:`release` or its end."""
 
     def __init__(self, descriptor: int, lock_file: str) -> None:
         self._descriptor = descriptor
         self._lock_file = lock_file
 
     def stands(self) -> bool:
-        """Say whether the lock file is still at its place; if not, others do not see the claim."""
+        """Return whether the lock file is still in its place; otherwise others do not see the claim."""
         try:
             return os.path.samestat(os.fstat(self._descriptor), os.stat(self._lock_file))
         except OSError:
             return False
 
     def renew(self) -> bool:
-        """Claim the path again after its folder was deleted; False if another process has done so meanwhile.
+        """Claim the path again after its folder was deleted. Return False if another process has claimed it meanwhile.
 
-        Raises OSError when folder or file cannot be made now.
+        Raises OSError when the folder or file cannot be created now.
         """
         os.makedirs(os.path.dirname(self._lock_file), mode=0o700, exist_ok=True)
         descriptor = _try_lock(self._lock_file)
@@ -62,7 +62,7 @@ class InstanceLock:
             os.utime(self._descriptor)
 
     def release(self) -> None:
-        """Give the claim up. The file stays: removing it would let two servers lock two different files."""
+        """Give up the claim. The file stays: removing it would let two servers lock two different files."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -77,10 +77,9 @@ class InstanceLock:
 def claim(
     path: StrPath, *, seconds: float = CLAIM_SECONDS, meanwhile: Callable[[], None] | None = None
 ) -> InstanceLock:
-    """Become the one server at ``path``; waits up to ``seconds`` for a predecessor that is shutting down.
+    """Become the only server at ``path``; waits up to ``seconds`` for a predecessor that is shutting down.
 
-    Calls ``meanwhile`` again and again while it waits. Raises :class:`DiscoveryError` if another process keeps the
-    claim.
+    Calls ``meanwhile`` repeatedly while it waits. Raises :class:`DiscoveryError` if another process keeps the claim.
     """
     deadline = time.monotonic() + seconds
     while (descriptor := _try_lock(_beside(path, ".lock"))) is None:
@@ -93,7 +92,7 @@ def claim(
 
 
 def is_claimed(path: StrPath) -> bool:
-    """Say whether a live process holds the claim for ``path`` (also while it starts up or shuts down)."""
+    """Return whether a live process holds the claim for ``path`` (also while it starts up or shuts down)."""
     try:
         descriptor = os.open(_beside(path, ".lock"), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -102,7 +101,7 @@ def is_claimed(path: StrPath) -> bool:
 
 
 def is_locked(descriptor: int) -> bool:
-    """Say whether a live process holds the lock of a file, and close the descriptor."""
+    """Return whether a live process holds the lock of a file, and close the descriptor."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -117,7 +116,7 @@ def _beside(path: StrPath, suffix: str) -> str:
 
 
 def _try_lock(lock_file: str) -> int | None:
-    """Lock the file exclusively; ``None`` while somebody else holds it."""
+    """Lock the file exclusively; ``None`` while someone else holds it."""
     descriptor = os.open(lock_file, _LOCK_FLAGS, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,7 +131,7 @@ def _try_lock(lock_file: str) -> int | None:
 
 @contextmanager
 def only_starter(path: StrPath) -> Iterator[None]:
-    """Hold the start lock of ``path``; waits while another process is starting the server."""
+    """Hold the start lock of ``path``; waits while another process starts the server."""
     descriptor = os.open(_beside(path, ".start"), _LOCK_FLAGS, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
 """The link between a client process and the daemon: one handshake line each way, then newline-delimited JSON-RPC.
 
-Standard library only, and nothing slow of that: the front loads this module while a client waits. Both ends
-cut the byte stream into lines with the same :class:`LineSplitter` and the same limit, so a line that is too
-long is refused with the same words wherever it arrives.
+Standard library only, and nothing slow from it: the front loads this module while a client waits. Both ends cut the
+byte stream into lines with the same :class:`LineSplitter` and the same limit, so a line that is too long is refused
+with the same words wherever it arrives.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 """Number of the protocol between front and daemon. It changes when an old daemon cannot serve a new front."""
 MAX_LINE = 128 * 1024 * 1024
-"""Longest line taken, in bytes: a context of the whole 100 MB quota fits, escaped as usual text is."""
+"""Longest accepted line, in bytes: a context that fills the 100 MB quota fits, with the usual escapes."""
 IDLE_SECONDS = 1800.0
 """How long a daemon stays when nobody is connected."""
 CHUNK = 256 * 1024
-"""Bytes asked for in one read."""
+"""Bytes requested in one read."""
 EDGE = 4096
-"""How much of the start and of the end of a refused line is kept, to find the id that has to be answered."""
+"""How much of the start and end of a refused line is kept, to find the id to answer."""
 MADE_BY, TERMINAL = "RLM_KERNEL_MADE_BY", "terminal"
 """The variable that a command at a terminal sets for its own calls."""
 HANDSHAKE_ENVIRONMENT = ("PARENT_SESSION_ID", "OPENCODE_SESSION_ID", "RLM_KERNEL_POLICY", "RLM_KERNEL_TOOLS", MADE_BY)
-"""The only variables of a client's environment that the daemon gets to see."""
+"""The only variables of a client's environment that the daemon sees."""
 GOODBYE = b'{"rlm":"goodbye"}\n'
 """Last line of a daemon that stops on purpose: its fronts start a new one when they need it, not at once."""
 
 MODERN_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-"""Where a request of the 2026-07-28 era says which protocol it speaks."""
+"""Where a request of the 2026-07-28 version says which protocol it speaks."""
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -60,7 +60,7 @@ def daemon_log(state_folder: str) -> str:
 
 
 def hooks_folder(state_folder: str) -> str:
-    """Return where hooks of agent programs find the daemon's socket, the file for events and what they print."""
+    """Return where hooks of agent programs find the daemon's socket, the file for events and the text to print."""
     return f"{state_folder}/hooks"
 
 
@@ -78,7 +78,7 @@ def handshake_line(role: str = "mcp", **more: object) -> bytes:
 
 
 def handshake_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a client hands to the daemon; the daemon runs in another folder."""
+    """Return the variables that a client passes to the daemon, which runs in another folder."""
     handed = {name: environment[name] for name in HANDSHAKE_ENVIRONMENT if environment.get(name)}
     if "RLM_KERNEL_POLICY" in handed:
         handed["RLM_KERNEL_POLICY"] = named_policy(handed["RLM_KERNEL_POLICY"])
@@ -86,13 +86,13 @@ def handshake_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def named_policy(given: str) -> str:
-    """Return a policy's name unchanged, or its path as an absolute one, for the daemon."""
+    """Return a policy's name unchanged, or its path made absolute for the daemon."""
     is_path = "/" in given or given.endswith((".yaml", ".yml"))
     return os.path.abspath(os.path.expanduser(given)) if is_path else given
 
 
 def _working_directory() -> str:
-    """Return the working directory, or nothing when it was removed under us."""
+    """Return the working directory, or an empty string if it was removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -108,7 +108,7 @@ def error_line(request_id: str | int | None, code: int, message: str, **data: ob
 
 
 class Oversized:
-    """A line longer than the limit: its first and last bytes and how long it was. The rest was dropped."""
+    """A line longer than the limit: its first and last bytes and its length. The rest was dropped."""
 
     def __init__(self, head: bytes, tail: bytes, size: int) -> None:
         self.head = head
@@ -116,7 +116,7 @@ class Oversized:
         self.size = size
 
     def refusal(self, limit: int = MAX_LINE) -> bytes | None:
-        """Return the error line to answer with; ``None`` when it was no request."""
+        """Return the error line to answer with; ``None`` if it was not a request."""
         found, request_id = edge_id(self.head, self.tail)
         if not found and b'"result"' in self.head:
             return None
@@ -128,7 +128,7 @@ class Oversized:
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines without their end; one over ``limit`` becomes :class:`Oversized`."""
+    """Cuts a byte stream into lines without their end; a line over ``limit`` becomes :class:`Oversized`."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
@@ -138,7 +138,7 @@ class LineSplitter:
         self._tail = b""
 
     def feed(self, data: bytes) -> Iterator[bytes | Oversized]:
-        """Take what was read, yield every line that it completes."""
+        """Take the data that was read, and yield every line that it completes."""
         *complete, rest = data.split(b"\n")
         for piece in complete:
             self._add(piece)
@@ -151,7 +151,7 @@ class LineSplitter:
             if piece:
                 self._pending.append(piece)
             return
-        if self._pending:  # The limit is passed with this piece: from here on only the edges are kept.
+        if self._pending:  # This piece exceeds the limit: from here on only the edges are kept.
             whole = b"".join(self._pending)
             self._head, self._tail = whole[:EDGE], whole[-EDGE:]
             self._pending.clear()
@@ -172,9 +172,8 @@ class LineSplitter:
 def edge_id(head: bytes, tail: bytes) -> tuple[bool, str | int | None]:
     """Find the id of a message of which only the edges are known: (found, id).
 
-    Clients write the id before the long part (``{"jsonrpc":"2.0","id":1,"method":…``) or as one of the last
-    members (``…},"jsonrpc":"2.0","id":1}``). Text in a string is never mistaken for it: there, quotes are
-    escaped.
+    Clients write the id before the long part (``{"jsonrpc":"2.0","id":1,"method":…``) or as one of the last members
+    (``…},"jsonrpc":"2.0","id":1}``). Text in a string is never mistaken for it, because quotes are escaped there.
     """
     import re
 

@@ -1,7 +1,7 @@
-"""The wire format of Jupyter messages, as far as the supervisor itself speaks it: made, signed, and checked.
+"""The wire format of Jupyter messages, as far as the supervisor itself speaks it: building, signing and checking.
 
 https://jupyter-client.readthedocs.io/en/stable/messaging.html, "The wire protocol". jupyter_client's own `Session` does
-this too; with what it imports it is a fifth of the supervisor's memory.
+this too, but what it imports is a fifth of the supervisor's memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rlm_ipc.messages import JsonObject
 DELIMITER = b"<IDS|MSG>"
 PROTOCOL_VERSION = "5.4"
 REMEMBERED = 65_536
-"""Signatures that are kept, to refuse a message that comes a second time; then the older half is forgotten."""
+"""Signatures kept in order to refuse a repeated message; beyond that number the older half is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message of a client whose signature is right. ``header`` is as it came, for messages that answer it."""
+    """A client's message with a valid signature. ``header`` is unchanged, for messages that answer it."""
 
     identities: list[bytes]
     kind: str
@@ -35,7 +35,7 @@ class Received:
 
 
 class Signer:
-    """Makes and checks messages with ``key`` (HMAC-SHA256); an empty one means that nothing is signed."""
+    """Builds and checks messages with ``key`` (HMAC-SHA256); with an empty key nothing is signed."""
 
     def __init__(self, key: bytes) -> None:
         self._hmac = hmac.new(key, digestmod=hashlib.sha256) if key else None
@@ -44,7 +44,7 @@ class Signer:
         self._seen: dict[bytes, None] = {}
 
     def header(self, kind: str) -> bytes:
-        """The header of a new message."""
+        """Return the header of a new message."""
         return json_part(
             {
                 "msg_id": f"{self._session}_{next(self._numbers)}",
@@ -59,12 +59,12 @@ class Signer:
     def parts(
         self, kind: str, parent_header: bytes, content: JsonObject, metadata: JsonObject | None = None
     ) -> list[bytes]:
-        """A message from its delimiter on, which answers the request with ``parent_header``."""
+        """Return a message, from its delimiter on, that answers the request with ``parent_header``."""
         parts = [self.header(kind), parent_header, json_part(metadata or {}), json_part(content)]
         return [DELIMITER, self.sign(parts), *parts]
 
     def sign(self, parts: Sequence[bytes]) -> bytes:
-        """The signature of header, parent header, metadata and content."""
+        """Return the signature of header, parent header, metadata and content."""
         if self._hmac is None:
             return b""
         digest = self._hmac.copy()
@@ -75,18 +75,18 @@ class Signer:
     def signed(self, parts: Sequence[bytes], *, again: bool = False) -> list[bytes] | None:
         """Sign a message of a kernel, which has no key; None if the message is malformed.
 
-        One that clients may have got before is sent ``again`` with another signature: a client that sees the same
+        A message that clients may already have is sent ``again`` with another signature: a client that sees the same
         signature twice takes it for a replay and raises an error.
         """
         if not well_formed(parts):
             return None
         at = parts.index(DELIMITER)
-        if again:  # a space after the metadata changes the signature, and nothing that the message says
+        if again:  # a space after the metadata changes the signature, but not the message
             parts = [*parts[: at + 4], parts[at + 4] + b" ", *parts[at + 5 :]]
         return [*parts[: at + 1], self.sign(parts[at + 2 : at + 6]), *parts[at + 2 :]]
 
     def genuine(self, parts: Sequence[bytes]) -> bool:
-        """Whether a message has the right signature, and has not come before; each is asked about once."""
+        """Whether a message has the right signature and was not seen before; ask only once for each."""
         if not well_formed(parts):
             return False
         if self._hmac is None:
@@ -99,7 +99,7 @@ class Signer:
         return True
 
     def read(self, parts: Sequence[bytes]) -> Received | None:
-        """A message with its routing prefix; None if it is malformed, forged, or has come before."""
+        """Return a message with its routing prefix; None if it is malformed, forged or repeated."""
         if not well_formed(parts):
             return None
         at = parts.index(DELIMITER)
@@ -125,7 +125,7 @@ def well_formed(parts: Sequence[bytes]) -> bool:
 
 
 def object_in(parts: Sequence[bytes], at: int) -> JsonObject:
-    """The part that stands so far behind the delimiter (2 the header, 5 the content); empty if it is no object."""
+    """Return the part that far after the delimiter (2 the header, 5 the content); empty if it is not an object."""
     try:
         found = json.loads(parts[list(parts).index(DELIMITER) + at])
     except (ValueError, LookupError, RecursionError):

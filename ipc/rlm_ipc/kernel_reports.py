@@ -1,7 +1,7 @@
 """Reports about kernels: their state, their walls, cells and queries, and the results of forks and rollbacks.
 
-The messages that carry these are in `rlm_ipc.supervisor_protocol`, and in `rlm_ipc.worker_protocol` for what a worker
-says or hears itself.
+The messages that carry these are in `rlm_ipc.supervisor_protocol`, and for the worker's own messages in
+`rlm_ipc.worker_protocol`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rlm_ipc.outcomes import Ended, Loss, Uncopied
 
 @dataclass(frozen=True, slots=True)
 class WallState:
-    """Whether a wall stands, and what it holds or why it does not stand."""
+    """Whether a wall is active, and what it covers or why it is not active."""
 
     standing: bool
     detail: str
@@ -23,8 +23,9 @@ class WallState:
 class Refused:
     """The attempts that a kernel's walls have refused.
 
-    The supervisor has counted ``system_calls``; ``latest_call`` is the name of the last one. The kernel tells the other
-    two, maybe untruly: what its ``audit`` hook refused, and the ``cells`` that did not compile under the policy.
+    The supervisor has counted ``system_calls``; ``latest_call`` is the name of the last one. The kernel reports the
+    other two, possibly untruly: what its ``audit`` hook refused, and the ``cells`` that did not compile under the
+    policy.
     """
 
     system_calls: int
@@ -37,15 +38,16 @@ class Refused:
 class KernelInfo:
     """A kernel that the supervisor holds.
 
-    ``undoable`` are the numbers of last cells that a rollback can undo, ``latest`` is how the code of these cells
-    begins, the newest first. ``memory_bytes`` is what its code has taken, as ``limits.memory_bytes`` counts it.
-    ``walls`` stand around it. ``last_used`` is when a client last had it run something, in seconds since the epoch.
-    ``contexts`` are the loaded texts by name, with the revision that each was bound as; of those that are ``shadowed``
-    the name means something else in code. ``waiting`` are the queries that its cell waits for, ``attachments`` the
-    attachments by which front ends have it open. ``uncopied`` is what no checkpoint holds because none can be taken.
-    ``untouched`` says that it has no variables yet: nothing has run in it, and it was given none. ``anew_at`` is when
-    somebody last had it begin anew, in seconds since the epoch: what was saved of it before is not to come back.
-    ``lost`` is how many completed cells it lacks since another process took over, until a cell was told of that.
+    ``undoable`` are the numbers of the last cells that a rollback can undo, ``latest`` is the beginning of these cells'
+    code, newest first. ``memory_bytes`` is the memory that its code uses, as ``limits.memory_bytes`` counts it.
+    ``walls`` are active around it. ``last_used`` is when a client last had it run something, in seconds since the
+    epoch. ``contexts`` are the loaded texts by name, with the revision under which each was bound; for those in
+    ``shadowed`` the name means something else in code. ``waiting`` are the queries that its cell waits for,
+    ``attachments`` the attachments through which front ends have it open. ``uncopied`` is what no checkpoint holds
+    because none can be taken. ``untouched`` says that it has no variables yet: nothing has run in it, and it was given
+    none. ``anew_at`` is when someone last restarted it from scratch, in seconds since the epoch: what was saved of it
+    before must not come back. ``lost`` is how many completed cells it lacks since another process took over, until a
+    cell has reported that.
     """
 
     kernel_id: str
@@ -74,7 +76,7 @@ class KernelInfo:
 
 
 def id_of_query(number: int) -> str:
-    """The id by which people and models know the query of that number. Code goes by the number."""
+    """Return the id that people and models use for the query of that number. Code uses the number."""
     return f"q_{number:03d}"
 
 
@@ -82,7 +84,7 @@ def id_of_query(number: int) -> str:
 class AskedQuery:
     """A query that code has asked. ``number`` counts up over the whole life of the session.
 
-    ``schema`` is the JSON Schema of its answer, ``mode`` who answers.
+    ``schema`` is the JSON Schema of its answer, ``mode`` says who answers.
     """
 
     number: int
@@ -100,9 +102,9 @@ class AskedQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """What came of a query: an ``answer``, or the ``error`` in its place.
+    """The outcome of a query: an ``answer``, or the ``error`` in its place.
 
-    ``over`` says that the budget is used up, ``by_code`` that code has assigned it.
+    ``over`` says that the budget is used up, ``by_code`` that code assigned it.
     """
 
     answer: str | None = None
@@ -113,9 +115,9 @@ class QueryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswers:
-    """The answers that code itself has given its queries: those it has put into ``llm_answers``.
+    """The answers that code itself has given to its queries, by putting them into ``llm_answers``.
 
-    ``answers`` are a list, or an object by query id; None with a ``problem``, which says why they cannot be taken.
+    ``answers`` is a list, or an object by query id; None with a ``problem``, which says why they cannot be accepted.
     ``assigned`` says that the whole of ``llm_answers`` was assigned.
     """
 
@@ -126,7 +128,7 @@ class GivenAnswers:
 
 @dataclass(frozen=True, slots=True)
 class BudgetUsed:
-    """What the queries of a session have used: how many they were, and of providers tokens, cost and seconds."""
+    """What the queries of a session have used: their number, and for providers tokens, cost and seconds."""
 
     calls: int = 0
     tokens: int = 0
@@ -145,17 +147,17 @@ class CellError:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What came of a cell.
+    """The result of a cell.
 
     ``stdout`` and ``stderr`` end at the policy's cap with a marker; then ``truncated`` is set and the file ``spool``
-    holds the whole (the caller removes it; not ``spool_complete`` if even that was cut). ``result`` is the text of
+    holds all of it (the caller removes it; ``spool_complete`` is false if even that was cut). ``result`` is the text of
     the last expression, ``data`` its rich forms and other displays by MIME type, ``queries`` the ids of the queries
-    that the cell has asked (`AskedQuery` told the rest when it asked them), ``defined`` the names it bound,
-    ``shadowed`` the contexts whose names it took, ``returned`` those that have their names again, though it took or
-    deleted them, ``given`` the answers that its code has assigned to ``llm_answers``.
-    ``seconds`` is how long it ran. ``error`` is what to show of an error, and nothing else: session code chooses its
-    name and text. ``ended`` is what has ended the cell, ``reason`` why in words unless it ended by itself, ``loss``
-    what went with its worker, ``uncopied`` what no checkpoint holds because none can be taken.
+    that the cell asked (`AskedQuery` reported the rest at that time), ``defined`` the names it bound, ``shadowed`` the
+    contexts whose names it took, ``returned`` those that have their names again after code had taken or deleted them,
+    ``given`` the answers that its code has assigned to ``llm_answers``. ``seconds`` is how long it ran. ``error`` is
+    for display only: session code chooses its name and text. ``ended`` is what ended the cell, ``reason`` the
+    explanation unless it ended by itself, ``loss`` what was lost with its worker, ``uncopied`` what no checkpoint holds
+    because none can be taken.
     """
 
     status: str
@@ -183,7 +185,7 @@ class CellResult:
 
 @dataclass(frozen=True, slots=True)
 class CellNote:
-    """A cell of whose result no caller hears: one of a Jupyter client, or one whose caller has gone.
+    """A cell whose result no caller hears: one of a Jupyter client, or one whose caller has gone.
 
     ``serial`` counts those of a kernel. ``author`` is ``agent`` or ``notebook``; ``attachment`` is empty for a client
     at the kernel's own sockets. Times are seconds since the epoch. ``displays`` are its pictures and HTML by MIME type.
@@ -207,17 +209,17 @@ class CellNote:
 
 @dataclass(frozen=True, slots=True)
 class CellNotes:
-    """Cells, the oldest first."""
+    """Cells, oldest first."""
 
     cells: tuple[CellNote, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCell:
-    """A cell under way: its code, its ``author``, and since when (epoch seconds).
+    """A cell in progress: its code, its ``author``, and since when (epoch seconds).
 
-    The author is ``agent``, ``notebook`` or ``terminal``. ``run`` is its name, by which a caller that comes later may
-    claim it; empty if nobody may.
+    The author is ``agent``, ``notebook`` or ``terminal``. ``run`` is the name by which a later caller may claim it;
+    empty if nobody may.
     """
 
     code: str
@@ -231,9 +233,9 @@ class ForkOrigin:
     """Where a forked session comes from.
 
     ``source`` is ``live`` (the parent was idle) or ``checkpoint`` (it ran a cell), which is ``cells_behind`` completed
-    cells old. ``threads`` and ``tasks`` (how many) of the parent do not run in the child. ``dropped_modules`` are
-    globals that its policy does not admit; ``queries`` those pending in the parent, which in the child wait for answers
-    of their own.
+    cells old. ``threads`` and ``tasks`` (their number) of the parent do not run in the child. ``dropped_modules`` are
+    globals that its policy does not admit; ``queries`` are those pending in the parent, which in the child wait for
+    answers of their own.
     """
 
     source: str
@@ -256,10 +258,9 @@ class ForkInfo:
 class RollbackInfo:
     """What a rollback did.
 
-    ``undone`` is the beginning of each cell's code, the oldest first. ``restored`` are names that those cells had
-    bound and that have their earlier value again (objects changed in place are not listed), ``gone`` those that there
-    were not before. ``queries`` were pending and are asked no more. ``possible`` are the numbers of cells that could be
-    undone next.
+    ``undone`` is the beginning of each cell's code, oldest first. ``restored`` are names that those cells had bound and
+    that have their earlier value again (objects changed in place are not listed), ``gone`` those that did not exist
+    before. ``queries`` were pending and are withdrawn. ``possible`` are the numbers of cells that could be undone next.
     """
 
     undone: tuple[str, ...]

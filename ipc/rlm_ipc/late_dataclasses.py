@@ -1,6 +1,6 @@
-"""`dataclass` of the standard library, whose frozen classes are compiled when their first object is made.
+"""`dataclass` of the standard library, whose frozen classes are compiled when their first object is created.
 
-The standard library compiles six methods of each frozen class when that is defined, which takes most of a millisecond.
+The standard library compiles six methods of each frozen class when it is defined, which takes most of a millisecond.
 That was half of the start of a supervisor and a third of that of a daemon, for hundreds of classes of which a process
 uses few. Here a class has its fields, its slots and everything that `dataclasses` reads from the beginning. Its
 ``__init__`` is compiled when it is first called, and all classes share the other methods.
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["complete", "dataclass"]
 
 _FACTORY = object()
-"""Stands for a field that was not given, and that a function makes a value for."""
+"""Stands for a field that was not given and whose value a factory creates."""
 _Method = Callable[..., object]
 _waiting: list[type[Any]] = []
 
 
 def complete() -> None:
-    """Compile what is left: for a process that forks, or in which code of others may be watched when it compiles."""
+    """Compile the rest: for a process that forks, or whose compilations third-party code could observe."""
     while _waiting:
         _compile(_waiting.pop())
 
@@ -34,7 +34,7 @@ def complete() -> None:
 if not TYPE_CHECKING:
 
     def dataclass(cls: type | None = None, /, **options: Any) -> Any:
-        """Make a data class, with the options that the standard library has; only frozen ones are made late."""
+        """Create a data class with the standard library's options; only frozen ones are compiled late."""
         if not options.pop("frozen", False):
             return dataclasses.dataclass(cls, **options)
         return _late(options) if cls is None else _late(options)(cls)
@@ -46,7 +46,7 @@ def _late(options: Any) -> Callable[[type], Any]:
         methods = methods | _COPIED
 
     def made(cls: type) -> Any:
-        # With `slots` this is another class than the given one.
+        # With `slots` this is a different class from the given one.
         late: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
 
         def first(self: object, *given: Any, **named: Any) -> None:
@@ -64,33 +64,33 @@ def _late(options: Any) -> Callable[[type], Any]:
 
 
 def _compile(late: Any) -> None:
-    """Give a class the ``__init__`` of its fields. The standard library takes four times as long to make the same."""
-    known: dict[str, object] = {"_store": object.__setattr__, "_factory": _FACTORY}
+    """Give a class the ``__init__`` for its fields. The standard library takes four times as long for the same."""
+    namespace: dict[str, object] = {"_store": object.__setattr__, "_factory": _FACTORY}
     by_place: list[str] = []
     by_name: list[str] = []
     stores: list[str] = []
     for each in fields(late):
-        name, given = each.name, each.name
+        name, value = each.name, each.name
         if each.default_factory is not MISSING:
-            known[f"_make_{name}"], known[f"_default_{name}"] = each.default_factory, _FACTORY
-            given = f"_make_{name}() if {name} is _factory else {name}" if each.init else f"_make_{name}()"
+            namespace[f"_make_{name}"], namespace[f"_default_{name}"] = each.default_factory, _FACTORY
+            value = f"_make_{name}() if {name} is _factory else {name}" if each.init else f"_make_{name}()"
         elif each.default is not MISSING:
-            known[f"_default_{name}"] = each.default
-            given = name if each.init else f"_default_{name}"
+            namespace[f"_default_{name}"] = each.default
+            value = name if each.init else f"_default_{name}"
         elif not each.init:
-            continue  # ``__post_init__`` gives it a value
-        stores.append(f"_store(self, {name!r}, {given})")
+            continue  # ``__post_init__`` sets it
+        stores.append(f"_store(self, {name!r}, {value})")
         if each.init:
-            default = f"=_default_{name}" if f"_default_{name}" in known else ""
+            default = f"=_default_{name}" if f"_default_{name}" in namespace else ""
             (by_name if each.kw_only else by_place).append(f"{name}{default}")
     if hasattr(late, "__post_init__"):
         stores.append("self.__post_init__()")
     parameters = ", ".join(["self", *by_place, *(["*", *by_name] if by_name else [])])
-    exec(f"def __init__({parameters}):\n " + "\n ".join(stores or ["pass"]), known)
-    made: Any = known["__init__"]
-    made.__annotations__ = {each.name: each.type for each in fields(late) if each.init} | {"return": None}
-    made.__module__, made.__qualname__ = late.__module__, f"{late.__qualname__}.__init__"
-    late.__init__ = made
+    exec(f"def __init__({parameters}):\n " + "\n ".join(stores or ["pass"]), namespace)
+    constructor: Any = namespace["__init__"]
+    constructor.__annotations__ = {each.name: each.type for each in fields(late) if each.init} | {"return": None}
+    constructor.__module__, constructor.__qualname__ = late.__module__, f"{late.__qualname__}.__init__"
+    late.__init__ = constructor
 
 
 def _names(cls: Any, used_in: str) -> tuple[str, ...]:
@@ -139,4 +139,4 @@ def _setstate(self: Any, state: list[Any]) -> None:
 _FROZEN: dict[str, _Method] = {"__repr__": _repr, "__setattr__": _setattr, "__delattr__": _delattr}
 _COMPARED: dict[str, _Method] = {"__eq__": _eq, "__hash__": _hash}
 _COPIED: dict[str, _Method] = {"__getstate__": _getstate, "__setstate__": _setstate}
-"""`copy` and `pickle` store in the slots, which are frozen."""
+"""`copy` and `pickle` store into the slots, which are frozen."""

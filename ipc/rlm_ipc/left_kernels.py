@@ -1,6 +1,6 @@
-"""What a supervisor leaves of a kernel that it has ended while no daemon was there: one file, for the next daemon.
+"""What a supervisor leaves of a kernel that it ended while no daemon was there: one file, for the next daemon.
 
-The file holds an image of the variables first, into which only kernels look, then a `LeftKernel` and its length.
+The file starts with an image of the variables, which only kernels read, followed by a `LeftKernel` and its length.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class LeftKernel:
-    """A kernel that has ended: its caller's ``label``, when it was used and ended (epoch), and what became of it.
+    """A kernel that has ended: its caller's ``label``, when it was used and ended (epoch), and what happened to it.
 
     ``contexts`` are the revisions of the texts that it had, ``cells`` and ``pending`` its latest cells and its queries.
-    ``saved`` tells what the image holds; without one it is None, and ``unsaved`` says why, unless its policy does not
-    have it come back. It ``idled`` away, or another version of rlm-kernel could not go on with it.
+    ``saved`` says what the image holds. Without an image it is None, and ``unsaved`` says why, unless its policy does
+    not let variables come back. ``idled`` says that it was idle too long; otherwise another version could not continue
+    with it.
     """
 
     kernel_id: str
@@ -48,7 +49,7 @@ class LeftKernel:
 
 
 class Leaving:
-    """Writes the file of one kernel, which appears at once and whole, or not at all."""
+    """Writes the file of one kernel, which appears at once and complete, or not at all."""
 
     def __init__(self, folder: Path, kernel_id: str) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -63,7 +64,7 @@ class Leaving:
             view = view[self._file.write(view) :]
 
     def forget_image(self) -> None:
-        """Begin anew: the image cannot be had."""
+        """Start over without an image, because it cannot be had."""
         self._file.seek(0)
         self._file.truncate()
 
@@ -74,12 +75,12 @@ class Leaving:
         os.fsync(self._file.fileno())
 
     def publish(self) -> None:
-        """Put the file in its place, which takes no time."""
+        """Move the file into its place, which takes no time."""
         os.replace(self._temporary, self._path)
         self._file.close()
 
     def abandon(self) -> None:
-        """Leave nothing; does nothing after `publish`."""
+        """Discard the file; does nothing after `publish`."""
         if not self._file.closed:
             self._file.close()
             with suppress(OSError):
@@ -88,14 +89,14 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class LeftFile:
-    """An open file, and what it says of its kernel; the image is its first ``size`` bytes."""
+    """An open file, and its description of the kernel; the image is its first ``size`` bytes."""
 
     descriptor: int
     size: int
     left: LeftKernel
 
     def pieces(self, room: int = 1 << 20) -> Iterator[bytes]:
-        """The image, piece by piece."""
+        """Yield the image, piece by piece."""
         at = 0
         while piece := os.pread(self.descriptor, min(room, self.size - at), at):
             at += len(piece)
@@ -119,7 +120,7 @@ def _opened(path: Path) -> Iterator[LeftFile]:
 
 
 def left_kernels(folder: Path) -> Iterator[tuple[Path, LeftFile | None]]:
-    """Each file that is there with what it says, open meanwhile; None if it cannot be read or was never finished."""
+    """Yield each file with its description, open meanwhile; None if it cannot be read or was never finished."""
     with suppress(FileNotFoundError):
         for path in sorted(folder.iterdir()):
             try:

@@ -1,4 +1,4 @@
-"""A file that a front locks for as long as it lives, so that a new daemon knows which clients of the last one do.
+"""A file that a front locks for its whole life, so that a new daemon knows which clients of the last one are alive.
 
 The system drops the lock however the process ends. Standard library only: part of the front.
 """
@@ -24,7 +24,7 @@ def is_name(name: str) -> bool:
 
 
 def hold(runtime: str) -> str:
-    """Make and lock a file in the runtime folder; returns its name, empty when that cannot be done."""
+    """Create and lock a file in the runtime folder. Return its name, or an empty string if that is impossible."""
     name = f"{os.getpid()}-{os.urandom(4).hex()}"
     try:
         os.makedirs(os.path.join(runtime, _FOLDER), mode=0o700, exist_ok=True)
@@ -38,14 +38,14 @@ def hold(runtime: str) -> str:
 
 
 def let_go(runtime: str, name: str) -> None:
-    """Remove the file of this process, which ends."""
+    """Remove the file of this process, which is ending."""
     if name:
         with suppress(OSError):
             os.unlink(_path(runtime, name))
 
 
 def is_held(runtime: str, name: str) -> bool:
-    """Whether the process that has made the file lives."""
+    """Whether the process that created the file is alive."""
     if not is_name(name):
         return False
     try:

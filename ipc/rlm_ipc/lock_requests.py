@@ -11,14 +11,14 @@ from rlm_ipc.messages import Json
 
 @dataclass(frozen=True, slots=True)
 class ShowLock(Request["LockShown"]):
-    """Show the lock of the project that a folder lies in.
+    """Show the lock of the project that contains a folder.
 
     Attributes:
         folder: any folder of the project.
-        seconds: how long a new version may take; what is not done by then goes on.
-        refresh: look at all files, whenever the last look was.
-        sections: which sections are wanted, by their names.
-        tokens: how long a map is wanted; 0: none.
+        seconds: how long a new version may take; unfinished work continues after that.
+        refresh: look at all files, however recent the last look is.
+        sections: names of the wanted sections.
+        tokens: length of the wanted map; 0: no map.
         focus, about, path: what the map is for; see the tool `lock`.
         since: compare this version with the newest; 0: none.
         write: write the folder `.memory` too.
@@ -38,10 +38,10 @@ class ShowLock(Request["LockShown"]):
 
 @dataclass(frozen=True, slots=True)
 class LockShown:
-    """A lock: which version there is, and what was asked for of it.
+    """A lock: its version, and the requested parts.
 
-    ``phase`` is what the scanner still does, with ``done`` of ``total`` files; ``ready``: nothing. ``changed`` are
-    files that are not in the version yet. ``difference`` is as the tool's answers have it.
+    ``phase`` is what the scanner is still doing, with ``done`` of ``total`` files; ``ready``: nothing. ``changed`` are
+    files that are not in the version yet. ``difference`` has the form of the tool's answers.
     """
 
     root: str

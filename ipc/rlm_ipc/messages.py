@@ -2,13 +2,13 @@
 
 Each protocol has modules of dataclasses (`worker_protocol`, `supervisor_protocol`, `daemon_protocol`). This module
 turns them into JSON values and back, so that a field has one name, one type and one place. Renaming a field makes mypy
-name every user of it.
+report every use of it.
 
-A sender may be hostile. `read` therefore believes nothing: it refuses unknown fields, missing fields, and values of
-another type than the one declared, and says where in the message it found them.
+A sender may be hostile, so `read` trusts nothing: it refuses unknown fields, missing fields, and values of another type
+than declared, and says where in the message it found them.
 
-Field types: ``str``, ``int``, ``float``, ``bool``, ``None``, string enums, literal texts, other messages,
-``tuple[T, ...]``, ``dict[str, T]``, ``T | None``, and `Json` for data of the user's that passes through unread.
+Field types: ``str``, ``int``, ``float``, ``bool``, ``None``, string enums, literal texts, other messages, ``tuple[T,
+...]``, ``dict[str, T]``, ``T | None``, and `Json` for user data that passes through unread.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from typing import Any, Literal, TypeVar, Union
 from rlm_ipc.errors import ProtocolError
 
 Json = Any
-"""JSON of the user's: a schema, metadata, a display. Nothing of ours looks into it."""
+"""The user's JSON: a schema, metadata, a display. Our code does not look into it."""
 
 JsonObject = dict[str, Json]
-"""An object of JSON that goes out as it stands, or comes in unread: to an agent, a page, another program."""
+"""A JSON object that is sent unchanged, or arrives unread: to an agent, a page, another program."""
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 
 
 def plain(message: object) -> JsonObject:
-    """Return the message as a JSON object with every field; the values share nothing that can be changed by us."""
+    """Return the message as a JSON object with every field; it shares no mutable values with the message."""
     return _dumper(type(message))(message)  # type: ignore[arg-type]  # a class is hashable
 
 
 def alike(kind: type[T], source: object, /, **others: Any) -> T:
-    """Return a message of that kind with what ``source`` has under the same names; ``others`` are its other fields."""
+    """Return a message of that kind with ``source``'s fields of the same names; ``others`` are the rest."""
     names = [field.name for field in dataclasses.fields(kind) if field.name not in others]  # type: ignore[arg-type]
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def read(kind: type[T], value: object) -> T:
-    """Return the message of that kind which a JSON value holds.
+    """Return the message of that kind that a JSON value holds.
 
     Raises:
         ProtocolError: the value is not such a message; the text names the field.
@@ -58,13 +58,13 @@ def read(kind: type[T], value: object) -> T:
 
 
 def prepare(kind: type[object]) -> None:
-    """Do ahead what the first message of that kind costs. Forks of this process then share it."""
+    """Do the work that the first message of that kind would cost. Forks of this process then share the result."""
     _dumper(typing.cast("Hashable", kind))
     _reader(typing.cast("Hashable", kind))
 
 
 def read_known(kind: type[T], value: object) -> T:
-    """`read`, but fields that this version does not know are left out: another version may have written it."""
+    """Act like `read`, but ignore fields that this version does not know: another version may have written them."""
     try:
         return read(kind, _known(kind, value))
     except RecursionError as error:
@@ -103,7 +103,7 @@ def _dumper(kind: Hashable) -> Callable[[object], JsonObject]:
 
 @functools.cache
 def _writer(kind: Hashable) -> Callable[[Any], Any]:
-    """A function that makes plain JSON of a value of that type."""
+    """Return a function that converts a value of that type to plain JSON."""
     if dataclasses.is_dataclass(kind):
         return plain
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -116,12 +116,12 @@ def _writer(kind: Hashable) -> Callable[[Any], Any]:
     if origin is dict:
         entry = _writer(arguments[1])
         return dict if entry is _same else lambda value: {key: entry(part) for key, part in value.items()}
-    return _same  # a string enum is a string to json
+    return _same  # json writes a string enum as a string
 
 
 @functools.cache
 def _reader(kind: Hashable) -> _Reader:
-    """A function that makes a value of that type of plain JSON, or raises TypeError or ValueError."""
+    """Return a function that converts plain JSON to a value of that type, or raises TypeError or ValueError."""
     if dataclasses.is_dataclass(kind):
         return _message_reader(typing.cast("type[Any]", kind))
     if kind is Any:
@@ -157,8 +157,8 @@ def _message_reader(kind: type[T]) -> Callable[[Any], T]:
     }
 
     def message(value: Any) -> T:
-        # What `plain` has written has every field. It is read in one go; only a message that fails is looked at again,
-        # field by field, for the name of the wrong one.
+        # What `plain` wrote has every field and is read in one pass. Only a message that fails is read again, field by
+        # field, to find the name of the wrong one.
         if type(value) is dict and value.keys() == readers.keys():
             try:
                 return kind(*[read_field(value[name]) for name, read_field in in_order])
@@ -167,13 +167,13 @@ def _message_reader(kind: type[T]) -> Callable[[Any], T]:
         return named(value)
 
     def named(value: Any) -> T:
-        given = _an_object(value)
-        if unknown := given.keys() - readers.keys():
+        members = _an_object(value)
+        if unknown := members.keys() - readers.keys():
             raise TypeError(f"{kind.__name__} has no field {min(unknown)!r}")
-        if missing := required - given.keys():
+        if missing := required - members.keys():
             raise TypeError(f"{kind.__name__} lacks the field {min(missing)!r}")
         values = {}
-        for name, part in given.items():
+        for name, part in members.items():
             try:
                 values[name] = readers[name](part)
             except (TypeError, ValueError) as error:
@@ -184,7 +184,7 @@ def _message_reader(kind: type[T]) -> Callable[[Any], T]:
 
 
 def _only_other(arguments: tuple[Any, ...]) -> Any:
-    """The type beside None; two messages cannot be told apart without a tag, so unions of them are not supported."""
+    """Return the type beside None. Messages cannot be told apart without a tag, so unions of them are not supported."""
     (other,) = (part for part in arguments if part is not types.NoneType)
     return other
 
@@ -194,12 +194,12 @@ def _number(value: Any) -> float:
         return _a_float(value)
     try:
         return float(value)
-    except OverflowError as error:  # no ValueError
+    except OverflowError as error:  # not a ValueError
         raise ValueError(str(error)) from None
 
 
 def _exactly(kind: type[T]) -> Callable[[Any], T]:
-    """A function that returns a value of that very type, or raises TypeError."""
+    """Return a function that returns a value of exactly that type, or raises TypeError."""
 
     def exactly(value: Any) -> T:
         if type(value) is not kind:  # not isinstance: a bool is an int
@@ -210,7 +210,7 @@ def _exactly(kind: type[T]) -> Callable[[Any], T]:
 
 
 def _one_of(choices: tuple[str, ...]) -> _Reader:
-    """A function that returns one of the texts, or raises ValueError."""
+    """Return a function that returns one of the texts, or raises ValueError."""
 
     def one_of(value: Any) -> str:
         if _a_text(value) not in choices:

@@ -1,6 +1,6 @@
 """The folders of one user's processes, which nobody else may enter, and files that nobody else may read.
 
-Standard library only and cheap to import, because the front needs them first: so paths are strings in here, and
+Standard library only and cheap to import, because the front needs them first. So paths are strings in here, and
 ``pathlib`` (12 ms) is imported only where the interface promises it.
 """
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 APP = "rlm-kernel"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103
 """Bytes of a socket's path: sockaddr_un.sun_path without the closing NUL, 108 on Linux, 104 on the BSDs and macOS."""
-# zmq binds a kernel's sockets by their whole path: `k`, 16 digits of the kernel and one of the socket.
+# zmq binds a kernel's sockets by their full path: `k`, 16 digits of the kernel and one of the socket.
 _LONGEST_RUNTIME = LONGEST_ADDRESS - len("/k/0123456789abcdef-1")
 
 
 _LITTLE = 64 << 10
-"""Bytes with which nothing of ours can start."""
+"""Free bytes below which none of our processes can start."""
 
 
 class DiscoveryError(RuntimeError):
@@ -37,11 +37,11 @@ class DiscoveryError(RuntimeError):
 
 
 def runtime_dir() -> Path:
-    """Return the folder for sockets and scratch files, created 0700 if missing, else checked to be private.
+    """Return the folder for sockets and scratch files, created 0700 if missing, otherwise checked to be private.
 
-    ``$RLM_KERNEL_RUNTIME_DIR``, else ``$XDG_RUNTIME_DIR/rlm-kernel`` (or ``/run/user/<uid>/rlm-kernel``)
-    when that is ours and writable, else ``<tmp>/rlm-kernel-<uid>``. Raises :class:`DiscoveryError` if
-    another user could reach into it.
+    ``$RLM_KERNEL_RUNTIME_DIR``, else ``$XDG_RUNTIME_DIR/rlm-kernel`` (or ``/run/user/<uid>/rlm-kernel``) when that is
+    ours and writable, else ``<tmp>/rlm-kernel-<uid>``. Raises :class:`DiscoveryError` if another user could reach into
+    it.
     """
     from pathlib import Path
 
@@ -79,7 +79,7 @@ def runtime_folder() -> str:
 
 
 def is_full(folder: str | os.PathLike[str]) -> bool:
-    """Whether the disk of a folder has no room for anything more, or for no more files."""
+    """Whether the disk of a folder has no more room for data or files."""
     try:
         disk = os.statvfs(folder)
     except OSError:
@@ -88,9 +88,9 @@ def is_full(folder: str | os.PathLike[str]) -> bool:
 
 
 def put_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Put a file in its place as a whole, for its owner only. Raises OSError, and leaves nothing then."""
+    """Write a complete file into its place, readable only by its owner. Raises OSError, and leaves nothing then."""
     folder, name = os.path.split(path)
-    new = os.path.join(folder, f".{name}.{os.getpid()}")  # hidden, from whoever takes every file of a folder
+    new = os.path.join(folder, f".{name}.{os.getpid()}")  # hidden from programs that read every file of a folder
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         with open(os.open(new, flags, 0o600), "wb") as file:
@@ -104,7 +104,7 @@ def put_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 def _default_runtime() -> str:
     """Return the folder for sockets of a user who has not named one."""
-    # Some clients start servers without XDG_RUNTIME_DIR: those must meet the others all the same.
+    # Some clients start servers without XDG_RUNTIME_DIR; those must still meet the others.
     base = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     if os.path.isabs(base) and _is_ours(base):
         return os.path.join(base, APP)
@@ -120,13 +120,13 @@ def state_folder() -> str:
 
 
 def _xdg(variable: str, default: str) -> str:
-    """Return our folder below an XDG base directory; the specification has relative values ignored."""
+    """Return our folder below an XDG base directory; the specification says that relative values are ignored."""
     base = os.environ.get(variable, "")
     return os.path.join(base if os.path.isabs(base) else os.path.expanduser(f"~/{default}"), APP)
 
 
 def _is_ours(folder: str) -> bool:
-    """Say whether the folder is this user's and can be written (``sudo`` keeps a foreign one)."""
+    """Return whether the folder belongs to this user and is writable (``sudo`` keeps another user's)."""
     try:
         return os.stat(folder).st_uid == os.getuid() and os.access(folder, os.W_OK)
     except OSError:
@@ -134,23 +134,23 @@ def _is_ours(folder: str) -> bool:
 
 
 def _private(folder: str, variable: str) -> str:
-    """Create the folder 0700, or check that it is a real folder of ours that nobody else can enter."""
-    if not os.path.isabs(folder):  # the daemon runs elsewhere, and would take it for another folder
+    """Create the folder 0700, or check that it is a real folder of this user that nobody else can enter."""
+    if not os.path.isabs(folder):  # the daemon runs elsewhere, and would resolve it to another folder
         raise DiscoveryError(f"{folder} is a relative path", f"set {variable} to an absolute one")
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        found = os.lstat(folder)
+        status = os.lstat(folder)
     except OSError as error:
         fix = f"set {variable} to a folder that you can write"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             fix = f"free space on its disk, or {fix}"
         raise DiscoveryError(f"cannot use {folder}: {error.strerror}", fix) from error
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise DiscoveryError(f"{folder} is not a folder", f"remove it, or set {variable} to another path")
-    if found.st_uid != os.getuid():
-        raise DiscoveryError(f"{folder} belongs to user id {found.st_uid}", f"set {variable} to your own folder")
-    if found.st_mode & 0o077:
+    if status.st_uid != os.getuid():
+        raise DiscoveryError(f"{folder} belongs to user id {status.st_uid}", f"set {variable} to your own folder")
+    if status.st_mode & 0o077:
         raise DiscoveryError(f"{folder} is open to other users", f"run: chmod 700 '{folder}'")
     return folder

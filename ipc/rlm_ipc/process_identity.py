@@ -1,7 +1,7 @@
-"""Which process is meant, for longer than its number says: boot, number and start time (Linux).
+"""An identity of a process that outlasts its number: boot, number and start time (Linux).
 
-A number is given out again, also after a restart of the machine. Together with the time at which the process began, and
-the boot in which, it names one process only. Standard library only.
+Numbers are reused, also after a restart of the machine. Together with its start time and the boot, a number identifies
+exactly one process. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def boot() -> str:
 
 
 def identity(pid: int) -> str | None:
-    """Return what names the process with that number for ever; None: there is none, or it is another user's."""
+    """Return the permanent identity of the process with that number; None if there is none, or it is another user's."""
     fields = stat_fields(pid)
     if not fields or fields[0] in _DEAD:
         return None
@@ -36,19 +36,19 @@ def identity(pid: int) -> str | None:
 
 
 def pid_in(identity_: str) -> int:
-    """Return the number that an identity holds; -1: it is none."""
+    """Return the number in an identity; -1 if it is not one."""
     parts = identity_.split(":")
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else -1
 
 
 def is_alive(identity_: str) -> bool:
-    """Whether the process of that identity lives."""
+    """Whether the process with that identity is alive."""
     pid = pid_in(identity_)
     return pid > 0 and identity(pid) == identity_
 
 
 def ancestors(pid: int) -> Iterator[int]:
-    """Go through the numbers of the processes above one, its parent first."""
+    """Yield the numbers of the processes above one, its parent first."""
     for _ in range(_MOST_ANCESTORS):
         fields = stat_fields(pid)
         if not fields:
@@ -61,12 +61,12 @@ def ancestors(pid: int) -> Iterator[int]:
 
 def stat_fields(pid: int) -> list[bytes]:
     """Return the fields of a process from its state on (proc_pid_stat(5)); empty if there is no such process."""
-    # The program's name comes before, in parentheses. A process may choose it, with spaces and parentheses.
+    # The program's name comes first, in parentheses. A process may choose it, with spaces and parentheses.
     return _read(f"/proc/{int(pid)}/stat").rpartition(b")")[2].split()
 
 
 def _read(path: str) -> bytes:
-    # The system's own calls: the objects of `open` take ten times as long, and a copy is taken with each cell.
+    # Raw system calls: the objects of `open` take ten times as long, and a copy is taken with each cell.
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

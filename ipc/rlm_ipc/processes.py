@@ -1,7 +1,7 @@
 """Processes: parentage, dying together, and the end of processes that are not our children (Linux).
 
-A kernel process that was forked by another one is a child of that one's parent: so its end is seen by whoever sees the
-other's end, and the death of the other does not take it along. See clone(2), prctl(2), pidfd_open(2).
+A kernel process that another one forked is a child of that one's parent. So the process that sees the other's end sees
+its end too, and it does not die with the other. See clone(2), prctl(2), pidfd_open(2).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PR_SET_CHILD_SUBREAPER = 36
 CLONE_PARENT = 0x00008000  # the child gets our parent as its own, see clone(2)
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 # PyDLL keeps the interpreter lock during a call, CDLL would drop it: the child of a fork could never take it again,
-# because the thread that holds it meanwhile does not exist there.
+# because the thread that holds it by then does not exist in the child.
 _libc = ctypes.PyDLL(None, use_errno=True)
 # Every C function is looked up at import, in the zygote. In a session the audit hook refuses `ctypes.dlsym`, and a
-# lookup that works only because an earlier call has cached it breaks when somebody moves that call.
+# lookup that only works because an earlier call cached it breaks when that call is moved.
 _ppoll: Any = getattr(_libc, "ppoll", None)
 _before_fork, _after_fork, _after_fork_in_child = (
     ctypes.pythonapi[name] for name in ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child")
@@ -42,7 +42,7 @@ EXIT_TAMPERED = 72
 
 
 def prctl(option: int, value: int) -> None:
-    """Make the system call with one argument; a system without it is left as it is."""
+    """Make the system call with one argument; systems without it are left alone."""
     if sys.platform == "linux":
         _libc.prctl(*(ctypes.c_ulong(v) for v in (option, value, 0, 0, 0)))
 
@@ -63,27 +63,27 @@ def outlive_parent() -> None:
 
 
 def trim_heap() -> None:
-    """Give back what imports and start-up have freed: several megabytes of a process that then lives for days."""
+    """Return memory freed by imports and start-up: several megabytes in a process that then lives for days."""
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
 
 
 def begin_startup() -> None:
-    """Let the collector rest: imports make objects that stay, and looking at them again and again takes a sixth longer.
+    """Pause the garbage collector: imports create objects that stay, and visiting them repeatedly takes a sixth longer.
 
-    `finish_startup` has it work again.
+    `finish_startup` resumes it.
     """
     gc.disable()
 
 
 def finish_startup() -> None:
-    """Tell the collector and the heap that start-up is over: what it has made lives as long as this process.
+    """Tell the collector and the heap that start-up is over: its objects live as long as this process.
 
-    Objects of requests die young, by their counts; looking for their cycles every 700 allocations is a few per cent of
-    each request.
+    Objects of requests die young, by their counts; searching them for cycles every 700 allocations costs a few per cent
+    of each request.
     """
     gc.collect()
-    # Frozen objects are never visited again: the collector writes to the header of each object that it visits, and a
+    # Frozen objects are never visited again. The collector writes to the header of each object that it visits, and a
     # forked process would get a copy of every page that it writes to.
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BEFORE_COLLECTION)
@@ -92,8 +92,8 @@ def finish_startup() -> None:
 
 
 def thread_count() -> int:
-    """Operating-system threads of this process, from the link count of a folder that a helper process cannot list."""
-    # "." and ".." are links too. Landlock denies reading the folder in a session, but not stat.
+    """Return the number of system threads of this process, from the link count of a folder that helpers cannot list."""
+    # "." and ".." are links too. In a session, Landlock denies reading the folder, but not stat.
     return os.stat("/proc/self/task").st_nlink - 2
 
 
@@ -104,20 +104,26 @@ class _PollFd(ctypes.Structure):
 
 
 _SignalSet: Final = ctypes.c_ulong * 16
-"""``sigset_t`` of any C library. Made once: in a session's kernel no library derives from the interpreter's classes."""
+"""``sigset_t`` of any C library.
+
+Created once: in a session's kernel no library derives from the interpreter's classes.
+"""
 
 
 @functools.cache
 def _mask(numbers: frozenset[int]) -> ctypes.Array[ctypes.c_ulong]:
-    """The set of these signals. Made once, because each fork needs the set of all, and nothing writes to it."""
+    """Return the set of these signals.
+
+    Created once, because each fork needs the set of all, and nothing writes to it.
+    """
     return _SignalSet(sum(1 << number - 1 for number in numbers))  # one bit for each signal, the first one is bit 0
 
 
 def wait_for(descriptor: int, held: Iterable[int] = ()) -> Callable[[], int]:
-    """A call that waits for input or for the other end to close, with the signals of ``held`` held back.
+    """Return a call that waits for input or for the other end to close, with the signals in ``held`` held back.
 
-    All that it needs is made here: two processes that share their memory, and wait, are to have next to none of their
-    own, and whatever runs writes to pages.
+    Everything that it needs is created here: two waiting processes that share their memory should have next to none of
+    their own, and anything that runs writes to pages.
     """
     mask = ctypes.byref(_mask(frozenset(held)))
     wanted = ctypes.byref(_PollFd(descriptor, select.POLLIN, 0))
@@ -130,14 +136,14 @@ def fork_sibling(
     first: Callable[[], object] | None = None,
     pause: Callable[[int], object] | None = None,
 ) -> int:
-    """A fork whose child has *our parent* as its parent: 0 in the child, its pid here.
+    """Fork a child whose parent is *our parent*. Return 0 in the child, its pid here.
 
     With ``asleep``, a descriptor, the child does nothing but ``first`` until something can be read from it, or its
     other end is closed: not even what CPython does after a fork. Nor does this process before it has called ``pause``
     with the pid. So they share their memory.
 
-    A raw clone(CLONE_PARENT) between CPython's own at-fork hooks. glibc's at-fork work is skipped, so this is only
-    for a process with a single thread (malloc's locks are free then); the caller has checked `thread_count`.
+    It is a raw clone(CLONE_PARENT) between CPython's own at-fork hooks. glibc's at-fork work is skipped, so this is
+    only for a process with a single thread (malloc's locks are free then); the caller has checked `thread_count`.
     """
     if _SYS_CLONE is None:
         raise OSError(f"fork_sibling is not known on {platform.machine()}")
@@ -163,14 +169,14 @@ def fork_sibling(
 
 
 def fork_leaving_threads() -> int:
-    """A fork of a process with several threads, of which only the caller's goes on in the child: 0 there, its pid here.
+    """Fork a process with several threads; only the caller's continues in the child. Return 0 there, its pid here.
 
-    The C library's own fork, which puts malloc's locks in order, made twice: the process in between ends at once, so
-    that the child falls to the subreaper. Locks that the other threads held stay locked in the child for ever.
+    It runs the C library's own fork, which puts malloc's locks in order, twice: the process in between ends at once, so
+    that the subreaper adopts the child. Locks held by the other threads stay locked in the child forever.
     """
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # CPython 3.12 warns of the threads that we ask about
+        warnings.simplefilter("ignore", DeprecationWarning)  # CPython 3.12 warns about the very threads we ask about
         between = os.fork()
         if between == 0:
             _fork_again(writing)
@@ -187,7 +193,7 @@ def fork_leaving_threads() -> int:
 
 
 def _fork_again(writing: int) -> None:
-    """Returns in the child only."""
+    """Fork again; only the child returns."""
     try:
         pid = os.fork()
     except OSError:
@@ -198,7 +204,7 @@ def _fork_again(writing: int) -> None:
 
 
 def describe_exit(status: int | None) -> str:
-    """An exit status in words: ``"was killed by SIGSEGV"``, ``"exited with 3"``."""
+    """Describe an exit status in words: ``"was killed by SIGSEGV"``, ``"exited with 3"``."""
     if status is None:
         return "ended"
     if status >= 0:

@@ -1,6 +1,6 @@
-"""The record of a session: what ran in it, with all that a person needs to understand and repeat it.
+"""The record of a session: what ran in it, with everything that a person needs to understand and repeat it.
 
-Times are epoch seconds, sizes bytes. What code and kernels have said stands in it as they said it.
+Times are epoch seconds, sizes bytes. Output of code and kernels is recorded unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuery:
-    """A query that a cell asked. ``model`` has answered it or was wished for; ``seconds`` is what the answer took."""
+    """A query that a cell asked. ``model`` answered it or was requested; ``seconds`` is how long the answer took."""
 
     id: str
     prompt: str
@@ -43,8 +43,9 @@ class RecordedContext:
 class RecordedCell:
     """A cell of the journal. ``displays`` are its pictures and HTML by MIME type.
 
-    ``number`` is its own among those of all sessions. ``count`` is the number that its kernel gave it, which tracebacks
-    and front ends show. ``output`` is all its text; ``value``, that of its last expression, is a part of it.
+    ``number`` is its number among the cells of all sessions. ``count`` is the number that its kernel gave it, which
+    tracebacks and front ends show. ``output`` is all its text; ``value``, the text of its last expression, is part of
+    it.
     """
 
     number: int
@@ -73,9 +74,9 @@ class RecordedVariable:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """A turn of a model that works in the session by itself; ``said`` are the messages since its turn before.
+    """A turn of a model that works in the session by itself; ``said`` are the messages since its previous turn.
 
-    ``variables`` are those of the session after it; no other turn of any session has its ``number``.
+    ``variables`` are those of the session after it; ``number`` is unique among the turns of all sessions.
     """
 
     model: str
@@ -93,7 +94,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class AttachmentNote:
-    """Something that happened at an attachment; ``at`` is ISO 8601 text."""
+    """An event of an attachment; ``at`` is ISO 8601 text."""
 
     attachment: str
     event: str
@@ -102,7 +103,7 @@ class AttachmentNote:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """The cells with the oldest first. ``kernelspec`` is by what Jupyter lists the session while it lives."""
+    """The cells, oldest first. ``kernelspec`` is the name under which Jupyter lists the session while it lives."""
 
     session: str
     policy: str
@@ -116,7 +117,7 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunBelow:
-    """The record of a session that has ended, forked from the session ``parent`` for a part of what was asked there."""
+    """The record of an ended session that was forked from the session ``parent`` for a part of its question."""
 
     parent: str
     record: SessionRecord

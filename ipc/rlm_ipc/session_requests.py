@@ -29,7 +29,7 @@ class ListSessions(Request["SessionList"]):
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
-    """The open sessions, and those that rest."""
+    """The open sessions and the suspended ones."""
 
     sessions: tuple[OpenSession, ...]
     resting: tuple[RestingSession, ...]
@@ -42,7 +42,7 @@ class ShowOverview(Request["SessionsSeen"]):
 
 @dataclass(frozen=True, slots=True)
 class SessionsSeen:
-    """Open sessions, those that rest or have ended lately, what waits for answers, and goals that are worked for."""
+    """Open, suspended and recently ended sessions, what waits for answers, and running goals."""
 
     sessions: tuple[SessionLine, ...]
     resting: tuple[RestingLine, ...]
@@ -61,14 +61,14 @@ class ListJournal(Request["JournalPage"]):
 
 @dataclass(frozen=True, slots=True)
 class JournalPage:
-    """The cells, the oldest first."""
+    """The cells, oldest first."""
 
     cells: tuple[JournalCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ShowRecord(Request[SessionRecord]):
-    """Show what ran in a session with all that repeats it: policy, contexts, cells, queries and answers."""
+    """Show what ran in a session with everything needed to repeat it: policy, contexts, cells, queries and answers."""
 
     session: str
     last: int | None = None
@@ -76,7 +76,7 @@ class ShowRecord(Request[SessionRecord]):
 
 @dataclass(frozen=True, slots=True)
 class ShowRunsBelow(Request["RunsBelow"]):
-    """Show what models ran in sessions that code of this one had forked with ``rlm_query``, as far as it is kept."""
+    """Show what models ran in sessions that this one's code forked with ``rlm_query``, as far as it is kept."""
 
     session: str
 
@@ -90,7 +90,7 @@ class RunsBelow:
 
 @dataclass(frozen=True, slots=True)
 class ShowTree(Request[TreeRecord]):
-    """Show a frame and all below it; with ``cells`` what ran for them, and the texts of their sessions."""
+    """Show a frame and everything below it; with ``cells`` also what ran for them, and the texts of their sessions."""
 
     frame: str
     cells: bool = True
@@ -112,9 +112,9 @@ class QueryList:
 
 @dataclass(frozen=True, slots=True)
 class KeepTurn(Request["TurnKept"]):
-    """Write down a turn of the model that works in a session; times in epoch seconds, ``cost`` in US dollars.
+    """Record a turn of the model that works in a session; times in epoch seconds, ``cost`` in US dollars.
 
-    ``lasting``: the session is there for this run alone, whose record outlives it.
+    ``lasting``: the session exists for this run alone, whose record outlives it.
     """
 
     session: str
@@ -133,7 +133,7 @@ class KeepTurn(Request["TurnKept"]):
 
 @dataclass(frozen=True, slots=True)
 class TurnKept:
-    """The session of which the turn is, and the variables that it has after it."""
+    """The session of the turn, and the variables that it has after it."""
 
     kept: str
     variables: tuple[RecordedVariable, ...] = ()
@@ -141,7 +141,7 @@ class TurnKept:
 
 @dataclass(frozen=True, slots=True)
 class KeepStop(Request["StopKept"]):
-    """Write down why the run of a session that is there for it alone ends without an answer."""
+    """Record why the run of a session that exists only for it ends without an answer."""
 
     session: str
     reason: str
@@ -156,7 +156,7 @@ class StopKept:
 
 @dataclass(frozen=True, slots=True)
 class SaveSession(Request["SessionSaved"]):
-    """Write a session to a file, ours if none is named; with ``embed`` the texts of its contexts are in it."""
+    """Write a session to a file, one of ours if none is named; with ``embed`` it includes the texts of its contexts."""
 
     session: str
     file: str | None = None
@@ -180,8 +180,8 @@ class SessionSaved:
 class RestoreSession(Request["SessionRestored"]):
     """Open a session from a file, or from the snapshot that is kept of the session ``source``.
 
-    ``session`` is the id to open it under (None: the one that was saved). ``policy`` is what it runs under (None: the
-    default for a file, its own for a snapshot of ours). A file that this user's daemon has not sealed needs
+    ``session`` is the id to open it under (None: the saved one's). ``policy`` is the policy to run it under (None: the
+    default for a file, its own for one of our snapshots). A file that this user's daemon has not sealed needs
     ``foreign``.
     """
 
@@ -194,7 +194,7 @@ class RestoreSession(Request["SessionRestored"]):
 
 @dataclass(frozen=True, slots=True)
 class SessionRestored:
-    """What came back and what did not."""
+    """What was restored and what was not."""
 
     restored: str
     policy: str
@@ -208,7 +208,7 @@ class SessionRestored:
 
 @dataclass(frozen=True, slots=True)
 class ApplyPolicy(Request["PolicyApplied"]):
-    """Give a session another policy, by name or path; one that permits more only when ``looser`` says so."""
+    """Give a session another policy, by name or path; one that permits more only if ``looser`` is set."""
 
     session: str
     policy: str
@@ -217,7 +217,7 @@ class ApplyPolicy(Request["PolicyApplied"]):
 
 @dataclass(frozen=True, slots=True)
 class PolicyApplied:
-    """The policy in force, and the fields in which it permits more than the one before."""
+    """The policy in force, and the fields in which it permits more than the previous one."""
 
     session: str
     policy: str

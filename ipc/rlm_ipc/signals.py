@@ -1,4 +1,4 @@
-"""Signals by number: `signal` looks for the name of each of up to 64 on every call, on the way of every cell."""
+"""Signals by number: `signal` looks up the names of up to 64 on every call, which every cell would pay for."""
 
 from __future__ import annotations
 

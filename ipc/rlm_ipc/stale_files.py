@@ -1,7 +1,7 @@
 """What kernels leave in the runtime folder: sockets, connection files, scratch and spool files.
 
-If a supervisor was killed whose kernels ended with it, nobody owns any of it. The next supervisor holds the folder's
-lock and removes it.
+If a supervisor was killed and its kernels ended with it, nobody owns these files. The next supervisor holds the
+folder's lock and removes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDERS = ("k", "connections", "scratch", "spool", ZYGOTE)
 
 
 def find(runtime: Path) -> list[Path]:
-    """List what lies in our folders now; called before anything new is put into them."""
+    """List the contents of our folders; called before anything new is put into them."""
     found: list[Path] = []
     for name in FOLDERS:
         with suppress(OSError):
@@ -38,7 +38,7 @@ def remove(paths: Iterable[Path]) -> None:
 
 
 def remove_of(kernel: KernelInfo, *, keep_scratch: bool) -> None:
-    """Remove what a kernel that has ended leaves: its connection file, and its scratch folder unless a fork has it."""
+    """Remove what an ended kernel leaves: its connection file, and its scratch folder unless a fork uses it."""
     if not keep_scratch:
         remove_folder(Path(kernel.scratch))
     if kernel.connection_file:

@@ -1,7 +1,7 @@
 """How two versions of rlm-kernel meet at a supervisor: the calls that every version understands, whatever else it says.
 
 These messages never lose a field and no field changes its meaning; `tests/ipc/core_messages.json` has recorded bytes of
-them. A later version may add fields with defaults: who reads a message leaves out what it does not know
+them. A later version may add fields with defaults: the reader of a message ignores what it does not know
 (`messages.read_known`). The same holds for the packets of the keeper (`rlm_kernel.keeper.keeper`), the options that it
 gives to a supervisor (``--keeper-fd``, ``--generation``), and the files of `left_kernels`.
 """
@@ -25,17 +25,17 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The versions of a protocol that somebody speaks, both ends included."""
+    """The versions of a protocol that a peer speaks, both ends included."""
 
     least: int
     most: int
 
     def has(self, version: int) -> bool:
-        """Whether that one is among them."""
+        """Whether that version is among them."""
         return self.least <= version <= self.most
 
     def common(self, other: Range) -> int:
-        """The latest version that both speak; 0 if there is none."""
+        """Return the latest version that both speak; 0 if there is none."""
         latest = min(self.most, other.most)
         return latest if latest >= max(self.least, other.least) else 0
 
@@ -52,7 +52,7 @@ class Hello(Core):
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The supervisor: its process, what it speaks, and which version of the calls is spoken here (0: the core only)."""
+    """The supervisor: its process, what it speaks, and which version of the calls is used here (0: the core only)."""
 
     core: int
     speaks: Range
@@ -69,7 +69,7 @@ class ListAll(Core):
 
 
 class KernelState:
-    """What a kernel does; text, as a later version may know more."""
+    """What a kernel is doing; text, because a later version may know more."""
 
     IDLE: Final = "idle"
     BUSY: Final = "busy"
@@ -78,7 +78,7 @@ class KernelState:
 
 @dataclass(frozen=True, slots=True)
 class CoreKernel:
-    """A kernel: its caller's ``label``, what it does (`KernelState`), and the ``protocol`` by which it is driven.
+    """A kernel: its caller's ``label``, what it is doing (`KernelState`), and the ``protocol`` by which it is driven.
 
     ``comes_back`` says that its policy has its variables saved; an ``owned`` one ends with a front end.
     """
@@ -100,7 +100,7 @@ class CoreKernels:
 
 @dataclass(frozen=True, slots=True)
 class CoreSave(Core):
-    """Tell what a save of the kernel's variables would keep; with ``end``, save them for the next daemon and end it."""
+    """Say what saving the kernel's variables would keep; with ``end``, save them for the next daemon and end it."""
 
     kernel_id: str
     end: bool = False
@@ -132,8 +132,8 @@ class StopAll(Core):
 class HandOver(Core):
     """Give everything to another supervisor, which ``program`` starts.
 
-    It speaks these versions of the protocol of ``kernels``. Kernels of other versions are saved and end; one that runs
-    a cell may run it to the end, but not for longer than ``seconds``.
+    It speaks these versions of the protocol of ``kernels``. Kernels of other versions are saved and ended; one that
+    runs a cell may finish it, but not for longer than ``seconds``.
     """
 
     program: tuple[str, ...]

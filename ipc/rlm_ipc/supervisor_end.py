@@ -1,4 +1,4 @@
-"""The end of a supervisor, from outside."""
+"""Ending a supervisor from outside."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rlm_ipc.folder_removal import remove_folder
 
 
 def end_supervisor(seconds: float = 20.0) -> bool:
-    """End this user's supervisor with every kernel, and remove its files; false if there was none.
+    """End this user's supervisor with every kernel, and remove its files. Return False if there was none.
 
     Args: seconds, how long it may take to end.
     """
     path = discovery.runtime_dir() / "supervisor.sock"
-    found, until = False, time.monotonic() + seconds
+    existed, until = False, time.monotonic() + seconds
     while (supervisor := discovery.connect(path)) is not None and time.monotonic() < until:
-        found = True
+        existed = True
         with supervisor:
             try:
                 os.kill(discovery.peer(supervisor).pid, signal.SIGTERM)
@@ -36,4 +36,4 @@ def end_supervisor(seconds: float = 20.0) -> bool:
         for name in stale_files.FOLDERS:
             remove_folder(path.with_name(name))
         path.unlink(missing_ok=True)
-    return found
+    return existed

@@ -1,7 +1,7 @@
 """What the daemon, provisioners and bridges say to the supervisor, and what it answers and reports.
 
-Each call is one row of `OPERATIONS`: its name, its request, its reply. Each event is one row of `EVENTS`. Clients
-and server (`rlm_kernel.supervisor.server`) know the messages from here alone, `supervisor_wire` writes and reads them.
+Each call is one row of `OPERATIONS`: its name, its request, its reply. Each event is one row of `EVENTS`. Clients and
+server (`rlm_kernel.supervisor.server`) take the messages from here alone; `supervisor_wire` writes and reads them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class SpawnRequest:
     """A kernel that a caller wants.
 
     ``connection`` is a Jupyter connection to bind (None: ipc in the runtime folder), ``connection_file`` where the
-    caller writes it. ``query_base`` is the number of the first query. ``label`` is the caller's own and is handed back
-    with `KernelInfo`. A ``trusted`` fork may lack its parent's language wall; it ends with its front end. An ``owned``
-    kernel is its caller's alone: it ends with the caller's connection, and when a Jupyter client asks it to shut down.
-    Sessions of agents outlive both.
+    caller writes it. ``query_base`` is the number of the first query. ``label`` is the caller's own and is returned in
+    `KernelInfo`. A ``trusted`` fork may lack its parent's language wall; it ends with its front end. An ``owned``
+    kernel belongs to its caller alone: it ends with the caller's connection, and when a Jupyter client asks it to shut
+    down. Sessions of agents outlive both.
     """
 
     kernel_id: str
@@ -53,7 +53,7 @@ class SpawnRequest:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The reply of a call that has nothing to tell."""
+    """The reply to a call that returns nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Spawn:
     """Start a kernel.
 
     ``policy`` is JSON with real paths, ``scratch`` the folder for files of the session's code, and ``protect`` what no
-    code may reach whatever the policy says.
+    code may reach, whatever the policy says.
     """
 
     request: SpawnRequest
@@ -80,7 +80,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class ListKernels:
-    """Tell every kernel."""
+    """List every kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class KernelList:
 
 @dataclass(frozen=True, slots=True)
 class OfKernel:
-    """A call about one kernel that needs no more. When it ends one, front ends are told ``why``."""
+    """A call about one kernel without further fields. If it ends the kernel, front ends see ``why``."""
 
     kernel_id: str
     why: str = ""
@@ -107,19 +107,19 @@ class PolicyText:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Run a cell after those that wait; the reply comes when it has ended. By the name ``run`` it runs once only."""
+    """Run a cell after the waiting ones, once for each name ``run``; the reply comes when it has ended."""
 
     kernel_id: str
     code: str
     store_history: bool = True
     run: str = ""
-    after: str = ""  # the cell that is known to have ended well before, or this one is skipped
-    attachment: str = ""  # `TERMINAL` in place of one: a person runs the cell at a terminal
+    after: str = ""  # run only if the cell named here is known to have succeeded; otherwise skip
+    attachment: str = ""  # `TERMINAL` instead: a person runs the cell at a terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End one cell, whether it waits, is about to begin or runs; ``run`` is its name."""
+    """End one cell, whether it waits, is about to start or runs; ``run`` is its name."""
 
     kernel_id: str
     run: str
@@ -134,7 +134,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class OutputSoFar:
-    """What the request that runs now has written; ``cell`` is None when it is no cell, or none runs."""
+    """The output so far of the request that runs now; ``cell`` is None when it is not a cell, or none runs."""
 
     stdout: str
     stderr: str
@@ -143,9 +143,9 @@ class OutputSoFar:
 
 @dataclass(frozen=True, slots=True)
 class AskWorker:
-    """Pass a request of ours on to the kernel process, in order with cells, after ``wait_seconds`` at the latest.
+    """Pass one of our requests on to the kernel process, in order with cells, after ``wait_seconds`` at the latest.
 
-    A descriptor beside it goes along. The kernel's answer may be anything: whoever asks has to look at it.
+    A descriptor sent with it is passed along. The kernel's answer may be anything, so the caller must check it.
     """
 
     kernel_id: str
@@ -155,16 +155,16 @@ class AskWorker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAnswer:
-    """What the kernel process has answered; blobs come beside it."""
+    """The kernel process's answer; blobs are sent with it."""
 
     content: dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind a context to a global, in place of whatever that was; its descriptors come beside the call.
+    """Bind a context to a global, in place of its present value; its descriptors are sent with the call.
 
-    ``header`` tells how the descriptors are read, ``type`` and ``metadata`` are the context's. `KernelInfo` tells the
+    ``header`` says how to read the descriptors, ``type`` and ``metadata`` are the context's. `KernelInfo` reports the
     ``revision``.
     """
 
@@ -178,7 +178,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
-    """Take a context from its global."""
+    """Remove a context from its global."""
 
     kernel_id: str
     name: str
@@ -186,7 +186,7 @@ class Unbind:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Hand outcomes to a kernel, at once to a cell that waits for them; see `worker_protocol.Resolved`."""
+    """Pass outcomes to a kernel, at once to a cell that waits for them; see `worker_protocol.Resolved`."""
 
     kernel_id: str
     answers: dict[str, QueryOutcome]
@@ -196,21 +196,21 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The ids that the kernel waited for."""
+    """The ids that the kernel was waiting for."""
 
     known: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryList:
-    """Queries that nobody has answered."""
+    """Unanswered queries."""
 
     queries: tuple[AskedQuery, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CellsAfter:
-    """Tell the latest cells that no caller got the result of, from that serial on."""
+    """Return the latest cells whose result no caller got, from that serial on."""
 
     kernel_id: str
     after: int
@@ -218,7 +218,7 @@ class CellsAfter:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """The connection is a bridge's ``line``, of one name with each supervisor. An ``owned`` kernel ends with it."""
+    """The connection is a bridge's ``line``, with one name for all supervisors. An ``owned`` kernel ends with it."""
 
     kernel_id: str
     attachment: str
@@ -229,7 +229,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """Hang up on every front end that has the attachment open."""
+    """Disconnect every front end that has the attachment open."""
 
     kernel_id: str
     attachment: str
@@ -244,7 +244,7 @@ class Detached:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Interrupt what runs; with ``escalate`` it ends, whatever it does."""
+    """Interrupt what is running; with ``escalate`` it ends, whatever it does."""
 
     kernel_id: str
     escalate: bool = False
@@ -268,7 +268,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class MakeRoom:
-    """Answer when there are so many bytes of memory for what the kernel is given next, or say that there are not."""
+    """Answer when there are that many bytes of memory for the kernel's next data, or say that there are not."""
 
     kernel_id: str
     size: int
@@ -276,7 +276,7 @@ class MakeRoom:
 
 @dataclass(frozen=True, slots=True)
 class ShutDown:
-    """The kernel has ended; a session that was forked from it may have its scratch folder, too (``shared``)."""
+    """The kernel has ended; a session forked from it may also use its scratch folder (``shared``)."""
 
     shared: bool
 
@@ -324,7 +324,7 @@ MAKE_ROOM = Operation("make_room", MakeRoom, Done)
 SHUTDOWN = Operation("shutdown", OfKernel, ShutDown)
 
 ONCE = (FORK, ROLLBACK, ATTACH, SIGNAL, HAND_OVER)
-"""Calls that another supervisor is not asked again: they may have been carried out, and twice is another thing."""
+"""Calls that are not repeated at another supervisor: they may have been carried out, and must not run twice."""
 OPERATIONS: dict[str, Operation[Any, Any]] = {
     row.name: row for row in list(globals().values()) if isinstance(row, Operation)
 }
@@ -332,28 +332,28 @@ OPERATIONS: dict[str, Operation[Any, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class QueriesAsked:
-    """Code has asked queries; many come in several events."""
+    """Code has asked queries; many of them come in several events."""
 
     queries: tuple[AskedQuery, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitsFor:
-    """The running cell waits for the answers of these queries; without any it goes on."""
+    """The running cell waits for the answers to these queries; without any, it continues."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswersAssigned:
-    """A cell of which no caller hears has given answers to queries itself."""
+    """A cell without a listening caller has given answers to queries itself."""
 
     given: GivenAnswers
 
 
 @dataclass(frozen=True, slots=True)
 class CellEnded:
-    """A cell has ended of which no caller hears."""
+    """A cell without a listening caller has ended."""
 
     cell: CellNote
 
@@ -368,7 +368,7 @@ class AttachmentChanged:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Another process has taken over, ``anew`` or without ``lost`` cells; it may not know what the budget's use is."""
+    """Another process has taken over, ``anew`` or without ``lost`` cells; it may not know the budget's use."""
 
     anew: bool = False
     lost: int = 0
@@ -376,7 +376,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class LowMemory:
-    """The machine is short of memory, and the kernel idle: save it if it can come back, and end it."""
+    """The machine is short of memory, and the kernel is idle: save it if it can come back, and end it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """How the messages of `supervisor_protocol` travel.
 
-A call is ``CALL [json{id, op, request}]`` with descriptors beside it, its answer ``RESULT [json{id, reply} or json{id,
+A call is ``CALL [json{id, op, request}]`` with its descriptors, its answer ``RESULT [json{id, reply} or json{id,
 failure}, blobs…]``, and an event ``EVENT [json{kernel_id, event, body}]``.
 """
 
@@ -19,7 +19,7 @@ from rlm_ipc.supervisor_protocol import EVENTS, Event, Operation, Reply, Request
 CALL, RESULT, EVENT = b"Q", b"R", b"E"
 """The one-byte tags of the messages."""
 GOODBYE = b"g"
-"""To the bridge of an attachment: the front end has shut its kernel down."""
+"""Sent to the bridge of an attachment: the front end has shut its kernel down."""
 PROTOCOL = 11
 SPEAKS = Range(PROTOCOL, PROTOCOL)
 """The versions of the calls that this version speaks."""
@@ -45,7 +45,7 @@ class _EventEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a call before it is known of which type: a ``reply``, or a ``failure`` (`rlm_ipc.errors.to_wire`).
+    """The answer to a call before its type is known: a ``reply``, or a ``failure`` (`rlm_ipc.errors.to_wire`).
 
     ``id`` is None when the call could not be read.
     """
@@ -72,22 +72,22 @@ def request_in(operation: Operation[Request, Any], request: Json) -> Request:
 
 
 def reply_in(operation: Operation[Any, Reply], answer: Answer) -> Reply:
-    """Read the reply of a call that has not failed; raises `ProtocolError`."""
+    """Read the reply to a successful call; raises `ProtocolError`."""
     return (read_known if operation.of_core else read)(operation.reply, answer.reply)
 
 
 def reply_part(number: int, reply: object) -> bytes:
-    """Write the reply of a call."""
+    """Write the reply to a call."""
     return framing.json_part({"id": number, "reply": plain(reply)})
 
 
 def failure_part(number: int | None, failure: dict[str, object]) -> bytes:
-    """Write that a call has failed; ``failure`` as `rlm_ipc.errors.to_wire` makes it."""
+    """Write that a call has failed; ``failure`` as `rlm_ipc.errors.to_wire` creates it."""
     return framing.json_part({"id": number, "failure": failure})
 
 
 def answer_in(part: bytes) -> Answer:
-    """Read what came of a call; raises `ProtocolError`."""
+    """Read the answer to a call; raises `ProtocolError`."""
     return read(Answer, _json(part))
 
 

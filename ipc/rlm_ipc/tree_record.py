@@ -1,6 +1,6 @@
-"""The record of a tree of frames: every goal with what came of it, what ran for it, and who changed it when.
+"""The record of a tree of frames: every goal with its result, what ran for it, and who changed it when.
 
-Times are epoch seconds. What people, models and code have said stands in it as they said it.
+Times are epoch seconds. Text from people, models and code is recorded unchanged.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from rlm_ipc.session_record import RecordedCell, RecordedContext
 class RecordedEvent:
     """A change of a frame. ``number`` is its place among all changes.
 
-    ``along`` tells that another frame took it along; ``fork`` that it was started in a session of its own; ``failed``
-    are the frames that its end took along.
+    ``along`` names the frame whose change caused it; ``fork`` says that it was started in a session of its own;
+    ``failed`` are the frames that ended with it.
     """
 
     number: int
@@ -29,9 +29,9 @@ class RecordedEvent:
 
 @dataclass(frozen=True, slots=True)
 class RecordedFrame:
-    """One frame. ``session`` is the name of the one that it runs in; ``cells`` are there if they were asked for.
+    """One frame. ``session`` is the name of the session that it runs in; ``cells`` are included if requested.
 
-    A frame that stands for a session has the cells that were run there for no goal, and its ``contexts``.
+    A frame that stands for a session has the cells that ran there without a goal, and its ``contexts``.
     """
 
     id: str
@@ -58,7 +58,7 @@ class RecordedFrame:
 
 @dataclass(frozen=True, slots=True)
 class TreeRecord:
-    """A frame and all below it, the highest first."""
+    """A frame and everything below it, top first."""
 
     frame: str
     frames: tuple[RecordedFrame, ...]

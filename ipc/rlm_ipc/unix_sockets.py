@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     StrPath = str | os.PathLike[str]
 
 DYING_SERVER = (0.02, 0.1, 0.5, 2.0)
-"""Pauses in seconds: the listening socket of a process that is being torn down accepts for a moment yet."""
+"""Pauses in seconds: the listening socket of a process that is being torn down still accepts for a moment."""
 BACKLOG = 128
 
 
 class PeerCredentials:
-    """Who is at the other end of a unix socket, as the operating system tells it (pid -1: not told)."""
+    """Who is at the other end of a unix socket, as reported by the operating system (pid -1: not reported)."""
 
     def __init__(self, pid: int, uid: int) -> None:
         self.pid = pid
@@ -33,7 +33,7 @@ class PeerCredentials:
 def connect(path: StrPath) -> socket.socket | None:
     """Connect to the server at ``path``; ``None`` when nobody listens there.
 
-    Raises :class:`DiscoveryError` when somebody else's process listens there, or the path cannot be used.
+    Raises :class:`DiscoveryError` when another user's process listens there, or the path cannot be used.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -54,7 +54,7 @@ def connect(path: StrPath) -> socket.socket | None:
 def listen(path: StrPath) -> socket.socket:
     """Listen at ``path`` with mode 0600.
 
-    The caller must hold the :func:`claim` for it: then a socket file found there is stale and is replaced.
+    The caller must hold the :func:`claim` for it: then an existing socket file is stale and is replaced.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
@@ -84,7 +84,7 @@ def peer(sock: socket.socket) -> PeerCredentials:
 
 
 def _refuse_stranger(sock: socket.socket, path: StrPath) -> None:
-    """Never talk to a server of another user, even if the folder was tampered with."""
+    """Never talk to another user's server, even if the folder was tampered with."""
     if (uid := peer(sock).uid) != os.getuid():
         raise DiscoveryError(f"{path} is served by user id {uid}", "set RLM_KERNEL_RUNTIME_DIR elsewhere")
 

@@ -1,6 +1,6 @@
-"""Images: variables as bytes, which a kernel writes and a kernel reads.
+"""Images: variables as bytes, written and read by kernels.
 
-Nobody else looks into one. But the daemon writes images of JSON values of its own.
+No other process reads one, but the daemon writes images of its own JSON values.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ MAGIC: Final = b"rlmvars3"
 LENGTH: Final = struct.Struct("<Q")
 """The length of the header, which follows the magic number."""
 ROOM: Final = 4 << 20
-"""Bytes that a kernel hands out at once. Several processes have copies of them on the way."""
+"""Bytes that a kernel hands out at once. Several processes hold copies of them on the way."""
 LONG: Final = 256 << 10
-"""A value of so many bytes has pieces of its own: they are the same wherever it begins. Pickles are written in less."""
+"""Size from which a value has pieces of its own, which do not depend on where it begins.
+
+Pickles are written in less.
+"""
 PIECE: Final = 1 << 20
-"""Bytes of a piece at most: a change of one byte in a long value is a change of so many."""
+"""Maximum bytes of a piece: changing one byte in a long value changes that many."""
 NO_IMAGE: Final = "the kernel did not answer with an image of its variables"
 _HASH_BYTES = 20
 _HASH = re.compile(rf"[0-9a-f]{{{2 * _HASH_BYTES}}}")
 _WITHIN = 2
-"""An image has at most so many times the bytes that the session may use."""
+"""Limit of an image's size, as a multiple of the bytes that the session may use."""
 
 
 class ArrivingImage:
-    """Takes the pieces of an image from a kernel that may use ``memory_bytes``; what it says may be untrue."""
+    """Takes the pieces of an image from a kernel that may use ``memory_bytes``; its statements may be untrue."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
@@ -45,11 +48,11 @@ class ArrivingImage:
 
     @property
     def whole(self) -> bool:
-        """Whether all of it has come."""
+        """Whether all of it has arrived."""
         return self.told is not None and self.at >= self.told.size
 
     def take(self, told: HandedOut, blobs: Sequence[bytes]) -> tuple[HandedOut, bytes]:
-        """Take the next piece; returns it with what was said first. Raises KernelError."""
+        """Take the next piece. Return it with the kernel's first statement. Raises KernelError."""
         first = self.told = self.told or told
         data = blobs[0] if len(blobs) == 1 else b""
         self.at += len(data)
@@ -60,16 +63,16 @@ class ArrivingImage:
 
 
 def refuse_too_large(told: HandedOut, memory_bytes: int) -> None:
-    """Raise KernelError for an image that a session cannot have which may use so many bytes."""
+    """Raise KernelError for an image that is too large for a session with that much memory."""
     if told.size > memory_bytes * _WITHIN:
         raise KernelError(f"the kernel says that its variables have {told.size:,} bytes, more than it may use")
 
 
 def pieces_in(told: HandedOut) -> tuple[Piece, ...]:
-    """Return what an image consists of; raises KernelError if it cannot be that. The hashes may be untrue."""
+    """Return the pieces of an image; raises KernelError if they are impossible. The hashes may be untrue."""
     pieces = told.pieces
     sound = all(0 < piece.size <= PIECE and _HASH.fullmatch(piece.digest) for piece in pieces)
-    # As many as there can be, each long value being cut before and behind.
+    # The largest possible number, if each long value is cut before and after it.
     few = len(pieces) <= 3 * (told.size // LONG) + 1
     if not (sound and few and sum(piece.size for piece in pieces) == told.size):
         raise KernelError(NO_IMAGE)
@@ -77,7 +80,7 @@ def pieces_in(told: HandedOut) -> tuple[Piece, ...]:
 
 
 def hash_of(*data: bytes | memoryview) -> str:
-    """The hash that names these bytes."""
+    """Return the hash that identifies these bytes."""
     digest = hashlib.blake2b(digest_size=_HASH_BYTES)
     for part in data:
         digest.update(part)
@@ -85,13 +88,13 @@ def hash_of(*data: bytes | memoryview) -> str:
 
 
 def with_header(header: JsonObject) -> bytes:
-    """The beginning of an image: the magic number, and the header with its length."""
+    """Return the beginning of an image: the magic number, and the header with its length."""
     text = json.dumps(header).encode()
     return MAGIC + LENGTH.pack(len(text)) + text
 
 
 def of_json(values: dict[str, Json]) -> bytes:
-    """An image of variables that hold JSON."""
+    """Return an image of variables that hold JSON."""
     written = pickle.dumps(values, 5) + pickle.dumps(None, 5)
     tables = {"texts": [], "functions": [], "classes": [], "cells": 0}
     return with_header({"tables": tables, "values": len(written), "buffers": []}) + written

@@ -4,7 +4,7 @@ VERSION = "0.1.0"
 
 
 def is_later(one: str, other: str) -> bool:
-    """Whether that version came after the other one; not if either is no version."""
+    """Whether the first version is later than the other; False if either is not a version."""
     try:
         first, second = ([int(part) for part in name.split(".")[:3]] for name in (one, other))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a client may ask of the daemon about a queue as a whole: files of other trackers, and how the work goes."""
+"""What a client may ask of the daemon about a queue as a whole: files of other trackers, and how the work is going."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ImportWork(Request["WorkImported"]):
-    """Take the tasks of a tracker's file into the queue of a session's repository: all of them or none."""
+    """Import the tasks of a tracker's file into the queue of a session's repository: all of them or none."""
 
     session: str | None
     file: str
@@ -18,7 +18,7 @@ class ImportWork(Request["WorkImported"]):
 
 @dataclass(frozen=True, slots=True)
 class WorkImported:
-    """How many tasks came, changed and were the same; ``kept`` says in a sentence each what stayed otherwise here."""
+    """How many tasks were added, changed or unchanged; each sentence in ``kept`` says what stayed different here."""
 
     added: int
     changed: int
@@ -28,7 +28,7 @@ class WorkImported:
 
 @dataclass(frozen=True, slots=True)
 class ExportWork(Request["WorkExported"]):
-    """Write the queue of a session's repository as the file of a tracker."""
+    """Write the queue of a session's repository as a tracker's file."""
 
     session: str | None
     tracker: str
@@ -43,16 +43,16 @@ class WorkExported:
 
 @dataclass(frozen=True, slots=True)
 class ShowMeasures(Request["MeasuresShown"]):
-    """Show how the work in the queue of a session's repository goes."""
+    """Show how the work in the queue of a session's repository is going."""
 
     session: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLine:
-    """One number, which rests on so many ``events``, of that kind; None: nothing has happened yet.
+    """One number, based on ``events`` events of that kind; None: nothing has happened yet.
 
-    ``share`` says that it is a part of 1; ``met`` is None where the target is no number.
+    ``share`` says that it is a fraction of 1; ``met`` is None where the target is not a number.
     """
 
     name: str

@@ -10,11 +10,11 @@
     Resolved (to a cell that waits)              nothing
     a request: Bind, Unbind, Peek, …             Answered
 
-Requests and their answers stand in `worker_requests`. Jupyter's own messages, text that code writes, interrupts and
+Requests and their answers are in `worker_requests`. Jupyter's own messages, text that code writes, interrupts and
 reports of faults have a tag each and no fields: they are raw parts.
 
-A worker runs hostile code, so `decode` believes nothing: it checks every field, and raises ProtocolError. The standard
-library is all that is used here, because the supervisor cannot afford more.
+A worker runs hostile code, so `decode` trusts nothing: it checks every field, and raises ProtocolError. Only the
+standard library is used here, because the supervisor cannot afford more.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ STDOUT, STDERR = b"o", b"e"
 CHANNELS = {SHELL: "shell", CONTROL: "control", STDIN: "stdin", IOPUB: "iopub"}
 TAGS = {channel: tag for tag, channel in CHANNELS.items()}
 
-# supervisor → worker: interrupt what comes next; make the pages of the next cell ready. worker → supervisor: the queued
-# cells of this client shall not run; a fault of our own, in words
+# supervisor → worker: interrupt the next request; prepare the pages of the next cell. worker → supervisor: do not run
+# the queued cells of this client; a fault of our own, in words
 INTERRUPT, PREFAULT, ABORT, FATAL = b"I", b"P", b"A", b"!"
-# supervisor → worker: say again what you have said since your latest request began
+# supervisor → worker: repeat what you have said since your latest request began
 SAY_AGAIN = b"Y"
 
-# Of a query, in characters: the longest prompt, the longest name of a model, and what goes into one message at most.
+# Limits of a query, in characters: the longest prompt, the longest name of a model, and the largest content of one
+# message.
 MAX_PROMPT = 4_000_000
 MAX_MODEL = 200
 PROMPTS_AT_ONCE = 1_000_000
@@ -67,17 +68,17 @@ class ForkState(enum.StrEnum):
     READY = "ready"
     """It waits for its session."""
     WARM = "warm"
-    """The same, and it does ahead what does not depend on the session."""
+    """The same, and it prepares what does not depend on the session."""
     DORMANT = "dormant"
     """It is a checkpoint: it waits until it is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Fork. The first descriptor is the child's lifeline; of a ``private`` child the second keeps its process numbers.
+    """Fork. The first descriptor is the child's lifeline; for a ``private`` child the second keeps its process numbers.
 
     A worker with threads refuses unless ``leave_threads``. An ``asleep`` child says nothing and touches no page until
-    the first message to it; nor does the worker, where it can wait so.
+    its first message; nor does the worker, where it can wait like that.
     """
 
     TAG: ClassVar[bytes] = b"F"
@@ -89,7 +90,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """The child's number; or an ``error``, maybe with the system's number for it, or ``threads`` in the way."""
+    """The child's number; or an ``error``, perhaps with the system's number for it, or ``threads`` in the way."""
 
     TAG: ClassVar[bytes] = b"f"
     pid: int | None = None
@@ -100,7 +101,10 @@ class Forked:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """A worker is there. ``threads`` and ``tasks`` (how many) run where it was forked, and not in it."""
+    """A worker is ready.
+
+    ``threads`` and ``tasks`` (their number) run in the process that it was forked from, not in it.
+    """
 
     TAG: ClassVar[bytes] = b"h"
     pid: int | None = None
@@ -113,7 +117,7 @@ class Handshake:
 class Start:
     """Become a session. ``policy`` is JSON with real paths; nothing may open what is in the folders ``protect``.
 
-    The descriptor beside it is the tether: the system ends the session when nobody holds its other end any more.
+    The descriptor sent with it is the tether: the system ends the session when nobody holds its other end any more.
     """
 
     TAG: ClassVar[bytes] = b"B"
@@ -128,7 +132,7 @@ class Start:
 class RunCell:
     """Run a cell. ``watched`` says that a Jupyter client sees what it shows; ``serial`` is the request's number.
 
-    A request of Jupyter's has the number in a last part, of eight bytes.
+    A request of Jupyter's has the number in a last part of eight bytes.
     """
 
     TAG: ClassVar[bytes] = b"C"
@@ -140,9 +144,9 @@ class RunCell:
 
 @dataclass(frozen=True, slots=True)
 class StartFork:
-    """Become another session, in a fork of one: under ``policy`` (JSON), inside the ``walls`` that stand.
+    """Become another session, in a fork of one: under ``policy`` (JSON), inside the active ``walls``.
 
-    Numbers of queries below ``query_base`` are used. The descriptor beside it is a tether of its own.
+    Numbers of queries below ``query_base`` are used. The descriptor sent with it is a tether of its own.
     """
 
     TAG: ClassVar[bytes] = b"N"
@@ -153,9 +157,9 @@ class StartFork:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The walls that stand; or the ``error`` for which the worker ends. A descriptor with it is that of its fork gate.
+    """The active walls; or the ``error`` for which the worker ends. A descriptor with it is its fork gate.
 
-    ``dropped_modules`` are globals of the parent's that the policy of a fork does not admit.
+    ``dropped_modules`` are globals of the parent that the policy of a fork does not admit.
     """
 
     TAG: ClassVar[bytes] = b"b"
@@ -181,9 +185,9 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The number of a worker's latest request; ``unsaid`` bytes of its text will not be said again.
+    """The number of a worker's latest request; ``unsaid`` bytes of its text will not be repeated.
 
-    ``kernel_info`` is told by a zygote.
+    A zygote reports ``kernel_info``.
     """
 
     TAG: ClassVar[bytes] = b"y"
@@ -215,7 +219,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The cell waits for the answers of ``ids``; without any it goes on."""
+    """The cell waits for the answers to ``ids``; without any, it continues."""
 
     TAG: ClassVar[bytes] = b"a"
     ids: tuple[str, ...] = ()
@@ -223,10 +227,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """News of queries, to a cell that waits.
+    """News about queries, for a cell that waits.
 
-    ``answers`` are outcomes by id, ``used`` is the part of the budget that is used, if known, and ``late`` are ids
-    whose time is up. ``refused`` says that the value which code assigned to ``llm_answers`` was not accepted.
+    ``answers`` are outcomes by id, ``used`` is how much of the budget is used, if known, and ``late`` are ids whose
+    time is up. ``refused`` says that the value that code assigned to ``llm_answers`` was not accepted.
     """
 
     TAG: ClassVar[bytes] = b"S"
@@ -237,13 +241,13 @@ class Resolved:
 
 
 class CellStatus(enum.StrEnum):
-    """How a cell went."""
+    """How a cell ended."""
 
     OK = "ok"
     ERROR = "error"
     """Its code raised."""
     ABORTED = "aborted"
-    """It never began."""
+    """It never started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +274,7 @@ class CellDone:
     """A cell, or another request of Jupyter's, has ended.
 
     ``reply`` is that of a `RunCell`. ``defined`` are the names that it bound, ``shadowed`` the contexts whose names
-    mean something else now, ``returned`` those that have theirs again.
+    mean something else now, ``returned`` those that have their names again.
     """
 
     TAG: ClassVar[bytes] = b"d"
@@ -295,12 +299,12 @@ M = TypeVar("M")
 
 
 def encode(message: Tagged) -> tuple[bytes, bytes]:
-    """The tag of a message and its first part."""
+    """Return the tag of a message and its first part."""
     return message.TAG, framing.json_part(plain(message))
 
 
 def decode(kind: type[M], part: bytes, parse: Callable[[bytes], Any] = json.loads) -> M:
-    """The message of that kind in a first part, read as JSON by ``parse``.
+    """Return the message of that kind from a first part, read as JSON by ``parse``.
 
     Raises:
         ProtocolError: it is not such a message.

@@ -1,7 +1,7 @@
-"""What the supervisor asks of a worker between two cells, and what it is answered.
+"""What the supervisor asks of a worker between two cells, and the worker's answers.
 
-A request is one of `REPLIES`, which names the type of its reply; all travel under one tag and are answered in their
-order. The answer comes from a process that runs hostile code: whoever has asked reads it with `read_reply`, strictly.
+A request is one of `REPLIES`, which names the type of its reply; all travel under one tag and are answered in order.
+The answer comes from a process that runs hostile code, so the caller reads it strictly, with `read_reply`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Reply = TypeVar("Reply")
 
 
 class Request(Generic[Reply]):
-    """Base of the requests; ``Reply`` is what answers it."""
+    """Base of the requests; ``Reply`` is the type of the answer."""
 
     __slots__ = ()
     OP: ClassVar[str]
@@ -29,12 +29,12 @@ class Request(Generic[Reply]):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The reply to a request that asks for nothing back."""
+    """The reply to a request that returns nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bind(Request[Done]):
-    """Bind a context to a global: the descriptors with it are a stored text that ``header`` describes."""
+    """Bind a context to a global: the descriptors sent with it are a stored text that ``header`` describes."""
 
     OP: ClassVar[str] = "bind"
     name: str
@@ -53,7 +53,7 @@ class Unbind(Request[Done]):
 
 @dataclass(frozen=True, slots=True)
 class Shadowed(Request["ShadowedNames"]):
-    """Which contexts' names mean something else?"""
+    """Ask which contexts' names mean something else."""
 
     OP: ClassVar[str] = "shadowed"
 
@@ -67,14 +67,14 @@ class ShadowedNames:
 
 @dataclass(frozen=True, slots=True)
 class LookAtThreads(Request["OtherThreads"]):
-    """Which threads are there besides the one that serves?"""
+    """Ask which threads exist besides the one that serves."""
 
     OP: ClassVar[str] = "threads"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherThreads:
-    """Threads as their kernel describes them: ``names`` of those that a copy lacks, how many of ``libraries``.
+    """Threads as their kernel describes them: ``names`` of those that a copy lacks, and the number in ``libraries``.
 
     ``stuck`` is the library whose threads keep the kernel from being copied, if there is one.
     """
@@ -93,9 +93,9 @@ class Variables(Request["VariableRows"]):
 
 @dataclass(frozen=True, slots=True)
 class VariableRow:
-    """A variable as its kernel describes it, which may be untrue. One that ``shadows`` has the name of a context.
+    """A variable as its kernel describes it, possibly untruly. One that ``shadows`` has the name of a context.
 
-    ``size`` is in bytes; a text and a container have a ``line_count``.
+    ``size`` is in bytes; strings and containers have a ``line_count``.
     """
 
     name: str
@@ -108,7 +108,7 @@ class VariableRow:
 
 @dataclass(frozen=True, slots=True)
 class VariableRows:
-    """A row for each."""
+    """A row for each variable."""
 
     variables: tuple[VariableRow, ...] = ()
 
@@ -127,7 +127,7 @@ class Peek(Request["Lines"]):
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines as they are shown, how many characters each of them has, and how many lines there are in all."""
+    """The lines as shown, the number of characters in each, and the number of lines in total."""
 
     total_lines: int
     lines: tuple[str, ...]
@@ -154,7 +154,7 @@ class Scan(Request["FoundLines"]):
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """A line that matches; see `rlm_contexts.searches.LineMatch`."""
+    """A matching line; see `rlm_contexts.searches.LineMatch`."""
 
     line: int
     text: str
@@ -165,7 +165,7 @@ class FoundLine:
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
-    """What a search found; see `rlm_contexts.searches.ScanResult`."""
+    """The result of a search; see `rlm_contexts.searches.ScanResult`."""
 
     matches: tuple[FoundLine, ...]
     truncated: bool
@@ -175,7 +175,7 @@ class FoundLines:
 
 @dataclass(frozen=True, slots=True)
 class Export(Request["Exported"]):
-    """Hand out a variable as text, at most ``max_bytes`` of UTF-8."""
+    """Return a variable as text, up to ``max_bytes`` of UTF-8."""
 
     OP: ClassVar[str] = "export"
     name: str
@@ -184,14 +184,14 @@ class Export(Request["Exported"]):
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """How many bytes the text has that comes with it."""
+    """The number of bytes in the text sent with it."""
 
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resolve(Request["KnownQueries"]):
-    """News of queries, between two cells; see `Resolved`."""
+    """News about queries, between two cells; see `Resolved`."""
 
     OP: ClassVar[str] = "resolve"
     answers: dict[str, QueryOutcome] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class KnownQueries:
 
 @dataclass(frozen=True, slots=True)
 class Save(Request["HandedOut"]):
-    """Hand out an image of variables: of the ``names``, or of all; ``room`` bytes of it, from ``at`` on."""
+    """Return an image of variables: of the ``names``, or of all; ``room`` bytes of it, from ``at`` on."""
 
     OP: ClassVar[str] = "save"
     names: tuple[str, ...] | None
@@ -236,11 +236,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """What is in an image of ``size`` bytes, and what ``failed``; ``digest`` is a hash of the image.
+    """The contents of an image of ``size`` bytes, and what ``failed``; ``digest`` is a hash of the image.
 
-    ``notes`` say what an object in it loses: the content of a cache, for one. Where code shadows a context, its
-    variable is in the image, and the context is ``shadowed``. ``pieces`` are what the image consists of; only the
-    first answer about an image has them.
+    ``notes`` say what an object in it loses, such as the contents of a cache. Where code shadows a context, its
+    variable is in the image, and the context is ``shadowed``. ``pieces`` are the parts of the image; only the first
+    answer about an image has them.
     """
 
     variables: tuple[SavedRow, ...]
@@ -254,7 +254,7 @@ class HandedOut:
 
 @dataclass(frozen=True, slots=True)
 class Digest(Request["Digests"]):
-    """Tell a hash of an image of these variables, and with ``each`` a hash of each variable's value."""
+    """Return a hash of an image of these variables, and with ``each`` a hash of each variable's value."""
 
     OP: ClassVar[str] = "digest"
     names: tuple[str, ...]
@@ -263,7 +263,7 @@ class Digest(Request["Digests"]):
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """The hash of all, or the reason why there is none; and by name what identifies each value."""
+    """The hash of all, or the reason why there is none; and by name an identity of each value."""
 
     whole: str
     each: dict[str, str] = field(default_factory=dict)
@@ -271,9 +271,9 @@ class Digests:
 
 @dataclass(frozen=True, slots=True)
 class Restore(Request["PutBack"]):
-    """Bind the variables of images of these sizes. They are in the file that comes with it, one after the other.
+    """Bind the variables of images of these sizes. They are in the file sent with it, one after the other.
 
-    Contexts keep their names, except for those that variables ``shadow``.
+    Contexts keep their names, except those that variables ``shadow``.
     """
 
     OP: ClassVar[str] = "restore"
@@ -283,7 +283,7 @@ class Restore(Request["PutBack"]):
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """What came back, and what did not; ``broken`` is the variable at which the reading ended."""
+    """What was restored, and what was not; ``broken`` is the variable at which reading stopped."""
 
     restored: tuple[str, ...]
     failed: tuple[NotKept, ...]
@@ -336,17 +336,17 @@ class Answered:
 
 
 def encode_request(request: Request[Any]) -> tuple[bytes, bytes]:
-    """The tag of requests, and the first part of this one."""
+    """Return the tag of requests, and the first part of this one."""
     return REQUEST, framing.json_part(request_json(request))
 
 
 def request_json(request: Request[Any]) -> JsonObject:
-    """The request as a JSON object; `read_request` reads it."""
+    """Return the request as a JSON object; `read_request` reads it."""
     return {"op": request.OP, **plain(request)}
 
 
 def read_request(content: object) -> Request[Any]:
-    """The request in a JSON object, which names it as its ``op``.
+    """Return the request in a JSON object, which names it as its ``op``.
 
     Raises:
         ProtocolError: there is no such request, or it has other fields.
@@ -360,9 +360,9 @@ def read_request(content: object) -> Request[Any]:
 
 
 def read_reply(request: Request[Reply], content: JsonObject) -> Reply:
-    """The reply to a request.
+    """Return the reply to a request.
 
     Raises:
-        ProtocolError: the kernel has answered with something else.
+        ProtocolError: the kernel answered with something else.
     """
     return cast("Reply", read(REPLIES[type(request)], content))

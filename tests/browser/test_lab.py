@@ -108,12 +108,12 @@ def test_a_notebook_reads_who_has_ended_its_session(page: Page, lab, daemon: Pat
     last = notebook.start("found")
     expect(last).to_contain_text("1")
     call_tool("end_session", {}, session=session)
-    expect(last.last).to_contain_text("this session has ended: an agent ended it with end_session")
-    expect(notebook.start("found + 1")).to_contain_text("KernelGone: this session has ended: an agent ended it")
+    expect(last.last).to_contain_text("this session has ended (an agent ended it with end_session")
+    expect(notebook.start("found + 1")).to_contain_text("KernelGone: this session has ended (an agent ended it")
     notebook.press("restart-kernel")
     page.locator(".jp-Dialog .jp-mod-accept").click()
     notebook.is_idle()
-    expect(notebook.start("found + 2")).to_contain_text("this session has ended: an agent ended it")
+    expect(notebook.start("found + 2")).to_contain_text("this session has ended (an agent ended it")
     expect(page.locator(".jp-Dialog")).to_have_count(0)
 
 
@@ -127,8 +127,8 @@ def test_cells_that_run_and_wait_say_that_their_session_has_ended(page: Page, la
     expect(runs.first).to_contain_text("it runs")
     waits = notebook.start("found")
     subprocess.run([daemon, "end", session, "--yes"], check=True, capture_output=True, timeout=SECONDS)
-    expect(runs.last).to_contain_text("this session has ended: `rlm-kernel end` at a terminal ended it")
-    expect(waits).to_contain_text("this session has ended: `rlm-kernel end` at a terminal ended it")
+    expect(runs.last).to_contain_text("this session has ended (`rlm-kernel end` at a terminal ended it")
+    expect(waits).to_contain_text("this session has ended (`rlm-kernel end` at a terminal ended it")
     notebook.is_idle()
 
 

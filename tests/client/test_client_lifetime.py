@@ -50,7 +50,7 @@ def test_a_daemon_that_cannot_start_is_no_daemon_to_a_client(ended: None, isolat
 
     The reason is told in a sentence, without a traceback before it.
     """
-    reason = "did not start; it said:\nrlm-kernel daemon: the database "
+    reason = "did not start; its output:\nrlm-kernel daemon: the database "
     (isolation.state / "rlm.sqlite3").write_text("no database\n" * 100)
     with Client("s") as client, pytest.raises(DaemonUnavailable, match=reason):
         client.status()

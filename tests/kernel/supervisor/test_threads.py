@@ -173,7 +173,7 @@ async def test_while_a_thread_runs_each_answer_says_what_no_checkpoint_holds(
     await kill(kernel)
     told = await cell(kernel, "kept")
     assert (told.loss.what, told.loss.cells) == (Lost.CELLS, 2)
-    assert "no checkpoint could be taken: a thread of the session runs (spinner)" in told.error.evalue
+    assert "no checkpoint could be taken: a thread of the session is running (spinner)" in told.error.evalue
     assert (await cell(kernel, "kept")).result == "1"
     await cell(kernel, SPIN)
     pid = (await supervisor.kernel_info(kernel.kernel_id)).pid

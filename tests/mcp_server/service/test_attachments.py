@@ -276,11 +276,11 @@ def test_a_front_end_is_told_who_has_ended_its_session() -> None:
         call_tool("end_session", {}, session="ending")
         told = wait_for(client, "stream")
         assert told["parent_header"]["msg_id"] == asked
-        assert "this session has ended: an agent ended it with end_session" in told["content"]["text"]
+        assert "this session has ended (an agent ended it with end_session" in told["content"]["text"]
         for _ in range(2):
             reply, _ = shown(client, "found")
             assert reply["ename"] == "KernelGone"
-            assert "this session has ended: an agent ended it with end_session" in reply["evalue"]
+            assert "this session has ended (an agent ended it with end_session" in reply["evalue"]
             assert manager.is_alive()
             manager.restart_kernel()
             client.wait_for_ready(timeout=SECONDS)

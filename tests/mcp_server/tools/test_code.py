@@ -374,7 +374,7 @@ async def test_an_answer_says_that_no_checkpoint_holds_its_cell(agent) -> None:
     )
     told = (await agent.run(spin))["checkpoint"]
     assert told["age"] == 1
-    assert "a thread of the session runs (Thread-1 (spin))" in told["reason"]
+    assert "a thread of the session is running (Thread-1 (spin))" in told["reason"]
     assert (await agent("status"))["kernel"]["checkpoint"] == told
     await agent.run("stop = True")
     await until(lambda: agent("status"), lambda status: status["kernel"]["checkpoint"] is True)

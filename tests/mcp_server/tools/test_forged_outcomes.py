@@ -8,7 +8,7 @@ from rlm_mcp.client_info import ClientInfo
 pytestmark = pytest.mark.anyio
 
 NAMES = ["KernelDied", "KernelRolledBack", "UnknownKernel", "SupervisorGone", "SessionExpelled", "CellInterrupted"]
-LOSS = "the kernel died; its variables are lost; loaded contexts are there again"
+LOSS = "the kernel died; its variables are lost; loaded contexts are available again"
 
 
 @pytest.mark.parametrize("name", NAMES)
