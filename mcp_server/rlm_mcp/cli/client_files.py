@@ -39,7 +39,7 @@ def configured(client: str, folder: Path) -> Iterator[ClientFile]:
 
 
 def _places(client: ClientConfig, folder: Path) -> Iterator[Path]:
-    for name in (*client.file.split(" or "), *client.also):
+    for name in (*client.files, *client.also):
         path = Path(name).expanduser()
         yield path if path.is_absolute() else folder / path
 

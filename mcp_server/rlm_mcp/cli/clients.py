@@ -40,16 +40,21 @@ class ClientConfig:
     title: str
     program: str
     """The client's own program."""
-    file: str
-    """The file for the configuration."""
+    files: tuple[str, ...]
+    """The files for the configuration, of which one is enough."""
     command: str
     """The client's own command with the same effect; ``{command}`` is ours."""
     render: Callable[[Command], str]
     """Returns the text for the file, given the command that starts rlm-kernel."""
     skills: str = ".agents/skills"
     """The folder in which it looks for skills, below a project or the home folder."""
-    also: Sequence[str] = ()
+    also: tuple[str, ...] = ()
     """Other files that may configure it."""
+
+    @property
+    def file(self) -> str:
+        """The files, as a sentence names them."""
+        return " or ".join(self.files)
 
 
 def _json(**content: Any) -> str:
@@ -96,27 +101,34 @@ CLIENTS = {
     "claude-code": ClientConfig(
         "Claude Code",
         "claude",
-        ".mcp.json",
+        (".mcp.json",),
         f"claude mcp add --scope user {NAME} -- {{command}} mcp",
         _claude_code,
         ".claude/skills",
         ("~/.claude.json",),
     ),
     "opencode": ClientConfig(
-        "OpenCode", "opencode", "opencode.json or ~/.config/opencode/opencode.json", "", _opencode
+        "OpenCode", "opencode", ("opencode.json", "~/.config/opencode/opencode.json"), "", _opencode
     ),
-    "codex": ClientConfig("Codex", "codex", "~/.codex/config.toml", f"codex mcp add {NAME} -- {{command}} mcp", _codex),
+    "codex": ClientConfig(
+        "Codex",
+        "codex",
+        ("~/.codex/config.toml",),
+        f"codex mcp add {NAME} -- {{command}} mcp",
+        _codex,
+        also=(".codex/config.toml",),
+    ),
     "gemini-cli": ClientConfig(
         "Gemini CLI",
         "gemini",
-        ".gemini/settings.json or ~/.gemini/settings.json",
+        (".gemini/settings.json", "~/.gemini/settings.json"),
         f"gemini mcp add --scope user {NAME} {{command}} mcp",
         _plain,
     ),
     "qwen-code": ClientConfig(
         "Qwen Code",
         "qwen",
-        ".qwen/settings.json or ~/.qwen/settings.json",
+        (".qwen/settings.json", "~/.qwen/settings.json"),
         f"qwen mcp add --scope user {NAME} {{command}} mcp",
         _plain,
         ".qwen/skills",
@@ -124,9 +136,10 @@ CLIENTS = {
     "copilot-cli": ClientConfig(
         "Copilot CLI",
         "copilot",
-        "~/.copilot/mcp-config.json",
+        ("~/.copilot/mcp-config.json",),
         f"copilot mcp add {NAME} -- {{command}} mcp",
         _copilot_cli,
+        also=(".mcp.json", ".github/mcp.json"),
     ),
 }
 """The clients, by their names for `rlm-kernel config`."""
@@ -211,14 +224,14 @@ def _show_hooks(client: str, as_json: bool) -> None:
 
 def _print_hooks(client: str, text: str) -> None:
     block = BLOCKS[client]
-    print(f"# {CLIENTS[client].title}: put this into {block.file}", file=sys.stderr)
+    print(f"# {CLIENTS[client].title}: add this to {block.file}, and keep what it holds", file=sys.stderr)
     if block.trust:
         print(f"# {block.trust}", file=sys.stderr)
     print(text, end="")
 
 
 def _print(client: ClientConfig, text: str, shortcut: str) -> None:
-    print(f"# {client.title}: put this into {client.file}", file=sys.stderr)
+    print(f"# {client.title}: add this to {client.file}, and keep what it holds", file=sys.stderr)
     if shortcut:
         print(f"# or run: {shortcut}", file=sys.stderr)
     print(text, end="")

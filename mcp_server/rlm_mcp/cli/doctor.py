@@ -9,9 +9,11 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.markup import escape
@@ -25,6 +27,9 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, show, size
 from rlm_sandbox.errors import PolicyFileError, SandboxError
+
+if TYPE_CHECKING:
+    from rlm_sandbox.os_wall.report import Wall
 
 OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
@@ -85,7 +90,8 @@ def _packages() -> Iterator[DoctorCheck]:
     try:
         required = importlib.metadata.requires("rlm-kernel") or []
     except importlib.metadata.PackageNotFoundError:
-        yield DoctorCheck("rlm-kernel", None, f"{VERSION}, not installed as a package", "pip install rlm-kernel")
+        fix = f"in the checkout: {command_for(['.'])}"
+        yield DoctorCheck("rlm-kernel", None, f"{VERSION}, not installed as a package", fix)
         return
     yield DoctorCheck("rlm-kernel", True, VERSION)
     for requirement in required:
@@ -197,10 +203,25 @@ def _policies() -> Iterator[DoctorCheck]:
 
 def _walls() -> Iterator[DoctorCheck]:
     from rlm_sandbox.os_wall.probe import probe
+    from rlm_sandbox.policy import load_policy
 
-    for name, wall in probe().items():
-        fix = "" if wall.standing else "policies that require it refuse to start; see SECURITY.md"
-        yield DoctorCheck(f"wall {name}", wall.standing or None, wall.detail, fix)
+    policy = os.environ.get("RLM_KERNEL_POLICY") or "default"
+    required: Iterable[str] = ()
+    with suppress(SandboxError):  # a policy that cannot be read was told already
+        required = load_policy(policy).walls.require
+    yield from wall_checks(probe(), policy, required)
+
+
+def wall_checks(found: Mapping[str, Wall], policy: str, required: Iterable[str]) -> Iterator[DoctorCheck]:
+    """Check the walls that were tried here. A session that opens under ``policy`` needs those that are ``required``."""
+    for name, wall in found.items():
+        if wall.standing:
+            yield DoctorCheck(f"wall {name}", True, wall.detail)
+        elif name in required:
+            fix = f"no session starts under the policy {policy}, which requires it; see docs/policies.md"
+            yield DoctorCheck(f"wall {name}", False, wall.detail, fix)
+        else:
+            yield DoctorCheck(f"wall {name}", None, wall.detail, "policies that require it refuse to start")
 
 
 def _kernelspec() -> Iterator[DoctorCheck]:
@@ -227,10 +248,13 @@ def _clients() -> Iterator[DoctorCheck]:
     from rlm_mcp.cli.client_files import configured, is_installed
     from rlm_mcp.cli.clients import CLIENTS
 
-    seen = False
+    seen, found_any = set[Path](), False
     for name, client in CLIENTS.items():
+        installed = is_installed(name)
         for found in configured(name, Path.cwd()):
-            seen = True
+            if found.path in seen and not installed:  # a client that reads the file of another one
+                continue
+            seen.add(found.path)
             detail = f"{found.path} starts {found.program}"
             if found.starts:
                 yield DoctorCheck(f"client {name}", True, detail)
@@ -239,13 +263,13 @@ def _clients() -> Iterator[DoctorCheck]:
                 yield DoctorCheck(f"client {name}", False, f"{detail}, which does not exist", fix)
             break
         else:
-            if is_installed(name):
-                seen = True
+            if installed:
+                found_any = True
                 fix = f"to configure it, run: rlm-kernel config {name}"
                 yield DoctorCheck(
                     f"client {name}", None, f"{client.title} is not configured for rlm-kernel in this folder", fix
                 )
-    if not seen:
+    if not (seen or found_any):
         yield DoctorCheck(
             "clients",
             None,

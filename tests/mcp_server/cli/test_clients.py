@@ -45,7 +45,7 @@ def test_a_configuration_starts_the_front(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_only_the_configuration_is_on_standard_output(name: str) -> None:
-    """`rlm-kernel config CLIENT > file` makes a usable file; where it belongs is said beside it."""
+    """Programs can read it; where it belongs is said beside it."""
     done = cli("config", name, "--command", "rlm-kernel")
     assert done.stdout == CLIENTS[name].render(["rlm-kernel"])
     assert CLIENTS[name].file in done.stderr

@@ -15,7 +15,9 @@ from command_line import answer, cli
 
 from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.cli.clients import CLIENTS
-from rlm_mcp.cli.doctor import _folders, package
+from rlm_mcp.cli.doctor import _folders, _packages, _verdict, _walls, package, wall_checks
+from rlm_sandbox.os_wall.report import Wall
+from rlm_sandbox.policy import load_policy
 
 RUN = [sys.executable, "-P", "-m", "rlm_mcp"]
 
@@ -98,7 +100,9 @@ def clients(code: int) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_that_would_start_what_is_not_there_is_found(isolation: Any, home: Path, client: str) -> None:
     """In the file that `config` names; with a program that is there it is sound."""
-    for place in CLIENTS[client].file.split(" or "):
+    for place in (*CLIENTS[client].files, *CLIENTS[client].also):
+        if place == ".mcp.json" and client != "claude-code":
+            continue  # see the next test
         file = Path(os.path.expanduser(place))
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(CLIENTS[client].render(["/gone/rlm-kernel"]))
@@ -110,14 +114,30 @@ def test_a_client_that_would_start_what_is_not_there_is_found(isolation: Any, ho
         file.unlink()
 
 
-def test_a_client_that_is_installed_and_knows_nothing_is_named(isolation: Any, home: Path) -> None:
-    """With the command that tells it; files that cannot be read name nothing."""
-    assert "no agent program was found" in clients(code=0)["clients"]["detail"]
-    program = home / ".local" / "codex"
+@pytest.mark.parametrize("place", [".mcp.json", ".github/mcp.json"])
+def test_copilot_is_found_in_the_files_of_a_project(isolation: Any, home: Path, place: str) -> None:
+    """It reads Claude Code's file too; who has no Copilot is not told of it."""
+    file = home / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(CLIENTS["copilot-cli"].render([sys.executable]))
+    assert set(clients(code=0)) == {"claude-code" if place == ".mcp.json" else "copilot-cli"}
+    installed(home, "copilot")
+    assert clients(code=0)["copilot-cli"]["ok"] is True
+
+
+def installed(home: Path, name: str) -> None:
+    """Put an agent program on the PATH."""
+    program = home / ".local" / name
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     os.environ["PATH"] = f"{program.parent}:/usr/bin:/bin"
+
+
+def test_a_client_that_is_installed_and_knows_nothing_is_named(isolation: Any, home: Path) -> None:
+    """With the command that tells it; files that cannot be read name nothing."""
+    assert "no agent program was found" in clients(code=0)["clients"]["detail"]
+    installed(home, "codex")
     for broken in ("{", "[mcp_servers]\nrlm-kernel = 3\n", "\xff"):
         (home / ".codex").mkdir(exist_ok=True)
         (home / ".codex" / "config.toml").write_text(broken)
@@ -125,6 +145,40 @@ def test_a_client_that_is_installed_and_knows_nothing_is_named(isolation: Any, h
     nested = {"projects": {str(home): {"mcpServers": {"rlm-kernel": {"command": sys.executable}}}}}
     (home / ".claude.json").write_text(json.dumps(nested))
     assert clients(code=0)["claude-code"]["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("policy", "fallen", "ok"),
+    [("default", "seccomp", False), ("default", "landlock", None), ("strict", "landlock", False)],
+)
+def test_a_wall_that_sessions_need_is_not_merely_missing(policy: str, fallen: str, ok: bool | None) -> None:
+    """Where no session starts under the policy in force, rlm-kernel does not work."""
+    found = {name: Wall(name != fallen, "here") for name in ("landlock", "seccomp")}
+    checks = {check.name: check for check in wall_checks(found, policy, load_policy(policy).walls.require)}
+    assert checks.pop(f"wall {fallen}").ok is ok
+    assert [check.ok for check in checks.values()] == [True]
+    verdict = _verdict(list(wall_checks(found, policy, load_policy(policy).walls.require)))
+    assert ("does not work here" in verdict) is (ok is False)
+
+
+def test_the_walls_of_the_policy_in_force_are_looked_at(isolation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file may be the user's own; a policy that cannot be read is told once, by its name."""
+    (isolation.config / "policies").mkdir()
+    (isolation.config / "policies" / "own.yaml").write_text("extends: default\nwalls: {require: [language]}\n")
+    for name in ("own", "gone"):
+        monkeypatch.setenv("RLM_KERNEL_POLICY", name)
+        found = list(_walls())
+        assert found
+        assert all(check.ok is not False for check in found)
+
+
+def test_nobody_is_told_to_install_a_name_from_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else could register it there: what is installed is a checkout."""
+    monkeypatch.setattr(sys, "path", [])
+    (check,) = _packages()
+    assert check.fix.startswith("in the checkout: ")
+    assert check.fix.split()[-2:] != ["install", "rlm-kernel"]
+    assert check.fix.endswith(" .")
 
 
 def test_a_mistake_in_a_file_of_the_users_own_stops_nothing_else(
