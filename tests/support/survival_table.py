@@ -20,14 +20,14 @@ NAMES = {
     "keeper": "the keeper",
     "zygote": "the zygote",
     "copy": "a checkpoint",
-    "standby": "the process that stands by",
+    "standby": "the standby supervisor",
     "live": "the session's own process",
     "stopped": "the supervisor, stopped (SIGSTOP)",
     "daemon": "the daemon",
     "front": "the front of an agent",
 }
 HEAD = (
-    "| who dies (SIGKILL) | " + " | ".join(f"variables under `{mode}`" for mode in MODES) + " | a cell that runs |\n"
+    "| what is killed (SIGKILL) | " + " | ".join(f"variables under `{mode}`" for mode in MODES) + " | a running cell |\n"
     "|" + "---|" * (len(MODES) + 2) + "\n"
 )
 
@@ -107,18 +107,18 @@ def _kept(rows: Mapping[str, Measured], mode: str) -> str:
     if row is None:  # under ``off`` there is no checkpoint that could die
         return "-"
     if row.everything:
-        return "are lost" if row.everything == row.deaths else f"are lost ({row.everything} of {row.deaths})"
+        return "lost" if row.everything == row.deaths else f"lost ({row.everything} of {row.deaths})"
     if row.cells and mode == "durable":
-        return "go back to the last save"
+        return "as of the last save"
     if row.cells:
-        return f"go back by {row.cells} cell at most" if row.cells == 1 else f"go back by {row.cells} cells at most"
-    return "are kept"
+        return f"up to {row.cells} cell lost" if row.cells == 1 else f"up to {row.cells} cells lost"
+    return "kept"
 
 
 def _cell(row: Measured) -> str:
     if not row.undone:
-        return f"goes on ({row.deaths} deaths)"
-    return f"is undone, and its answer says so ({row.deaths} deaths)"
+        return f"keeps running ({row.deaths} deaths)"
+    return f"undone, as its answer says ({row.deaths} deaths)"
 
 
 def write_page() -> None:
