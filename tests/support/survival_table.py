@@ -27,7 +27,7 @@ NAMES = {
     "front": "the front of an agent",
 }
 HEAD = (
-    "| what is killed (SIGKILL) | " + " | ".join(f"variables under `{mode}`" for mode in MODES) + " | a running cell |\n"
+    "| killed (SIGKILL) | " + " | ".join(f"variables under `{mode}`" for mode in MODES) + " | a running cell |\n"
     "|" + "---|" * (len(MODES) + 2) + "\n"
 )
 
