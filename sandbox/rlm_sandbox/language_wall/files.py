@@ -37,8 +37,18 @@ class FileAccess:
         """The error for a path that is not allowed."""
         folders = ", ".join(self.write if writing else self.read) or "none"
         kind = "writable" if writing else "readable"
-        way = "write below one of them" if writing else "load the text as a context or ask for a wider policy"
+        way = "load the text as a context or ask for a wider policy"
+        if writing:
+            way = self._copying(path) or "write below one of them"
         return PathRefused(errno.EACCES, f"outside the {kind} folders of this session ({folders}): {way}", path)
+
+    def _copying(self, path: str) -> str:
+        """How to write to a file that can only be read, also one that sqlite3 names by an address; empty for others."""
+        file = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
+        if not (self.write and self.allows(file, writing=False) and os.path.isfile(file)):
+            return ""
+        way = "this file can only be read: to change it, or to open it as a database, use a copy of it"
+        return f"{way}, shutil.copy({file!r}, {self.write[0]!r})"
 
     def refusal_of(self, path: str, writing: bool) -> PathRefused:
         """`refusal`, as the audit hook asks for it."""

@@ -82,6 +82,13 @@ async def test_inline_figures_are_accepted_and_other_backends_explained(run) -> 
     assert "%matplotlib inline" in (await run("%matplotlib widget")).error.evalue
 
 
+@pytest.mark.parametrize("setting", ["Completer.use_jedi = False", "IPCompleter.greedy=True"])
+async def test_what_notebooks_set_of_completion_is_accepted(run, setting) -> None:
+    """VS Code sends it first, in one cell with all else that it sets up; the cell was refused as a whole."""
+    assert (await ran(run, f"of_vs_code = 5\n%config {setting}\nof_vs_code")).result == "5"
+    assert "figure_format" in (await run(f"%config {setting} + 1")).error.evalue
+
+
 async def test_figures_are_shown_as_code_sets(supervisor, spawn, policy) -> None:
     """The first line of many notebooks: figures for fine screens, set before matplotlib is loaded, and after."""
     pytest.importorskip("matplotlib")

@@ -1,6 +1,10 @@
 # ruff: noqa: E501 - cells are shown as they are run
 """open(), pathlib and every library that opens files: the policy's folders and nothing else."""
 
+import re
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from rlm_sandbox.language_wall.files import FileAccess
@@ -34,8 +38,27 @@ def test_a_path_outside_is_refused_with_the_folders_that_are_inside(session, fol
         session.run("open('/etc/passwd')")
     assert str(folders["workspace"]) in str(caught.value)
     assert "context" in str(caught.value)
-    with pytest.raises(PermissionError, match="outside the writable folders"):
-        session.run(f"open({str(folders['workspace'] / 'data.txt')!r}, 'a')")
+    with pytest.raises(PermissionError, match=r"outside the writable folders.*write below one of them"):
+        session.run(f"open({str(folders['workspace'] / 'new.txt')!r}, 'a')")
+
+
+@pytest.mark.parametrize(
+    "opened",
+    ["open(<path>, 'a')", "sqlite3.connect(<path>)", "sqlite3.connect('file:' + <path> + '?mode=ro', uri=True)"],
+)
+def test_a_file_that_can_only_be_read_is_refused_with_the_call_that_copies_it(make_session, folders, opened):
+    """sqlite3 asks to write even to a database that is only read, and "write below one of them" was no help."""
+    wide, path = make_session(imports=("*",)), folders["workspace"] / "data.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("create table t as select 7 as x")
+    with pytest.raises(PermissionError, match="this file can only be read") as caught:
+        wide.run("import sqlite3\n" + opened.replace("<path>", repr(str(path))))
+    copied = re.search(r"shutil\.copy\(.*?\)", str(caught.value))[0]
+    assert wide.value(f"import shutil\nresult = sqlite3.connect({copied}).execute('select x from t').fetchall()") == [
+        (7,)
+    ]
+    with pytest.raises(PermissionError, match="write below one of them"):
+        wide.run(f"sqlite3.connect({str(folders['outside'] / 'secret.txt')!r})")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ _SHOWN: Final = {"html": "HTML", "HTML": "HTML", "markdown": "Markdown"}
 _FIGURES: Final = ("InlineBackend.figure_format", "InlineBackend.figure_formats")
 FORMS: Final = {"png": "png", "retina": "retina", "png2x": "retina", "jpeg": "jpeg", "jpg": "jpeg"}
 """What ``%config`` may show figures as, by the names that code writes."""
+_COMPLETION: Final = tuple(f"{of}.{trait}" for of in ("Completer", "IPCompleter") for trait in ("use_jedi", "greedy"))
+"""What VS Code and many notebooks set first. Completion is our own: it uses no jedi, and follows expressions anyway."""
 _LEAVING: Final = ("exit", "quit")
 """Names that are commands if they stand alone, unless code gives them another value."""
 MARKS: Final = ("get_ipython", *_LEAVING)
@@ -230,6 +232,8 @@ def _matplotlib(magic: Magic, targets: list[ast.expr] | None) -> list[ast.stmt]:
 
 def _config(magic: Magic, targets: list[ast.expr] | None) -> list[ast.stmt]:
     setting, _, text = magic.rest.partition("=")
+    if targets is None and setting.strip() in _COMPLETION and text.strip() in ("True", "False"):
+        return [ast.Pass()]
     if targets is not None or setting.strip() not in _FIGURES:
         raise magic.refused()
     try:
