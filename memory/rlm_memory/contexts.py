@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from enum import StrEnum
 from sqlite3 import Row
 from typing import Any
@@ -130,11 +131,7 @@ def put(
             insert(table).values(
                 session=session,
                 name=name,
-                digest=content.digest,
-                size=content.size,
-                line_count=content.line_count,
-                type=content.type,
-                metadata=dict(content.metadata),
+                **asdict(content),
                 origin=origin.value,
                 handle=handle,
                 revision=store.count("context revision") + 1 if revision is None else revision,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
@@ -84,18 +85,7 @@ def register(
     kind = _UNTYPED.sub("-", content.type.lower()).strip("-")[:_LONGEST_TYPE] or "custom"
     with store.transaction() as connection:
         handle = f"ctx_{prefix}_{kind}_{store.count(f'handle {prefix}') + 1:03d}"
-        row = HandleRow(
-            handle,
-            owner.key,
-            name,
-            content.digest,
-            content.size,
-            content.line_count,
-            content.type,
-            dict(content.metadata),
-            charged,
-            now,
-        )
+        row = HandleRow(handle, owner.key, name, **asdict(content), charged=charged, created_at=now)
         connection.execute(insert(handles).values({c.name: getattr(row, c.name) for c in handles.c}))
         for grant in set(to):
             connection.execute(

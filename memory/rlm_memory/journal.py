@@ -199,8 +199,6 @@ def _lines(traceback: Sequence[str]) -> list[str]:
 def _entry(row: dict[str, object]) -> JournalEntry:
     del row["size"]
     row["author"] = Author(str(row["author"]))
-    row["displays"] = tuple(row["displays"] or ())  # type: ignore[arg-type]  # a JSON list
-    row["value"] = row["value"] or ""
-    row["traceback"] = tuple(row["traceback"] or ())  # type: ignore[arg-type]  # a JSON list
-    row["queries"] = tuple(row["queries"])  # type: ignore[arg-type]  # a JSON list
+    for name in ("displays", "traceback", "queries"):
+        row[name] = tuple(row[name])  # type: ignore[arg-type]  # a JSON list
     return JournalEntry(**row)  # type: ignore[arg-type]  # the columns are the fields

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable
 
 from sqlalchemy import bindparam, delete, func, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from rlm_memory.queries import QueryRow
 from rlm_memory.schema import known_answers as table
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 
 _MOST_KEPT = 10_000
@@ -22,10 +22,7 @@ _DROPPED_AT_ONCE = 500
 
 
 _USE = update(table).where(table.c.key == bindparam("asked")).values(used_at=bindparam("now")).returning(table.c.answer)
-_WRITE = insert(table)
-_KEEP = _WRITE.on_conflict_do_update(
-    index_elements=[table.c.key], set_={name: _WRITE.excluded[name] for name in ("answer", "used_at")}
-)
+_KEEP = upsert(table)
 _COUNT = select(func.count()).select_from(table)
 _DROP = delete(table).where(table.c.key.in_(select(table.c.key).order_by(table.c.used_at).limit(_DROPPED_AT_ONCE)))
 

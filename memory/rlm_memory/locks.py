@@ -10,6 +10,7 @@ from sqlalchemy.dialects.sqlite import insert
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.contexts import ContextOrigin, ContextRow
 from rlm_memory.lock_schema import aliases, frame_versions, projects, texts
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 
 VERSION_KEY = "lock_version"
@@ -17,25 +18,9 @@ VERSION_KEY = "lock_version"
 _MOST_ALIASES = 10_000
 """Aliases kept over all projects; the least recently used ones are dropped."""
 
-_put_project = insert(projects)
-_PUT_PROJECT = _put_project.on_conflict_do_update(
-    index_elements=[projects.c.root],
-    set_={column.name: _put_project.excluded[column.name] for column in projects.columns if column.name != "root"},
-)
-_put_alias = insert(aliases)
-_BIND = _put_alias.on_conflict_do_update(
-    index_elements=[aliases.c.root, aliases.c.id], set_={"used_at": _put_alias.excluded.used_at}
-)
-_put_text = insert(texts)
-_PUT_TEXT = _put_text.on_conflict_do_update(
-    index_elements=[texts.c.root, texts.c.section],
-    set_={name: _put_text.excluded[name] for name in ("version", "digest", "is_whole")},
-)
-_begin = insert(frame_versions)
-_BEGAN = _begin.on_conflict_do_nothing(index_elements=[frame_versions.c.frame])
-_SAW = _begin.on_conflict_do_update(
-    index_elements=[frame_versions.c.frame], set_={name: _begin.excluded[name] for name in ("root", "seen")}
-)
+_PUT_PROJECT, _BIND, _PUT_TEXT = upsert(projects), upsert(aliases), upsert(texts)
+_BEGAN = insert(frame_versions).on_conflict_do_nothing()
+_SAW = upsert(frame_versions, "root", "seen")
 _GOALS = """
     SELECT f.key, f.goal, f.status, f.started_at, f.ended_at, max(f.fence, 1) AS attempts, h.label AS holder
     FROM frames f LEFT JOIN holders h ON h.id = f.holder

@@ -28,6 +28,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.dialects.sqlite import Insert, insert
 
 VERSION = 5
 OLDEST_READER = 5
@@ -44,6 +45,15 @@ metadata = MetaData()
 def columns_of(table: Table) -> str:
     """Return the columns that this version knows, for a ``SELECT``: a later version may have added more."""
     return ", ".join(f"{table.name}.{column.name}" for column in table.columns)
+
+
+def upsert(table: Table, *columns: str) -> Insert:
+    """A statement that inserts a row, or changes ``columns`` (default: all) of the one that has the same key."""
+    put = insert(table)
+    changed = columns or [column.name for column in table.columns if not column.primary_key]
+    return put.on_conflict_do_update(
+        index_elements=list(table.primary_key), set_={name: put.excluded[name] for name in changed}
+    )
 
 
 def _session_key(*, primary: bool = False) -> Column[int]:

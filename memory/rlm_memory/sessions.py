@@ -20,7 +20,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import SessionEnded, UnknownSession
-from rlm_memory.schema import columns_of, endings, writable_folders
+from rlm_memory.schema import columns_of, endings, upsert, writable_folders
 from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
 
@@ -239,9 +239,8 @@ def end(store: Store, session: int, how: How, now: float, went: Went | None = No
         name = connection.execute(delete(table).where(table.c.key == session).returning(table.c.id)).scalar()
         if name is None:
             return
-        told = insert(endings).values(id=name, how=how.value, at=now, went=None if went is None else asdict(went))
-        again = {column: told.excluded[column] for column in ("how", "at", "went")}
-        connection.execute(told.on_conflict_do_update(index_elements=[endings.c.id], set_=again))
+        told = {"id": name, "how": how.value, "at": now, "went": None if went is None else asdict(went)}
+        connection.execute(upsert(endings), told)
         newest = select(endings.c.id).order_by(endings.c.at.desc(), endings.c.id).limit(_MOST_ENDINGS)
         connection.execute(delete(endings).where(endings.c.id.not_in(newest)))
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from sqlalchemy import bindparam, delete, insert, select, text, update
-from sqlalchemy.dialects.sqlite import insert as insert_or_update
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import FramesRunning, FrameStatusRefused
@@ -35,6 +34,7 @@ from rlm_memory.frames.rows import (
     whole,
 )
 from rlm_memory.frames.states import EdgeType, Kind, Status, Verb, check_step, resolves
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 
 Allowed = Callable[[FrameRow], None]
@@ -42,11 +42,7 @@ Allowed = Callable[[FrameRow], None]
 
 _OWE = insert(operations)
 _CANCEL = delete(operations).where(operations.c.frame == bindparam("of"), operations.c.what == "push")
-_handed = insert_or_update(handovers)
-_HAND_OVER = _handed.on_conflict_do_update(
-    index_elements=[handovers.c.frame, handovers.c.name],
-    set_={name: _handed.excluded[name] for name in ("target", "digest", "size", "form", "delivered_at")},
-)
+_HAND_OVER = upsert(handovers)
 _MOVE = update(frames).where(frames.c.key == bindparam("named")).values(parent=bindparam("to"))
 _LIFT = text("""
     WITH RECURSIVE moved(key) AS (

@@ -13,25 +13,17 @@ from dataclasses import field
 from typing import Any
 
 from sqlalchemy import bindparam, select, text
-from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames.rows import FrameRow, frame_id, whole
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 from rlm_memory.work.items import Item
 from rlm_memory.work.progress import Progress
 from rlm_memory.work_schema import chain_runs, chains
 
-_put = insert(chains)
-_PUT = _put.on_conflict_do_update(
-    index_elements=[chains.c.number], set_={name: _put.excluded[name] for name in ("loop", "ended_at", "data")}
-)
-_put_run = insert(chain_runs)
-_PUT_RUN = _put_run.on_conflict_do_update(
-    index_elements=[chain_runs.c.chain, chain_runs.c.number],
-    set_={name: _put_run.excluded[name] for name in ("ended_at", "data")},
-)
+_PUT, _PUT_RUN = upsert(chains), upsert(chain_runs)
 _OF_TREE = select(chains).where(chains.c.tree == bindparam("of")).order_by(chains.c.number)
 _RUNS = select(chain_runs.c.data).where(chain_runs.c.chain == bindparam("of")).order_by(chain_runs.c.number)
 _IN = "IN (SELECT value FROM json_each(:keys))"

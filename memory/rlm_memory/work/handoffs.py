@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from sqlalchemy import bindparam, select, text
-from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
@@ -20,6 +19,7 @@ from rlm_memory.errors import FrameStatusRefused
 from rlm_memory.frames.results import LONGEST_SUMMARY, MOST_ITEMS
 from rlm_memory.frames.rows import FrameRow, above, compaction_of, get
 from rlm_memory.frames.states import Kind, Status
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 from rlm_memory.work import progress
 from rlm_memory.work_schema import handoffs as table
@@ -29,11 +29,7 @@ IN_SHORT = 600
 _LONGEST_ITEM = 500
 
 _GET = select(table).where(table.c.frame == bindparam("of"))
-_put = insert(table)
-_PUT = _put.on_conflict_do_update(
-    index_elements=[table.c.frame],
-    set_={name: _put.excluded[name] for name in (column.name for column in table.columns) if name != "frame"},
-)
+_PUT = upsert(table)
 _UNDER = """
     WITH RECURSIVE under(key) AS (
         SELECT key FROM frames WHERE parent = :done

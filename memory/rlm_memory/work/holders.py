@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sqlalchemy import bindparam, select, text, update
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import bindparam, insert, select, text, update
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 from rlm_memory.work_schema import holders, machine
 
@@ -132,6 +132,5 @@ def note_boot(store: Store, boot: str) -> bool:
     """Record the boot of the machine in which the daemon runs. Return whether the last daemon ran in another."""
     with store.transaction() as connection:
         before = connection.execute(select(machine.c.value).where(machine.c.name == "boot")).scalar_one_or_none()
-        put = insert(machine).values(name="boot", value=boot)
-        connection.execute(put.on_conflict_do_update(index_elements=[machine.c.name], set_={"value": boot}))
+        connection.execute(upsert(machine), {"name": "boot", "value": boot})
     return before not in {None, boot}

@@ -7,7 +7,6 @@ from dataclasses import field
 from typing import Any
 
 from sqlalchemy import RowMapping, bindparam, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
@@ -16,6 +15,7 @@ from rlm_memory.frame_schema import frames
 from rlm_memory.frames.rows import get as get_frame
 from rlm_memory.frames.rows import note
 from rlm_memory.frames.tree import LONGEST_GOAL
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 from rlm_memory.work.ready import PRIORITIES
 from rlm_memory.work_schema import aliases as names
@@ -29,14 +29,7 @@ _LONGEST_NAME = 200
 _GET = select(table).where(table.c.frame == bindparam("of"))
 # Built once: building a statement takes longer than executing it, and importing a tracker's file does that for each
 # task.
-_PUT, _PUT_NAME = insert(table), insert(names)
-_DESCRIBE = _PUT.on_conflict_do_update(
-    index_elements=[table.c.frame], set_={name: _PUT.excluded[name] for name in ("type", "description", "acceptance")}
-)
-_NAME = _PUT_NAME.on_conflict_do_update(
-    index_elements=[names.c.tree, names.c.source, names.c.alias],
-    set_={name: _PUT_NAME.excluded[name] for name in ("frame", "data")},
-)
+_DESCRIBE, _NAME = upsert(table), upsert(names)
 
 
 @dataclass(frozen=True, slots=True)

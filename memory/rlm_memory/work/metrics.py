@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from sqlalchemy import bindparam, select
-from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 from rlm_memory.work_schema import session_metrics as table
 
@@ -87,7 +87,5 @@ def note_batch(
             interrupted=(old.interrupted if old else 0) + interrupted,
             next_size=next_size(size, outcome),
         )
-        values = {name: getattr(metrics, name) for name in metrics.__slots__}
-        put = insert(table).values(values)
-        connection.execute(put.on_conflict_do_update(index_elements=[table.c.session_id], set_=values))
+        connection.execute(upsert(table), {name: getattr(metrics, name) for name in metrics.__slots__})
     return metrics

@@ -8,10 +8,10 @@ from dataclasses import field
 from typing import Any
 
 from sqlalchemy import bindparam, select
-from sqlalchemy.dialects.sqlite import insert
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import RowRequestError
+from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 from rlm_memory.work_schema import progress as table
 
@@ -35,10 +35,7 @@ _KEPT = frozenset({"decisions", "errors", "files_modified"})
 """Lists to which writers append; every other list is replaced."""
 
 _GET = select(table).where(table.c.frame == bindparam("of"))
-_put = insert(table)
-_PUT = _put.on_conflict_do_update(
-    index_elements=[table.c.frame], set_={"data": _put.excluded.data, "updated_at": _put.excluded.updated_at}
-)
+_PUT = upsert(table)
 
 
 @dataclass(frozen=True, slots=True)
