@@ -34,7 +34,6 @@ class FileEntry:
         mode: as `os.lstat` says.
         size: in bytes.
         mtime_ns: when it was last modified.
-        ino: its inode.
         blob: the hash of its content, in git's manner; another text that changes with it where ``note`` says why. For a
             submodule it is the commit.
         is_tracked: whether git lists it; a walk without git says so of every file.
@@ -44,7 +43,6 @@ class FileEntry:
     mode: int = 0
     size: int = 0
     mtime_ns: int = 0
-    ino: int = 0
     blob: str = ""
     note: FileNote = FileNote.NONE
     is_tracked: bool = True

@@ -6,21 +6,12 @@ with it.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from sqlalchemy import delete, insert, select, update
 
+from rlm_ipc.attachment_requests import AttachmentKind
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.schema import attachment_events, attachments
 from rlm_memory.store import Store
-
-
-class AttachmentMode(StrEnum):
-    """What a front end that uses the attachment may do."""
-
-    EXECUTE = "execute"
-    WATCH = "watch"
-    TRUSTED = "trusted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +20,7 @@ class AttachmentRow:
 
     id: str
     session: int
-    mode: AttachmentMode
+    mode: AttachmentKind
     key_digest: str
     created_at: float
     ended_at: float | None = None
@@ -55,7 +46,7 @@ def grant(store: Store, attachment: AttachmentRow) -> None:
 def find(store: Store, attachment: str) -> AttachmentRow | None:
     """Return an attachment, even a revoked one."""
     row = store.row(select(attachments).where(attachments.c.id == attachment))
-    return None if row is None else AttachmentRow(**{**row, "mode": AttachmentMode(row["mode"])})
+    return None if row is None else AttachmentRow(**{**row, "mode": AttachmentKind(row["mode"])})
 
 
 def of_sessions(store: Store, session: int | None = None) -> list[AttachmentRow]:
@@ -64,7 +55,7 @@ def of_sessions(store: Store, session: int | None = None) -> list[AttachmentRow]
     if session is not None:
         statement = statement.where(attachments.c.session == session)
     rows = store.rows(statement)
-    return [AttachmentRow(**{**row, "mode": AttachmentMode(row["mode"])}) for row in rows]
+    return [AttachmentRow(**{**row, "mode": AttachmentKind(row["mode"])}) for row in rows]
 
 
 def drop(store: Store, attachment: str) -> None:

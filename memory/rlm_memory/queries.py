@@ -21,6 +21,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, delete, exists, func, insert, select, update
 
+from rlm_ipc.daemon_rows import AnswerUse
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.schema import inherited_queries as inherited
@@ -238,25 +239,14 @@ def _write(connection: Connection, rows: list[QueryRow]) -> None:
     connection.execute(_INSERT_DETAILS, more)
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
-    """The usage of a model's answer to a query; one query may have several."""
-
-    query: str
-    model: str
-    input_tokens: int
-    output_tokens: int
-    cost: float
-
-
-def spend(store: Store, session: int, bills: Iterable[Bill]) -> None:
+def spend(store: Store, session: int, bills: Iterable[AnswerUse]) -> None:
     """Add the usage of models' answers to the session's queries."""
     rows = [_spending(session, bill) for bill in bills]
     if rows:
         store.run(_SPEND, rows)
 
 
-def _spending(session: int, bill: Bill) -> dict[str, object]:
+def _spending(session: int, bill: AnswerUse) -> dict[str, object]:
     used = {"given": bill.input_tokens, "made": bill.output_tokens, "paid": bill.cost}
     return {"of": session, "named": bill.query, "by": bill.model, **used}
 

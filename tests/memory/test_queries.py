@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from rlm_ipc.daemon_rows import AnswerUse
 from rlm_memory import budgets, queries, sessions
 from rlm_memory.errors import InvalidTransition, UnknownQuery
 from rlm_memory.queries import TRANSITIONS, QueryState
@@ -132,7 +133,7 @@ def test_a_query_tells_what_its_attempts_have_used(store, session) -> None:
     """K-22: tokens of attempts add up, and the model that answered last is named."""
     session("a")
     queries.record(store, A, [queries.NewQuery("q_001", 1, "y", mode="provider", form={"type": "integer"})], 5.0)
-    queries.spend(store, A, [queries.Bill("q_001", "m", 10, 5, 0.5)] * 2)
+    queries.spend(store, A, [AnswerUse("q_001", "m", 10, 5, 0.5)] * 2)
     row = queries.get(store, A, "q_001")
     assert (row.mode, row.form, row.answered_by) == ("provider", {"type": "integer"}, "m")
     assert (row.input_tokens, row.output_tokens) == (20, 10)

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from rlm_ipc.attachment_requests import AttachmentKind
+from rlm_ipc.daemon_rows import AnswerUse
 from rlm_memory import (
     attachments,
     budgets,
@@ -18,7 +20,7 @@ from rlm_memory import (
 from rlm_memory import (
     model_turns as turns,
 )
-from rlm_memory.attachments import AttachmentEvent, AttachmentMode, AttachmentRow
+from rlm_memory.attachments import AttachmentEvent, AttachmentRow
 from rlm_memory.budgets import Used
 from rlm_memory.errors import SessionEnded, UnknownSession
 from rlm_memory.frames import ending, summaries
@@ -28,7 +30,7 @@ from rlm_memory.frames.states import Status
 from rlm_memory.handles import Audience, Grant
 from rlm_memory.journal import Author, JournalEntry
 from rlm_memory.model_turns import TurnRow
-from rlm_memory.queries import Bill, NewQuery, Resolved
+from rlm_memory.queries import NewQuery, Resolved
 from rlm_memory.schema import metadata
 from rlm_memory.sessions import How, SessionRow, SessionStatus
 from rlm_memory.store import Store
@@ -126,11 +128,11 @@ def fill(store: Store, row: SessionRow, text: Callable[..., contexts.StoredConte
     handle = handles.register(store, row, "log", text("d1"), [Grant(Audience.EVERYONE)], charged=True, now=1.0).handle
     queries.record(store, row.key, [NewQuery("q_000", 0, "why?", mode="provider"), NewQuery("q_001", 1, "how?")], 1.0)
     queries.resolve_pending(store, row.key, [Resolved("q_000", "because")], 2.0)
-    queries.spend(store, row.key, [Bill("q_000", "m", 1, 2, 0.5)])
+    queries.spend(store, row.key, [AnswerUse("q_000", "m", 1, 2, 0.5)])
     budgets.add(store, row.key, Used(2, 3, 0.5, 1500))
     journal.append(store, [JournalEntry(row.key, Author.AGENT, "x = 1", 1.0, 2.0, "ok")])
     turns.append(store, TurnRow(row.key, "m", ({"role": "user", "content": "go"},), "done", None, 1, 1, 1.0, 2.0))
-    attachments.grant(store, AttachmentRow(f"d{row.key:07}", row.key, AttachmentMode.EXECUTE, "digest", 1.0))
+    attachments.grant(store, AttachmentRow(f"d{row.key:07}", row.key, AttachmentKind.EXECUTE, "digest", 1.0))
     attachments.note(store, AttachmentEvent(f"d{row.key:07}", row.key, "opened", 1.0))
     return handle
 
@@ -179,7 +181,7 @@ def test_who_writes_for_an_ended_session_is_refused_and_the_next_one_is_untouche
         lambda: queries.ask(store, old.key, ["why?"], None, 1.0),
         lambda: budgets.add(store, old.key, Used(1)),
         lambda: turns.append(store, TurnRow(old.key, "m", (), "done", None, 1, 1, 1.0, 2.0)),
-        lambda: attachments.grant(store, AttachmentRow("d", old.key, AttachmentMode.EXECUTE, "digest", 1.0)),
+        lambda: attachments.grant(store, AttachmentRow("d", old.key, AttachmentKind.EXECUTE, "digest", 1.0)),
         lambda: attachments.note(store, AttachmentEvent("d", old.key, "opened", 1.0)),
         lambda: frames.note_fork(store, old, new, now=1.0),
         lambda: frames.note_fork(store, new, old, now=1.0),

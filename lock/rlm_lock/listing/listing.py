@@ -23,7 +23,6 @@ _SLICE = 1_000
 _SUBMODULE = b"160000"
 _OURS = b".memory/"
 """Where `lock --write` puts the snapshot: it must not describe itself."""
-_NO_HASH = bytes(20)
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ class FileTable:
         """Return a row as an object."""
         blob = self.blob(row)
         text = blob.hex() if any(blob) else ""
-        row_of = self.paths[row], self.modes[row], self.sizes[row], self.mtimes[row], self.inodes[row]
+        row_of = self.paths[row], self.modes[row], self.sizes[row], self.mtimes[row]
         return FileEntry(*row_of, text, self.note(row), not self.flags[row] & UNTRACKED)
 
     def present(self) -> Iterator[int]:

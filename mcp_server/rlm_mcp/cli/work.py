@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from rlm_client.calls import Detail
 from rlm_client.client import call_tool
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli import loop, trackers
@@ -19,7 +20,6 @@ app = Commands(
 )
 app.command("run")(loop.run)
 
-Fields = Literal["minimal", "standard", "full"]
 TaskId = Annotated[str, typer.Argument(metavar="ID", help="The task, such as f7; `rlm-kernel work list` shows them.")]
 ScopeOption = Annotated[str | None, typer.Option(help="Only tasks below this story or epic.")]
 PidOption = Annotated[int | None, typer.Option(help="Process that holds the claim; it ends with it. In a shell: $$.")]
@@ -184,7 +184,7 @@ def list_(
     ] = None,
     scope: ScopeOption = None,
     fields: Annotated[
-        Fields | None, typer.Option(help="How much to show; default: minimal, for one task standard.")
+        Detail | None, typer.Option(help="How much to show; default: minimal, for one task standard.")
     ] = None,
     session: SessionOption = None,
     as_json: JsonFlag = False,
@@ -229,7 +229,7 @@ def _text_of(file: typer.FileText) -> str:
         raise WrongUsage(f"{file.name} is not UTF-8 text; save it as UTF-8") from None
 
 
-def _table(found: list[JsonObject], fields: Fields | None) -> None:
+def _table(found: list[JsonObject], fields: Detail | None) -> None:
     if fields in (None, "minimal"):
         table("", ("id", "status", "title"), [(row["id"], row["status"], row["title"]) for row in found])
         return

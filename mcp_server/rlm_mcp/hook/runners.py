@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import field
 
 from rlm_ipc.late_dataclasses import dataclass
 
@@ -45,16 +46,14 @@ class _Count:
     seen: bool = False
     passed: int = 0
     failed: int = 0
-    failing: dict[str, None] | None = None
+    failing: dict[str, None] = field(default_factory=dict)
 
     def fails(self, name: str) -> None:
-        if self.failing is None:
-            self.failing = {}
         if name and len(self.failing) < _MOST_FAILING:
             self.failing[name[:_LONGEST_NAME]] = None
 
     def report(self, runner: str) -> RunnerReport | None:
-        names = tuple(self.failing or ())
+        names = tuple(self.failing)
         failed = max(self.failed, len(names))
         return RunnerReport(runner, self.passed, failed, names) if self.seen and (self.passed or failed) else None
 

@@ -11,6 +11,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from rlm_client.calls import (
+    Change,
+    Children,
+    Detail,
+    LockField,
+    LockPriority,
+    LockRole,
+    Outcome,
+    RuleSet,
+    ScanFlag,
+    WorkVerb,
+)
 from rlm_ipc.json_size import has_too_many_values
 
 MOST_CELLS = 100
@@ -47,15 +59,6 @@ def _listed(value: Any) -> Any:
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed), AfterValidator(_finite)]
 Texts = Annotated[list[str], BeforeValidator(_listed)]
 
-Outcomes = Literal["completed", "failed", "blocked"]
-Below = Literal["refuse", "adopt", "fail"]
-WorkVerb = Literal["next", "claim", "renew", "release", "done", "add", "list"]
-Detail = Literal["minimal", "standard", "full"]
-Change = Literal["invalidate", "reopen", "forget", "turns"]
-LockPriority = Literal["P0", "P1", "P2", "P3"]
-LockField = Literal["project", "keyfiles", "rules", "history"]
-LockRole = Literal["analyst", "planner", "implementer", "reviewer", "tester", "conductor"]
-RuleSet = Literal["full", "safe", "light", "fast"]
 Names = Annotated[list[str], BeforeValidator(_listed)]
 
 Goals = Annotated[
@@ -66,7 +69,6 @@ Goals = Annotated[
 
 Paths = Annotated[list[str], BeforeValidator(_listed), WithJsonSchema({"type": "string"})]
 """One path or pattern, or a list of them; the schema, which costs tokens on every turn, shows the usual form."""
-ScanFlag = Literal["case", "fixed", "word", "invert", "count", "per_file"]
 
 
 class Arguments(BaseModel):
@@ -228,12 +230,12 @@ class Pop(Arguments):
     """Arguments of pop. The default ``id`` is that of the current frame."""
 
     id: str | None = None
-    status: Outcomes = "completed"
+    status: Outcome = "completed"
     summary: str = ""
     artifacts: Names = []
     decisions: Names = []
     hand_over: Names = []
-    children: Below = "refuse"
+    children: Children = "refuse"
 
 
 class ShowFrame(Arguments):

@@ -5,7 +5,7 @@ Each number states how many events it is based on. There is no number where noth
 
 from __future__ import annotations
 
-from rlm_ipc.late_dataclasses import dataclass
+from rlm_ipc.work_requests import MeasuredLine
 from rlm_memory.store import Store
 
 _EVENTS = "FROM frame_events e JOIN frames f ON f.key = e.frame WHERE f.tree = :tree"
@@ -42,20 +42,7 @@ _CHAINS = """
     FROM work_chains c JOIN work_chain_runs r ON r.chain = c.number WHERE c.tree = :tree"""
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One line. ``share`` says that the value is a fraction of 1; ``met`` is None where the target is not a number."""
-
-    name: str
-    value: float | None
-    share: bool
-    target: str
-    met: bool | None
-    events: int
-    of: str
-
-
-def measures(store: Store, tree: str) -> list[Measure]:
+def measures(store: Store, tree: str) -> list[MeasuredLine]:
     """Return the current table of targets."""
     lines = (
         ("tasks per agent", _TASKS, False, "8 or more", 8.0, "agents"),
@@ -71,5 +58,5 @@ def measures(store: Store, tree: str) -> list[Measure]:
     for (name, _, share, target, least, of), row in counted:
         value = (row["value"] or 0) / row["events"] if row["events"] else None
         met = None if value is None or least is None else value >= least
-        table.append(Measure(name, value, share, target, met, row["events"], of))
+        table.append(MeasuredLine(name, value, share, target, met, row["events"], of))
     return table

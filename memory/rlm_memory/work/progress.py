@@ -15,18 +15,6 @@ from rlm_memory.schema import upsert
 from rlm_memory.store import Store
 from rlm_memory.work_schema import progress as table
 
-FIELDS = (
-    "phase",
-    "files_modified",
-    "uncommitted_changes",
-    "last_commit",
-    "decisions",
-    "test_results",
-    "errors",
-    "context",
-    "next_step",
-)
-"""Its usual fields; it may have others, too."""
 LARGEST = 64 * 1024
 """Bytes of one frame's work in progress as JSON."""
 _MOST_ERRORS = 20

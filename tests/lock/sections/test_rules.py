@@ -14,7 +14,7 @@ from project_folders import FolderView, write
 
 from rlm_ipc.messages import plain, read
 from rlm_lock.sections.rules.collecting import rules_of
-from rlm_lock.sections.rules.model import Rule, Rules, RuleSet, Severity, first_sentence, quoted, safe_text
+from rlm_lock.sections.rules.model import Rule, Rules, RuleSet, Severity, first_sentence, safe_text
 from rlm_lock.sections.rules.texts import front_matter_list
 from rlm_lock.sections.rules.tools import TOOLS
 
@@ -151,8 +151,6 @@ def _check_renderings(rules: Rules, rule: Rule) -> None:
     assert yaml.safe_load(yaml.safe_dump(whole)) == whole
     for line in (rule.id, rule.description, rule.source, *rule.applies_to, *rule.text.split("\n")):
         assert not {unicodedata.category(character) for character in line} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    assert all(line.startswith(">") for line in quoted(rule).splitlines())
-    assert len(quoted(rule).splitlines()) == 2 + len(rule.text.split("\n"))
 
 
 @settings(deadline=None, max_examples=100)

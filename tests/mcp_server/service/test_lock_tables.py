@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from rlm_client.calls import LockField, LockPriority, LockRole
 from rlm_lock.model import Change, FileChange
 from rlm_lock.protocol import Difference
 from rlm_mcp.service.lock.content import counts, difference, shortened, stamp
 from rlm_mcp.service.lock.tables import KEYS, ROLES, Choice, Priority, Trouble, choose, forbidden, trouble
-from rlm_mcp.tools.arguments import LockField, LockPriority, LockRole
 
 P0, P1, P2, P3 = Priority
 

@@ -14,11 +14,11 @@ from model_endpoint import Reply
 from session_processes import runs
 from waiting import until
 
+from rlm_ipc.daemon_rows import AnswerUse
 from rlm_ipc.kernel_reports import BudgetUsed
 from rlm_ipc.session_requests import RestoreSession
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.sessions import budgets
-from rlm_memory.queries import Bill
 
 pytestmark = pytest.mark.anyio
 
@@ -397,7 +397,7 @@ async def test_time_counts_once_however_many_work_and_not_while_none_does(accoun
 async def test_what_was_charged_is_written_down_with_all_others_and_goes_with_its_session(accounts) -> None:
     """K-22: a daemon that ends writes down what it has not yet; no other session finds it."""
     book, session, _, agent = accounts
-    book.charge(session, Bill("q_t000", "m", 3, 4, 0.5))
+    book.charge(session, AnswerUse("q_t000", "m", 3, 4, 0.5))
     assert book.owes(session.key)
     book.write_all()
     assert not book.owes(session.key)

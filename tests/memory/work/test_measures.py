@@ -3,6 +3,7 @@
 import pytest
 from frame_trees import Grown
 
+from rlm_ipc.work_requests import MeasuredLine
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.results import Outcome
@@ -11,7 +12,7 @@ from rlm_memory.frames.states import Kind, Status
 from rlm_memory.work import chains, handoffs, holders, leases
 from rlm_memory.work.handoffs import Result
 from rlm_memory.work.holders import Holder
-from rlm_memory.work.measures import Measure, measures
+from rlm_memory.work.measures import measures
 from rlm_memory.work.metrics import BatchOutcome, note_batch
 
 
@@ -27,7 +28,7 @@ def done(grown: Grown, holder: Holder, row: FrameRow, status: Status = Status.CO
     ending.pop(grown.store, row.key, Outcome(status, "done"), author=holder.id, now=grown.now)
 
 
-def told(grown: Grown) -> dict[str, Measure]:
+def told(grown: Grown) -> dict[str, MeasuredLine]:
     return {measure.name: measure for measure in measures(grown.store, grown.root.tree)}
 
 

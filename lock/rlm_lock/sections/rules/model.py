@@ -127,9 +127,3 @@ def _prose(text: str) -> Iterator[str]:
 
 def _cut(text: str) -> str:
     return shown(text if len(text) <= LONGEST_DESCRIPTION else text[: LONGEST_DESCRIPTION - 1] + "…")
-
-
-def quoted(rule: Rule) -> str:
-    """Return a rule as a quotation for readers of Markdown: nothing in its text can end the quotation."""
-    head = f"> {rule.id} from {rule.source}, for {', '.join(rule.applies_to)}"
-    return "\n".join([head, ">", *(f"> {line}".rstrip() for line in rule.text.split("\n"))])

@@ -20,6 +20,7 @@ from rlm_client.models.interface import ChatMessage, Completion
 from rlm_client.models.router import Models, open_models
 from rlm_client.models.settings import settings_file
 from rlm_client.models.validation import until_fitting
+from rlm_ipc.daemon_rows import AnswerUse
 from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.queries.provider_queue import ProviderQueue
@@ -28,7 +29,7 @@ from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.tool_answers import clean_text
 from rlm_memory import known_answers, queries
 from rlm_memory.errors import StoreFault
-from rlm_memory.queries import Asker, Bill, QueryRow
+from rlm_memory.queries import Asker, QueryRow
 from rlm_memory.store import Store
 
 log = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class Providers:
                     raise OverBudget(self._budgets.over(session, "seconds")) from None
                 raise
         used = came.usage
-        self._budgets.charge(session, Bill(row.id, came.model, used.input_tokens, used.output_tokens, used.cost))
+        self._budgets.charge(session, AnswerUse(row.id, came.model, used.input_tokens, used.output_tokens, used.cost))
         self._soon(session, self._desk(session))
         return came
 

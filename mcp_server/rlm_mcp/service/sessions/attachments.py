@@ -28,7 +28,7 @@ from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import attachments, sessions
-from rlm_memory.attachments import AttachmentEvent, AttachmentMode, AttachmentRow
+from rlm_memory.attachments import AttachmentEvent, AttachmentRow
 from rlm_memory.errors import SessionEnded
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
@@ -60,7 +60,7 @@ class Attachments:
         if attachments.of_sessions(self._store, session.key):
             return
         try:
-            self._grant(session, AttachmentMode(mode))
+            self._grant(session, AttachmentKind(mode))
         except OSError as error:
             log.warning("session %s is not listed in Jupyter front ends: %s", session.id, error)
 
@@ -76,7 +76,7 @@ class Attachments:
             for attachment in attachments.of_sessions(self._store, session.key)
             if attachment.ended_at is None
         ]
-        wanted = AttachmentMode(mode)
+        wanted = mode
         found = next((attachment for attachment in known if attachment.mode is wanted), None)
         try:
             return self._row(found or self._grant(session, wanted), session)
@@ -90,7 +90,7 @@ class Attachments:
         for known in attachments.of_sessions(self._store, session.key):
             if not known.revoked:
                 attachments.drop(self._store, known.id)
-        folders = {kernelspecs.spec_folder(session.id, mode) for mode in AttachmentMode}
+        folders = {kernelspecs.spec_folder(session.id, mode) for mode in AttachmentKind}
         for attachment, folder in kernelspecs.published():
             if folder in folders:
                 self._ended.append((attachment, session.kernel.why_ended))
@@ -152,10 +152,10 @@ class Attachments:
             raise ToolFault("attachment_not_found", "the session of this attachment rests, or has ended", _LIST)
         self._refuse_more(session, attachment.mode)
         with self._sessions.use(session):
-            if attachment.mode is AttachmentMode.TRUSTED:
+            if attachment.mode is AttachmentKind.TRUSTED:
                 opened = await self._copy(session, attachment)
             else:
-                watches = attachment.mode is AttachmentMode.WATCH
+                watches = attachment.mode is AttachmentKind.WATCH
                 opened = AttachmentOpened(await session.kernel.open(), attachment.id, watches=watches)
         self._note(attachment, "opened")
         return opened
@@ -272,7 +272,7 @@ class Attachments:
         ]
         return kernelspecs.spec_name(session.id, live[0].mode) if live else None
 
-    def _grant(self, session: Session, mode: AttachmentMode) -> AttachmentRow:
+    def _grant(self, session: Session, mode: AttachmentKind) -> AttachmentRow:
         key = secrets.token_urlsafe(32)
         attachment = AttachmentRow(secrets.token_hex(6), session.key, mode, _digest(key), self._clock())
         attachments.grant(self._store, attachment)
@@ -295,7 +295,7 @@ class Attachments:
         return AttachmentInfo(
             attachment=attachment.id,
             session=session.id,
-            mode=AttachmentKind(attachment.mode),
+            mode=attachment.mode,
             open=opened[attachment.id] + sum(of.id == attachment.id for of in self._copies.values()),
             revoked=attachment.revoked,
             kernelspec=kernelspecs.spec_name(session.id, attachment.mode),

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 
+from rlm_ipc.daemon_rows import AnswerUse
 from rlm_ipc.kernel_reports import BudgetUsed
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import plain
@@ -20,7 +21,7 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import budgets, queries
 from rlm_memory.budgets import Used
 from rlm_memory.errors import SessionEnded, StoreFault
-from rlm_memory.queries import Bill, QueryRow
+from rlm_memory.queries import QueryRow
 from rlm_memory.store import Store
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class _Account:
     """What one session has used that is not written down yet."""
 
     unwritten: Used = field(default_factory=Used)
-    bills: list[Bill] = field(default_factory=list)
+    bills: list[AnswerUse] = field(default_factory=list)
     at_work: int = 0
     since: float = 0.0
     """When providers began to work; what passes until they pause is time of the budget, however many they are."""
@@ -143,7 +144,7 @@ class Budgets:
             self._note_time(account)
             account.at_work -= 1
 
-    def charge(self, session: Session, bill: Bill) -> None:
+    def charge(self, session: Session, bill: AnswerUse) -> None:
         """Count what an answer has used; `write` writes it down."""
         account = self._account(session.key)
         account.bills.append(bill)

@@ -24,7 +24,7 @@ from rlm_memory import model_turns as turns
 from rlm_memory.contexts import ContextRow
 from rlm_memory.frames import rows, transcript
 from rlm_memory.journal import JournalEntry
-from rlm_memory.queries import Bill, QueryRow, QueryState
+from rlm_memory.queries import QueryRow, QueryState
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
@@ -74,10 +74,9 @@ def keep_turn(store: Store, session: int, turn: KeepTurn, variables: Sequence[Re
     """Write a turn down, what the answers to its code have used, and the variables that there are after it."""
     said, held = tuple(map(plain, turn.said)), tuple(map(plain, variables))
     row = alike(turns.TurnRow, turn, session=session, said=said, variables=held, number=0)
-    used = [alike(Bill, use) for use in turn.answers]
     with store.transaction():
         turns.append(store, row)
-        queries.spend(store, session, used)
+        queries.spend(store, session, turn.answers)
         _in_frame(store, session, turn)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from rlm_client.calls import Detail
 from rlm_ipc.messages import JsonObject
 from rlm_memory.frames import edges, rows
 from rlm_memory.frames.rows import FrameRow
@@ -12,11 +11,10 @@ from rlm_memory.work import handoffs, holders, items, leases, progress
 from rlm_memory.work.board import state
 from rlm_memory.work.paths import declared
 
-Fields = Literal["minimal", "standard", "full"]
 LONGEST_GOAL = 200
 
 
-def shown(store: Store, row: FrameRow, fields: Fields, *, now: float | None = None) -> JsonObject:
+def shown(store: Store, row: FrameRow, fields: Detail, *, now: float | None = None) -> JsonObject:
     """Return a frame as a client sees it."""
     holder = holders.find(store, row.holder) if leases.is_held(row) and row.holder else None
     stale = holder is not None and now is not None and holder.is_stale(now)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from rlm_client.calls import Detail
 from rlm_contexts.errors import SourceError
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.messages import JsonObject, read
-from rlm_ipc.work_requests import MeasuredLine, MeasuresShown, WorkImported
+from rlm_ipc.messages import JsonObject
+from rlm_ipc.work_requests import MeasuresShown, WorkImported
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.beginnings import Beginnings
 from rlm_mcp.service.caller import Caller
@@ -30,7 +30,7 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_mcp.service.work.adding import add
 from rlm_mcp.service.work.by_hand import WorkByHand
-from rlm_mcp.service.work.shown import Fields, shown
+from rlm_mcp.service.work.shown import shown
 from rlm_mcp.service.work.trackers import export_tasks, import_tasks, read_file
 from rlm_memory import sessions
 from rlm_memory.errors import FrameStatusRefused, UnknownSession
@@ -80,7 +80,7 @@ class Asked:
     do: str
     id: str | None = None
     data: Mapping[str, Any] | None = None
-    fields: Fields | None = None
+    fields: Detail | None = None
     wait: bool = False
     holder: str | None = None
 
@@ -159,7 +159,7 @@ class Work:
 
     def measured(self, named: str) -> MeasuresShown:
         """Return how the work in a tree goes."""
-        return MeasuresShown(tuple(read(MeasuredLine, asdict(line)) for line in measures(self._store, named)))
+        return MeasuresShown(tuple(measures(self._store, named)))
 
     # --- what is next -----------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Work:
             return lease, holder, token
         return None
 
-    def _told(self, lease: Lease, holder: Holder, token: str | None, fields: Fields | None) -> JsonObject:
+    def _told(self, lease: Lease, holder: Holder, token: str | None, fields: Detail | None) -> JsonObject:
         row = rows.get(self._store, lease.key)
         said: JsonObject = {"claimed": lease.frame, "fence": lease.fence, "holder": holder.id}
         said |= {name: value for name, value in shown(self._store, row, fields or "standard").items() if name != "id"}
