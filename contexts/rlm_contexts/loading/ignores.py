@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from rlm_ipc.regular_files import read_regular
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -39,19 +40,10 @@ class IgnoreRules:
 
 def rules_in(folder: int, name: str) -> IgnoreRules | None:
     """Return the rules of a file in an open folder; None if there are none, or it is no regular file."""
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY, dir_fd=folder)
-    except OSError:
+    content = read_regular(name, _LONGEST, folder=folder)
+    if content is None:
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        lines = os.read(fd, _LONGEST).decode("utf-8", "replace").splitlines()[:_MOST_RULES]
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    groups = _groups(lines)
+    groups = _groups(content.decode("utf-8", "replace").splitlines()[:_MOST_RULES])
     return IgnoreRules(groups) if groups else None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import sys
 import time
 from base64 import b64encode
@@ -18,6 +17,7 @@ from dataclasses import replace
 
 from rlm_contexts.helpers.protocol import JobSpec, ParseFiles
 from rlm_contexts.parses import FileParsed
+from rlm_ipc.regular_files import read_regular
 from rlm_lock.extraction.packing import to_bytes
 from rlm_lock.extraction.parse import extract, load_grammars, make_ready
 from rlm_lock.listing.content import MOST_HASHED, blob_of
@@ -62,20 +62,8 @@ def wasted(seconds: float, size: int) -> float:
 
 def _content(path: bytes) -> bytes | None:
     """The bytes of a regular file. The walls of this process keep what a link leads to out of reach."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_HASHED:
-            return None
-        with open(fd, "rb", closefd=False) as file:
-            return file.read(MOST_HASHED + 1)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+    data = read_regular(path, MOST_HASHED + 1)
+    return None if data is None or len(data) > MOST_HASHED else data
 
 
 def _parsed(path: bytes, data: bytes) -> FileParsed:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, JsonObject, plain
+from rlm_ipc.regular_files import read_regular
 from rlm_lock.sections.history import History, PastSession, VersionLine, version_line
 from rlm_lock.sections.keyfiles.model import KeyFile, KeyFiles, Role
 from rlm_lock.sections.rules.model import Rule, Rules
@@ -35,7 +36,6 @@ _MARK = b"# Written by `rlm-kernel lock --write`: nothing here belongs into the 
 
 _NEW = ".new-"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LONGEST_FILE = 64 << 20
 _MOST_LINES = 1000
 """Of the two files that grow: the newest."""
@@ -184,13 +184,7 @@ def _ours(place: int, files: set[str], folders: set[str]) -> set[str]:
 
 
 def _read(place: int, name: str) -> bytes | None:
-    """Return the content of a regular file; None if there is none."""
-    try:
-        descriptor = os.open(name, _FILE_FLAGS, dir_fd=place)
-    except OSError:
-        return None
-    with open(descriptor, "rb") as file:
-        return file.read(_LONGEST_FILE) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    return read_regular(name, _LONGEST_FILE, folder=place)
 
 
 def _written(place: int, name: str, content: bytes) -> bool:

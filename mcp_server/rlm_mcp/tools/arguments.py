@@ -57,8 +57,6 @@ def _listed(value: Any) -> Any:
 
 
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed), AfterValidator(_finite)]
-Texts = Annotated[list[str], BeforeValidator(_listed)]
-
 Names = Annotated[list[str], BeforeValidator(_listed)]
 
 Goals = Annotated[
@@ -160,7 +158,7 @@ class RegisterHandle(Arguments):
 
     name: str
     content_type: Annotated[str | None, Field(max_length=40)] = None
-    share_with: Texts | None = None
+    share_with: Names | None = None
 
 
 class ResolveHandle(Arguments):
@@ -311,7 +309,7 @@ class LlmQuery(Arguments):
 class LlmQueryBatched(Arguments):
     """Arguments of llm_query_batched."""
 
-    prompts: Texts
+    prompts: Names
     model: str | None = None
 
 

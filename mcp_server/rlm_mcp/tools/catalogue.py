@@ -390,16 +390,9 @@ async def flame_navigate(service: Service, session: Session, given: take.Navigat
     return service.frames.show(session, caller, given.id)
 
 
-@TOOLS.add(
-    "Get a snapshot of the project (like lock).",
-    take.LockArguments,
-    tier="compat",
-    read_only=True,
-    name="jcode.lock",
-)
-async def jcode_lock(service: Service, session: Session, given: take.LockArguments, caller: Caller) -> ToolAnswer:
-    """Show the project's lock under the name that its protocol uses."""
-    return await lock(service, session, given, caller)
+TOOLS.add(
+    "Get a snapshot of the project (like lock).", take.LockArguments, tier="compat", read_only=True, name="jcode.lock"
+)(lock)  # the name that the protocol of the lock has for it
 
 
 def _deferred(row: QueryRow) -> JsonObject:

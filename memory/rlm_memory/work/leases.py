@@ -36,7 +36,8 @@ _TAKE = text(f"""
 _HOLD = text("""
     UPDATE frames SET holder = :holder, fence = fence + 1, freed_at = NULL, session = coalesce(:session, session)
     WHERE key = :key RETURNING fence""")
-_GIVE_BACK = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=bindparam("now"))
+# Without a holder: otherwise the frame would return to it as if the holder had lost it.
+_GIVE_BACK = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=bindparam("now"), holder=None)
 _RESTORE = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=None, holder=bindparam("by"))
 _FREE = text("""
     UPDATE frames SET freed_at = :now WHERE holder = :holder AND freed_at IS NULL RETURNING key, fence""")
@@ -129,8 +130,6 @@ def release(store: Store, key: int, holder: str | None, *, now: float, author: s
             raise FrameStatusRefused(row.id, row.status, "release", "nobody has claimed it")
         check(store, row, holder, fence, now=now)
         connection.execute(_GIVE_BACK, {"named": key, "now": now})
-        # Otherwise it would return to its holder as if the holder had lost it.
-        connection.execute(update(frames).where(frames.c.key == key).values(holder=None))
         note(store, key, "release", author, now, fence=row.fence, was=row.holder)
 
 
@@ -145,7 +144,6 @@ def steal(store: Store, key: int, holder: Holder, *, now: float, why: str, sessi
         if is_held(row):
             note(store, key, "steal", holder.id, now, fence=row.fence, was=row.holder, why=why)
             connection.execute(_GIVE_BACK, {"named": key, "now": now})
-            connection.execute(update(frames).where(frames.c.key == key).values(holder=None))
         taken = claim(store, holder, row.tree, now=now, key=key, session=session)
         assert taken is not None
         return taken

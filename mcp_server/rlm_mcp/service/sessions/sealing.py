@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+
+from rlm_ipc.private_folders import put_file
 
 _BYTES = 32
 
@@ -17,9 +18,5 @@ def key_in(folder: Path) -> bytes:
         if len(key := path.read_bytes()) == _BYTES:
             return key
     folder.mkdir(mode=0o700, exist_ok=True)
-    made = folder / f"key.{os.getpid()}"
-    made.unlink(missing_ok=True)
-    with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(_BYTES))
-    made.replace(path)
+    put_file(path, secrets.token_bytes(_BYTES))
     return path.read_bytes()

@@ -1,0 +1,37 @@
+"""Files that somebody else may have replaced: read only while they are regular files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rlm_ipc.regular_files import read_regular
+
+
+def _link(path: Path) -> None:
+    (path.parent / "other").write_bytes(b"secret")
+    path.symlink_to("other")
+
+
+@pytest.mark.parametrize("made", [_link, os.mkfifo, Path.mkdir, Path.exists], ids=["link", "pipe", "folder", "none"])
+def test_what_is_no_regular_file_is_not_read(made: Callable[[Path], object], tmp_path: Path) -> None:
+    """A link, a pipe that nobody writes to, a folder and a missing file have no content; no descriptor stays open."""
+    made(tmp_path / "name")
+    before = os.listdir("/dev/fd")
+
+    assert read_regular(os.fsencode(tmp_path / "name"), 10) is None
+    assert os.listdir("/dev/fd") == before
+
+
+def test_the_beginning_of_a_file_is_read_by_path_and_below_an_open_folder(tmp_path: Path) -> None:
+    """No more than the given number of bytes come back."""
+    (tmp_path / "name").write_bytes(b"0123456789")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert read_regular("name", 4, folder=folder) == b"0123"
+    finally:
+        os.close(folder)
+    assert read_regular(str(tmp_path / "name"), 100) == b"0123456789"
