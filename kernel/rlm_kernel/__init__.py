@@ -1,1 +1,1 @@
-"""The processes that run cells and the one that supervises them, with their ways into Jupyter."""
+"""The processes that run cells and the one that supervises them, with their connections to Jupyter."""

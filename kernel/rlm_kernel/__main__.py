@@ -1,7 +1,7 @@
 """``python -P -m rlm_kernel -f CONNECTION_FILE``: a session for launchers that know no provisioners.
 
-The process stands for the kernel: it binds nothing itself, has the supervisor serve the connection file's addresses,
-and ends with the session; when it is killed, the session ends.
+The process stands for the kernel. It binds nothing itself: the supervisor serves the connection file's addresses. The
+process ends with the session, and when it is killed, the session ends.
 """
 
 from __future__ import annotations

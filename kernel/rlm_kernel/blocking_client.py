@@ -29,10 +29,10 @@ _Reply = TypeVar("_Reply")
 class BlockingClient:
     """A connection to the supervisor whose calls block. Threads may share it.
 
-    ``socket`` is connected and becomes the client's; ``parser`` holds what has come and was not asked for. With a
-    ``path`` the connection is made anew when the supervisor has died.
+    ``socket`` is connected and becomes the client's; ``parser`` holds data that arrived unrequested. With a ``path``
+    the client reconnects when the supervisor has died.
 
-    ``welcome`` tells who serves. A supervisor that speaks another version refuses all calls but those of the core.
+    ``welcome`` says who serves. A supervisor that speaks another version refuses all calls but those of the core.
     """
 
     def __init__(self, sock: socket.socket, path: Path | None = None) -> None:
@@ -49,7 +49,7 @@ class BlockingClient:
         What a session shows meanwhile is dropped: nobody is there yet to see it.
         """
         with self._lock:
-            while True:  # who takes over may die as well
+            while True:  # the successor may die as well
                 try:
                     answer = self._exchange(operation, request)
                     break
@@ -72,7 +72,7 @@ class BlockingClient:
         return wire.answer_in(message.parts[0])
 
     def _connect_again(self, path: Path) -> None:
-        """Go on with the supervisor that has taken over; raises `SupervisorGone` if there is none."""
+        """Continue with the supervisor that has taken over; raises `SupervisorGone` if there is none."""
         self.socket.close()
         other = next(clients_after(self._pid, path), None)
         if other is None:
@@ -91,9 +91,9 @@ class BlockingClient:
 
 
 def clients_after(before: int | None, path: Path) -> Iterator[BlockingClient]:
-    """Connect to whoever serves at ``path``, and again while that one dies: who takes over may die as well.
+    """Connect to the server at ``path``, and again while it dies: the successor may die as well.
 
-    It ends at the process ``before``: one that hangs up and lives has its reason.
+    Stop at the process ``before``: a supervisor that hangs up but lives has its reason.
     """
     for pause in _PAUSES:
         time.sleep(pause)

@@ -16,13 +16,13 @@ _BACKLOG = 100
 
 
 def address(connection: JsonObject, channel: str) -> str:
-    """The endpoint of a channel, as jupyter_client writes it."""
+    """Return the endpoint of a channel, as jupyter_client writes it."""
     separator = "-" if connection["transport"] == "ipc" else ":"
     return f"{connection['transport']}://{connection['ip']}{separator}{connection[channel + '_port']}"
 
 
 def listening(connection: JsonObject, channel: str) -> int:
-    """A descriptor that listens at the address of a channel.  Raises: OSError if it is taken."""
+    """Return a descriptor that listens at the address of a channel.  Raises: OSError if it is taken."""
     whole = address(connection, channel)
     with socket.socket(socket.AF_UNIX if connection["transport"] == "ipc" else socket.AF_INET) as sock:
         if connection["transport"] == "ipc":
@@ -30,7 +30,7 @@ def listening(connection: JsonObject, channel: str) -> int:
             with suppress(FileNotFoundError):
                 os.unlink(path)
             sock.bind(path)
-            # The file has the umask of the process. The folder is 0700 for our own addresses only: a front end may have
+            # The file gets the umask of the process. Only the folder of our own addresses is 0700: a front end may have
             # chosen another one.
             os.chmod(path, 0o600)
         else:
@@ -44,23 +44,25 @@ def listening(connection: JsonObject, channel: str) -> int:
 def bound(
     context: zmq.Context[Any], connection: JsonObject, channel: str, listener: int | None = None
 ) -> zmq.Socket[bytes]:
-    """A socket for front ends on that channel, which listens itself, or by a copy of ``listener``.
+    """Return a socket for front ends on that channel, which listens itself or through a copy of ``listener``.
 
     Raises: zmq.ZMQError if its address is taken.
     """
     sock: zmq.Socket[bytes] = context.socket(zmq.XPUB if channel == "iopub" else zmq.ROUTER)
     try:
         if channel == "iopub":
-            # Else XPUB reports only the first subscriber of a topic, and every further one would wait for its welcome.
+            # Otherwise XPUB reports only the first subscriber of a topic, and every later one would wait for its
+            # welcome.
             sock.setsockopt(zmq.XPUB_VERBOSE, 1)
         else:
-            # A client that reconnects under its old identity takes over. Else ROUTER would ignore it as a duplicate.
+            # A client that reconnects under its old identity takes over. Otherwise ROUTER would ignore it as a
+            # duplicate.
             sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
         if listener is not None:
             sock.setsockopt(zmq.USE_FD, fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, 0))
         sock.bind(address(connection, channel))
         if connection["transport"] == "ipc" and listener is None:
-            # zmq makes the file under the process's umask. The folder is 0700 for our own addresses only: a front end
+            # zmq creates the file under the process's umask. Only the folder of our own addresses is 0700: a front end
             # may have chosen another one.
             os.chmod(address(connection, channel).removeprefix("ipc://"), 0o600)
     except BaseException:

@@ -1,4 +1,4 @@
-"""Failures on the wire: the error that a process below has raised, made again for its caller."""
+"""Failures on the wire: recreates, for the caller, the error that a process below has raised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlm_ipc.errors import (
 from rlm_ipc.messages import read
 from rlm_ipc.worker_requests import Failure
 
-# Not every error of ours: a hostile process below must not say that its supervisor is gone.
+# Not every error class of ours: a hostile process below must not claim that its supervisor is gone.
 _BY_NAME: dict[str, type[KernelError | ContextError]] = {
     kind.__name__: kind
     for kind in (
@@ -55,7 +55,7 @@ def from_wire(data: Mapping[str, object]) -> KernelError | ContextError:
     """Return the error that `to_wire` described; an unknown or malformed one becomes a plain KernelError."""
     message = str(data.get("message"))
     kind = _BY_NAME.get(str(data.get("error")), KernelError)
-    # Its constructor would make the message anew; args, from which str() is made, are set here.
+    # Its constructor would build the message again; args, from which str() is made, are set here.
     made = kind.__new__(kind, message)
     try:
         for name, declared in wire_fields(kind).items():
@@ -68,8 +68,8 @@ def from_wire(data: Mapping[str, object]) -> KernelError | ContextError:
 def from_worker(failure: Failure) -> KernelError | ContextError:
     """Return the error that a worker has described.
 
-    A worker only knows of requests and texts. That a process died or a session was ended is the supervisor's to say:
-    code whose ``__repr__`` raises such an error must not be believed.
+    A worker only knows about requests and texts. Only the supervisor reports that a process died or a session was
+    ended: code whose ``__repr__`` raises such an error must not be believed.
     """
     if failure.error not in _OF_WORKERS:
         return KernelError(failure.message)

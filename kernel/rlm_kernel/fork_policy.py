@@ -1,7 +1,7 @@
-"""Whether a policy would allow more than another one may: asked before the supervisor is.
+"""Whether one policy would allow more than another: checked before the supervisor is asked.
 
 The daemon compares, because it has the schema of policies in memory. The supervisor does not, and a worker that
-tightens its walls can only add to those that stand.
+tightens its walls can only add to the existing ones.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def refuse_looser(policy: Policy, bound: Policy) -> None:
 
 
 def refuse_looser_fork(wanted: Policy, parent: str, *, but_language: bool = False) -> None:
-    """Raise `PolicyLooser` if a fork under ``wanted`` could do more than its parent, whose policy comes as JSON.
+    """Raise `PolicyLooser` if a fork under ``wanted`` could do more than its parent, whose policy is given as JSON.
 
-    Both have real paths. With ``but_language`` the walls within the process do not count: those of the system have to
-    be as they are.
+    Both have real paths. With ``but_language`` the walls within the process do not count, and those of the system must
+    be equal.
     """
     given = read_policy(parent)
     if but_language:

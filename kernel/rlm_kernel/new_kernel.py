@@ -1,4 +1,4 @@
-"""What a kernel gets that somebody asks the supervisor for: its policy with real paths, and a folder of its own."""
+"""What a new kernel gets when the supervisor is asked for one: its policy with real paths, and a folder of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlm_sandbox.policy.model import Policy, resolve
 
 
 def resolved(request: SpawnRequest, policy: Policy, scratch: Path, writable: frozenset[str] = frozenset()) -> Policy:
-    """Return the policy of a kernel that is asked for, with real paths."""
+    """Return the policy of a requested kernel, with real paths."""
     workspace = Path(request.workspace) if request.workspace else None
     return resolve(policy, workspace, scratch, writable)
 
@@ -27,13 +27,13 @@ def spawn_call(request: SpawnRequest, policy: Policy, scratch: Path) -> Spawn:
 
 
 def write_connection(path: Path, connection: Mapping[str, Json]) -> None:
-    """Write a Jupyter connection file, readable by its owner alone (it holds the key)."""
+    """Write a Jupyter connection file, readable only by its owner (it holds the key)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     put_file(path, json.dumps(connection, indent=1).encode())
 
 
 def new_scratch(runtime: Path, kernel_id: str) -> Path:
-    """Make a session's own folder for files that its code writes."""
+    """Create a session's own folder for files that its code writes."""
     folder = runtime / "scratch"
     folder.mkdir(mode=0o700, exist_ok=True)
     return Path(tempfile.mkdtemp(prefix=f"{kernel_id[:12]}-", dir=folder))

@@ -1,4 +1,4 @@
-"""A session's policy as it comes to the supervisor and to kernels: as text, which the daemon has checked."""
+"""A session's policy as the supervisor and kernels receive it: as text, which the daemon has checked."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rlm_sandbox.policy.model import Policy
 def read_policy(text: str) -> Policy:
     """Read what `Policy.to_json` wrote; raises CallerError if it is not a policy.
 
-    Each value has the type of its field. That it keeps the rules of the schema was checked by who read the file.
+    Each value has the type of its field. The reader of the file has checked that it follows the rules of the schema.
     """
     try:
-        return messages.read_known(Policy, json.loads(text))  # that of another version may have more fields
+        return messages.read_known(Policy, json.loads(text))  # another version's policy may have more fields
     except (ValueError, RecursionError, ProtocolError) as error:
         raise CallerError(f"the session's policy cannot be read: {error}") from error

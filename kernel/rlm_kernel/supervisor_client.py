@@ -1,7 +1,7 @@
-"""What the daemon knows of kernels: an asyncio client of the supervisor's control socket.
+"""The daemon's view of kernels: an asyncio client of the supervisor's control socket.
 
-Everything Jupyter-like stays behind the supervisor. A cell that is run here is an ordinary ``execute_request`` for the
-kernel and for every notebook that watches; only its way there is shorter than the Jupyter sockets.
+Everything specific to Jupyter stays behind the supervisor. A cell that is run here is an ordinary ``execute_request``
+for the kernel and for every watching notebook; only its way there is shorter than the Jupyter sockets.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from rlm_sandbox.policy.model import Policy
 
 
 class Execution:
-    """A cell under way."""
+    """A cell in progress."""
 
     def __init__(
         self, client: SupervisorClient, kernel_id: str, run: str, future: asyncio.Future[tuple[CellResult, Blobs]]
     ) -> None:
         self._client, self._kernel_id, self._run, self._future = client, kernel_id, run, future
-        future.add_done_callback(_looked_at)  # a daemon that ends asks for none of its cells
+        future.add_done_callback(_looked_at)  # a daemon that ends waits for none of its cells
 
     @property
     def done(self) -> bool:
@@ -61,12 +61,12 @@ class Execution:
         return result
 
     async def output_so_far(self) -> tuple[str, str]:
-        """What the running cell has written to stdout and stderr."""
+        """Return what the running cell has written to stdout and stderr."""
         output = await self._client.call(protocol.OUTPUT, protocol.OfKernel(self._kernel_id))
         return output.stdout, output.stderr
 
     async def interrupt(self) -> None:
-        """End the cell, also one that waits; if it does not give way to an interrupt, kill and recover."""
+        """End the cell, even a waiting one; if it does not react to an interrupt, kill and recover."""
         await self._client.call(protocol.STOP, protocol.Stop(self._kernel_id, self._run))
 
 
@@ -98,7 +98,7 @@ class SupervisorClient(SupervisorConnection):
             call = spawn_call(request, resolved(request, policy, scratch, writable), scratch)
             return await self._announced(request, await self._made(request.kernel_id, self.call(protocol.SPAWN, call)))
         except Exception:
-            shutil.rmtree(scratch, ignore_errors=True)  # in this thread: there may be no other to be had
+            shutil.rmtree(scratch, ignore_errors=True)  # in this thread: there may be no other available
             raise
 
     async def fork(
@@ -124,7 +124,10 @@ class SupervisorClient(SupervisorConnection):
         return forked
 
     async def _made(self, kernel_id: str, call: Coroutine[Any, Any, Made]) -> Made:
-        """Have a kernel made. If the caller gives up, it is made all the same, and ended: nobody else knows of it."""
+        """Await the creation of a kernel.
+
+        If the caller gives up, it is still created, and ended: nobody else knows of it.
+        """
         making = asyncio.ensure_future(call)
         try:
             return await asyncio.shield(making)
@@ -136,7 +139,7 @@ class SupervisorClient(SupervisorConnection):
             raise
 
     async def _announced(self, request: SpawnRequest, info: KernelInfo) -> KernelInfo:
-        """Write the connection file that was asked for; where that fails, the kernel ends again."""
+        """Write the requested connection file; if that fails, end the kernel again."""
         if request.connection_file:
             try:
                 await asyncio.to_thread(write_connection, Path(request.connection_file), info.connection)
@@ -147,15 +150,15 @@ class SupervisorClient(SupervisorConnection):
         return info
 
     async def kernels(self) -> list[KernelInfo]:
-        """Every kernel that the supervisor holds."""
+        """Return every kernel that the supervisor holds."""
         return list((await self.call(protocol.KERNELS, protocol.ListKernels())).kernels)
 
     async def detach(self, kernel_id: str, attachment: str) -> int:
-        """Hang up on every front end that has the attachment open; returns how many there were."""
+        """Disconnect every front end that has the attachment open. Return how many there were."""
         return (await self.call(protocol.DETACH, protocol.Detach(kernel_id, attachment))).closed
 
     async def kernel_info(self, kernel_id: str) -> KernelInfo:
-        """One kernel; raises `UnknownKernel`."""
+        """Return one kernel; raises `UnknownKernel`."""
         return await self.call(protocol.INFO, protocol.OfKernel(kernel_id))
 
     def execute(self, kernel_id: str, code: str, *, store_history: bool = True) -> Execution:
@@ -163,7 +166,7 @@ class SupervisorClient(SupervisorConnection):
         return self._started(protocol.Execute(kernel_id, code, store_history, run=secrets.token_hex(8)))
 
     def execute_all(self, kernel_id: str, cells: Sequence[str], attachment: str = "") -> list[Execution]:
-        """Queue cells that run one after the other. Those behind one that does not end well are skipped.
+        """Queue cells that run one after the other. Cells after one that does not succeed are skipped.
 
         ``attachment`` is `TERMINAL` if a person runs them at a terminal.
         """
@@ -176,22 +179,22 @@ class SupervisorClient(SupervisorConnection):
         return started
 
     def claim(self, kernel_id: str, run: str) -> Execution:
-        """The cell of that name, which another caller has started and left."""
+        """Return the cell of that name, which another caller started and left."""
         return self._started(protocol.Execute(kernel_id, "", run=run))
 
     def _started(self, call: protocol.Execute) -> Execution:
         return Execution(self, call.kernel_id, call.run, self.start_call(protocol.EXECUTE, call))
 
     async def running(self, kernel_id: str) -> OutputSoFar:
-        """The cell that runs now, whoever has asked for it, and what it has written."""
+        """Return the cell that runs now, whoever sent it, and its output."""
         return await self.call(protocol.OUTPUT, protocol.OfKernel(kernel_id))
 
     async def interrupt(self, kernel_id: str) -> bool:
-        """End the running cell, whatever it does; False if none runs."""
+        """End the running cell, whatever it does. Return False if none runs."""
         return (await self.call(protocol.INTERRUPT, protocol.Interrupt(kernel_id, escalate=True))).stopped
 
     async def restart(self, kernel_id: str) -> None:
-        """Begin anew: loaded contexts stay, variables go."""
+        """Start again from scratch: loaded contexts stay, variables are lost."""
         await self.call(protocol.RESTART, protocol.OfKernel(kernel_id))
 
     async def rollback(self, kernel_id: str, cells: int) -> RollbackInfo:
@@ -202,9 +205,9 @@ class SupervisorClient(SupervisorConnection):
         return await self.call(protocol.ROLLBACK, protocol.Rollback(kernel_id, cells))
 
     async def shutdown(self, kernel_id: str, why: str = "") -> bool:
-        """End the kernel and remove its sockets; front ends are told ``why``.
+        """End the kernel and remove its sockets; front ends see ``why``.
 
-        Its scratch folder stays for the caller; True if a session that was forked from it uses that, too.
+        Its scratch folder stays for the caller. Return True if a session that was forked from it also uses that folder.
         """
         return (await self.call(protocol.SHUTDOWN, protocol.OfKernel(kernel_id, why))).shared
 
@@ -220,20 +223,20 @@ class SupervisorClient(SupervisorConnection):
         *,
         revision: int = 0,
     ) -> None:
-        """Bind a context to a global of the kernel, in place of whatever that was.
+        """Bind a context to a global of the kernel, in place of its present value.
 
-        The supervisor keeps the pin, and tells the ``revision`` (`KernelInfo`); ``shared_text`` stays the caller's.
+        The supervisor keeps the pin, and reports the ``revision`` (`KernelInfo`); the caller keeps ``shared_text``.
         """
         copies = [os.dup(fd) for fd in shared_text.fds]
         call = protocol.Bind(kernel_id, name, shared_text.header, type, dict(metadata), revision)
         await self.call(protocol.BIND, call, copies)
 
     async def unbind(self, kernel_id: str, name: str) -> None:
-        """Take a context from its global."""
+        """Remove a context from its global."""
         await self.call(protocol.UNBIND, protocol.Unbind(kernel_id, name))
 
     async def variables(self, kernel_id: str, *, wait_seconds: float | None = None) -> tuple[VariableRow, ...]:
-        """The user's globals that are no contexts, or have taken the name of one; none of a kernel that lies."""
+        """Return the user's globals that are not contexts, or took the name of one; none if the kernel lies."""
         try:
             found, _ = await self.ask(kernel_id, Variables(), wait_seconds=wait_seconds)
         except ProtocolError:
@@ -241,7 +244,7 @@ class SupervisorClient(SupervisorConnection):
         return found.variables
 
     async def make_room(self, kernel_id: str, size: int) -> None:
-        """Wait until there is so much memory for variables that a kernel is about to get; raises `MachineFull`."""
+        """Wait until there is that much memory for variables that a kernel is about to get; raises `MachineFull`."""
         await self.call(protocol.MAKE_ROOM, protocol.MakeRoom(kernel_id, size))
 
     async def ask(
@@ -252,10 +255,10 @@ class SupervisorClient(SupervisorConnection):
         wait_seconds: float | None = None,
         file: int | None = None,
     ) -> tuple[Reply, Blobs]:
-        """Ask the kernel process, in order with its cells; ``file`` goes along, and stays ours.
+        """Ask the kernel process, in order with its cells; ``file`` is sent along, and stays ours.
 
-        What a kernel says of itself is hostile. Raises ProtocolError for what is no reply, `KernelBusy` if a cell runs
-        for longer than ``wait_seconds``, and the error that the kernel answers with, such as `UnknownVariable`.
+        What a kernel says of itself is hostile. Raises ProtocolError for what is not a reply, `KernelBusy` if a cell
+        runs for longer than ``wait_seconds``, and the error that the kernel answers with, such as `UnknownVariable`.
         """
         call = protocol.AskWorker(kernel_id, request_json(request), wait_seconds)
         answer, blobs = await self.start_call(protocol.ASK, call, [] if file is None else [os.dup(file)])
@@ -271,17 +274,17 @@ class SupervisorClient(SupervisorConnection):
         *,
         refused: bool = False,
     ) -> list[str]:
-        """Inject outcomes by query id; returns the ids that the kernel waited for.
+        """Pass on outcomes by query id. Return the ids that the kernel was waiting for.
 
-        ``used`` is what the session's queries have used; ``refused`` says that what code has assigned is not taken.
+        ``used`` is what the session's queries have used; ``refused`` says that what code assigned was not accepted.
         """
         call = protocol.Resolve(kernel_id, dict(answers), used, refused)
         return list((await self.call(protocol.RESOLVE, call)).known)
 
     async def pending_queries(self, kernel_id: str) -> list[AskedQuery]:
-        """Queries of the kernel that nobody has answered."""
+        """Return the kernel's unanswered queries."""
         return list((await self.call(protocol.QUERIES, protocol.OfKernel(kernel_id))).queries)
 
     async def cells(self, kernel_id: str, after: int = 0) -> list[CellNote]:
-        """The kernel's latest cells that no caller got the result of, from serial ``after`` on."""
+        """Return the kernel's latest cells whose result no caller got, from serial ``after`` on."""
         return list((await self.call(protocol.CELLS, protocol.CellsAfter(kernel_id, after))).cells)

@@ -1,4 +1,4 @@
-"""The control socket of the supervisor in asyncio: connect to it or start it, call, and hear of events."""
+"""The control socket of the supervisor in asyncio: connect to it or start it, call, and receive events."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from rlm_kernel.supervisor_start import connect_socket, program
 EventCallback = Callable[[str, Event], None]
 Blobs = tuple[bytes, ...]
 _REPLACED = (
-    "the supervisor ended while it worked on this call, and another one has taken over; variables are kept, but "
+    "the supervisor ended during this call, and another one has taken over; variables are kept, but  "
     "whether the call was carried out is not known: look, then call again if it was not"
 )
 _PAUSES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""In seconds: who takes over may die as well."""
+"""In seconds: the successor may die as well."""
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call without an answer. Its descriptors are copies, for a call that has to be made again."""
+    """An unanswered call. Its descriptors are copies, for a call that has to be repeated."""
 
     operation: Operation[Any, Any]
     part: bytes
@@ -49,11 +49,11 @@ class _Call:
 
 
 class SupervisorConnection:
-    """A connection to the supervisor, made by `connect`.
+    """A connection to the supervisor, created by `connect`.
 
-    A supervisor that dies is replaced by another one, which has the same kernels. Then the connection is made anew, and
-    calls that wait are made again (see `protocol.ONCE` for those that are not). Every call raises `SupervisorGone` once
-    there is none in its place.
+    A supervisor that dies is replaced by another one, which has the same kernels. Then the connection is made again,
+    and waiting calls are repeated (see `protocol.ONCE` for those that are not). Every call raises `SupervisorGone` once
+    there is no successor.
     """
 
     def __init__(self, sock: socket.socket, path: Path) -> None:
@@ -65,9 +65,12 @@ class SupervisorConnection:
         self._gone = asyncio.get_running_loop().create_future()
         self._stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
         self._again: asyncio.Task[None] | None = None
-        """Looks for another supervisor. Calls are kept until that one has greeted, and then gets each of them once."""
+        """Looks for another supervisor.
+
+        Calls are kept until that one has greeted, and then it gets each of them once.
+        """
         self._has_replied = False
-        """Whether a reply has come for which somebody waits who has not gone on yet."""
+        """Whether a reply has arrived whose waiting task has not resumed yet."""
         self._hung_up = False
         self.pid: int | None = None
         self.version = ""
@@ -75,7 +78,7 @@ class SupervisorConnection:
 
     @classmethod
     async def connect(cls, *, start: bool = True, runtime: Path | None = None) -> Self:
-        """Connect to the supervisor of this user, started if nobody serves.
+        """Connect to this user's supervisor, starting it if nobody serves.
 
         Raises `SupervisorGone` when nobody serves and ``start`` is false.
         """
@@ -97,7 +100,7 @@ class SupervisorConnection:
 
     @property
     def alive(self) -> bool:
-        """False once the supervisor has gone, and there is none in its place."""
+        """False once the supervisor has gone without a successor."""
         return not self._gone.done()
 
     async def wait_gone(self) -> None:
@@ -107,7 +110,7 @@ class SupervisorConnection:
     def on_event(self, callback: EventCallback) -> None:
         """Call ``callback(kernel_id, event)`` for every event (`rlm_ipc.supervisor_protocol.EVENTS`).
 
-        An event that comes behind a reply is told after the task that waits for that reply has gone on.
+        An event that follows a reply is delivered after the task that waits for that reply has resumed.
         """
         self._listeners.append(callback)
 
@@ -116,7 +119,7 @@ class SupervisorConnection:
         self._on_replaced.append(callback)
 
     def close(self) -> None:
-        """Hang up; kernels go on."""
+        """Hang up; kernels keep running."""
         self._hung_up = True
         if self._again is not None:
             self._again.cancel()
@@ -124,20 +127,20 @@ class SupervisorConnection:
         self._stream.close()
 
     async def _greet(self) -> bool:
-        """Learn who serves; False if it is of a version that speaks nothing of ours but the core."""
+        """Learn who serves. Return False if its version has only the core in common with ours."""
         hello = core.Hello(core.CORE, wire.SPEAKS, VERSION, events=True)
         welcome, _ = await self._send_call(protocol.HELLO, hello, ())
         self.pid, self.version = welcome.pid, welcome.version
         return welcome.spoken > 0
 
     async def _hand_over(self, path: Path) -> None:
-        """Have this version's supervisor take the place of one that does not speak like us; waits for its end."""
+        """Replace a supervisor that speaks another version by one of ours; waits for its end."""
         self._hung_up = True
         await self._send_call(protocol.HAND_OVER, core.HandOver(tuple(program(path)), worker_protocol.SPEAKS), ())
         await self.wait_gone()
 
     async def hand_over(self) -> None:
-        """Have this version's supervisor take the place of the one that serves; the connection is made anew to it."""
+        """Replace the present supervisor by one of this version; the connection is made again to that one."""
         before = self.pid
         await self.call(protocol.HAND_OVER, core.HandOver(tuple(program(self._path)), worker_protocol.SPEAKS))
         while self.alive and self.pid == before:
@@ -180,7 +183,7 @@ class SupervisorConnection:
     def _message(self, message: framing.Message) -> None:
         if message.tag == wire.EVENT:
             kernel_id, event = wire.event_in(message.parts[0])
-            if self._has_replied:  # who waits for that goes on first: its answer must not undo a later event
+            if self._has_replied:  # the waiting task resumes first: its answer must not undo a later event
                 asyncio.get_running_loop().call_soon(self._tell, kernel_id, event)
             else:
                 self._tell(kernel_id, event)
@@ -246,7 +249,7 @@ class SupervisorConnection:
                 except SupervisorGone:
                     await asyncio.sleep(pause)
                     continue
-                if understood and self.pid != before:  # one that hangs up and lives has its reason
+                if understood and self.pid != before:  # one that hangs up but lives has its reason
                     self._again = None
                     self._go_on()
                     return

@@ -11,14 +11,14 @@ from rlm_ipc.environment import SUPERVISOR, chosen
 
 
 def connect_socket(path: Path, start: bool) -> socket.socket | None:
-    """A connected socket to the supervisor at ``path``; None if nobody serves and none is to be started."""
+    """Return a socket connected to the supervisor at ``path``; None if nobody serves and none is to be started."""
     if not start:
         return discovery.connect(path)
     return discovery.connect_or_start(path, program(path), log=_log(), env=chosen(SUPERVISOR))
 
 
 def program(path: Path) -> list[str]:
-    """The command that starts this version's supervisor at ``path``."""
+    """Return the command that starts this version's supervisor at ``path``."""
     argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
     return [*argv, "--socket", str(path), "--log", str(_log())]
 

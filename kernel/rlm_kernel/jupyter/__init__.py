@@ -1,1 +1,1 @@
-"""The ways into Jupyter: the provisioner, kernelspecs, the bridge of a front end, and the sanitizer of displays."""
+"""The connections to Jupyter: the provisioner, kernelspecs, the bridge of a front end, the sanitizer of displays."""

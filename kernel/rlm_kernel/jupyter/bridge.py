@@ -1,9 +1,9 @@
 """The bridge: what a front end starts where it expects a kernel (``--attachment ID -f CONNECTION_FILE``).
 
 It binds the addresses that the front end has chosen, with the front end's own key, and relays raw messages to and from
-the supervisor, which decides what comes of them (`supervisor.attachments`). It holds nothing of the session: however
-it ends, only the attachment closes. It ends with the front end. When the session ends, or the attachment is revoked, it
-says so until then (`ended`).
+the supervisor, which handles them (`supervisor.attachments`). It holds nothing of the session: however it ends, only
+the attachment closes. It ends with the front end. When the session ends, or the attachment is revoked, it stays and
+says so until the front end ends (`ended`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ SAFE_PAYLOADS = frozenset(("ask_exit", "set_next_input"))
 LOOK_AT_PARENT_MS = 1000
 LINGER_MS = 1000
 MOST_REPEATED = 16_384
-"""How many of the latest messages are known when they come again."""
+"""How many of the latest messages are recognized when they are repeated."""
 SCHEME = "hmac-sha256"
 SUBSCRIBER_SECONDS = 2
-"""How long requests wait for the front end's first subscriber of iopub: what is shown before, it would miss."""
+"""How long requests wait for the front end's first subscriber of iopub: it would miss anything shown earlier."""
 
 
 def presentable(parts: list[bytes]) -> list[bytes] | None:
@@ -68,8 +68,8 @@ def presentable(parts: list[bytes]) -> list[bytes] | None:
         if kind == "execute_reply":
             payload = [_done(item) for item in content.get("payload") or () if item.get("source") in SAFE_PAYLOADS]
             expressions = content.get("user_expressions") or {}
-            shown = {name: _shown(value) for name, value in expressions.items()}
-            content = {**content, "payload": payload, "user_expressions": shown}
+            results = {name: _shown(value) for name, value in expressions.items()}
+            content = {**content, "payload": payload, "user_expressions": results}
         elif kind in DISPLAY_KINDS:
             content = _shown(content)
         else:
@@ -80,12 +80,15 @@ def presentable(parts: list[bytes]) -> list[bytes] | None:
 
 
 def _done(item: Json) -> Json:
-    """What a front end is to do. If it is to leave, it ends its own kernel, this bridge: the session goes on."""
+    """Return what a front end is told to do.
+
+    "Leave" only ends its own kernel, this bridge: the session continues.
+    """
     return {**item, "keepkernel": False} if item["source"] == "ask_exit" else item
 
 
 def _shown(content: dict[str, Json]) -> dict[str, Json]:
-    """A content with ``data`` and ``metadata``; of the latter sizes of pictures are kept."""
+    """Return a content with ``data`` and ``metadata``; the latter keeps only sizes of pictures."""
     if "data" not in content:
         return content
     sizes = {kind: value for kind, value in (content.get("metadata") or {}).items() if kind in PICTURES}
@@ -97,7 +100,7 @@ class FrontEnd:
 
     It has ``subscribed`` once it listens to what is shown.
 
-    Raises CallerError for a connection that is signed in another way, and zmq.ZMQError if an address is taken.
+    Raises CallerError for a connection with another signature scheme, and zmq.ZMQError if an address is taken.
     """
 
     def __init__(self, connection: dict[str, Json]) -> None:
@@ -117,7 +120,7 @@ class FrontEnd:
             self.sockets[channel] = bound(self._context, connection, channel)
 
     def send(self, tag: bytes, parts: Sequence[bytes]) -> None:
-        """Send a message of the session; to a client that is gone or does not read it is dropped."""
+        """Send a message of the session; it is dropped if the client is gone or does not read."""
         channel = CHANNELS.get(tag)
         if channel is not None and DELIMITER in parts:
             at = list(parts).index(DELIMITER)
@@ -131,9 +134,9 @@ class FrontEnd:
                 self.put(channel, [*parts[:at], *message])
 
     def _is_repeated(self, parts: Sequence[bytes]) -> bool:
-        """Whether a message has come before: what one supervisor has sent as it died, the next one sends again.
+        """Whether a message is a repetition: the next supervisor sends again what the previous one sent as it died.
 
-        Jupyter clients raise an error for a message that comes twice.
+        Jupyter clients raise an error for a repeated message.
         """
         header = hash(parts[2] if len(parts) > 2 else b"")
         if header in self._sent:
@@ -144,7 +147,7 @@ class FrontEnd:
         return False
 
     def requests(self, channel: str) -> Iterator[list[bytes]]:
-        """Yield the genuine requests that have come; answers a heartbeat and greets a subscriber by itself."""
+        """Yield the genuine requests that have arrived; heartbeats and new subscribers are answered here."""
         sock = self.sockets[channel]
         while int(sock.EVENTS) & zmq.POLLIN:
             parts = sock.recv_multipart()
@@ -163,14 +166,14 @@ class FrontEnd:
             self.put("iopub", ([part[1:]] if part[1:] else []) + welcome)
 
     def put(self, channel: str, parts: Sequence[bytes]) -> None:
-        """Send a message of our own; to a client that does not read it is dropped."""
+        """Send a message of our own; it is dropped if the client does not read."""
         try:
             self.sockets[channel].send_multipart(parts, zmq.NOBLOCK)
         except zmq.ZMQError:
             return
 
     def close(self) -> None:
-        """Send what waits, for a second at most."""
+        """Send what is waiting, for a second at most."""
         self._context.destroy()
 
 
@@ -187,7 +190,7 @@ class Bridge:
         signal.signal(signal.SIGINT, lambda *_: None)
 
     def run(self) -> str:
-        """Relay until the front end or the kernel ends; returns why the kernel has, empty if it has not."""
+        """Relay until the front end or the kernel ends. Return why the kernel has ended, empty if it has not."""
         poller, parent, until = zmq.Poller(), os.getppid(), time.monotonic() + SUBSCRIBER_SECONDS
         channels = {sock: channel for channel, sock in self._front_end.sockets.items()}
         requests = [sock for sock, channel in channels.items() if channel not in {"iopub", "hb"}]
@@ -221,16 +224,16 @@ class Bridge:
             self._say(framing.pack(TAGS[channel], parts))
 
     def _from_supervisor(self) -> bool:
-        """Pass on what the supervisor says; False when it says goodbye, or there is none any more."""
+        """Pass on what the supervisor says. Return False when it says goodbye, or there is none any more."""
         try:
             alive = framing.receive(self._supervisor, self._parser) > 0
         except ConnectionError:
             alive = False
-        # What another supervisor says at once is read with its answer, and nothing wakes this process for it.
+        # What another supervisor says at once is read together with its answer, and nothing wakes this process for it.
         return self._pass_on() and (alive or (self._connect_again() and self._pass_on()))
 
     def _pass_on(self) -> bool:
-        """Pass on what has been read; False at a goodbye."""
+        """Pass on what has been read. Return False at a goodbye."""
         while (message := self._parser.next()) is not None:
             message.close()
             if message.tag == GOODBYE:
@@ -258,13 +261,16 @@ class Bridge:
             self._supervisor.sendall(message)
 
     def _interrupted(self) -> None:
-        """A front end that knows no interrupt_request sends a signal instead."""
+        """Handle a signal, which front ends send that do not know interrupt_request."""
         self._wakes.recv(4096)
         self._say(framing.pack(CONTROL, Signer(b"").parts("interrupt_request", b"{}", {})))
 
 
 def enter(attachment: str) -> protocol.Attach:
-    """Have the daemon open the attachment; returns what to tell the supervisor. Raises KernelError with what to do."""
+    """Have the daemon open the attachment. Return the request for the supervisor.
+
+    Raises KernelError with what to do.
+    """
     try:
         key = key_file(attachment).read_text().strip()
     except OSError:
@@ -275,7 +281,10 @@ def enter(attachment: str) -> protocol.Attach:
 
 
 def attach(line: protocol.Attach, before: int = 0) -> BlockingClient:
-    """Make a connection to the supervisor a line; not to the one ``before``: if that hangs up, it has its reason."""
+    """Turn a connection to the supervisor into a line.
+
+    Not to the one ``before``: if that hangs up, it has its reason.
+    """
     for client in clients_after(before, discovery.runtime_dir() / "supervisor.sock"):
         with suppress(SupervisorGone):  # it has just died: another one takes over
             client.call(protocol.ATTACH, line)
@@ -291,16 +300,16 @@ def main() -> None:
     options.add_argument("--attachment", required=True, help="which attachment of which session")
     # VS Code drops "-f FILE" of a kernelspec and appends "--f=FILE".
     options.add_argument("-f", "--f", dest="connection_file", type=Path, required=True)
-    given, _ = options.parse_known_args()
+    arguments, _ = options.parse_known_args()
     why, entered = "", None
     try:
-        line = enter(given.attachment)
+        line = enter(arguments.attachment)
         entered = line, attach(line)
     except (KernelError, OSError, discovery.DiscoveryError) as error:
         sys.stderr.write(f"rlm-kernel: {error}\n")
         why = f"this session cannot be used here: {error}"
     try:
-        front_end = FrontEnd(json.loads(given.connection_file.read_text()))
+        front_end = FrontEnd(json.loads(arguments.connection_file.read_text()))
     except (KernelError, ValueError, OSError, zmq.ZMQError) as error:
         sys.exit(f"rlm-kernel: {error}")
     try:

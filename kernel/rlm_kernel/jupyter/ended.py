@@ -1,7 +1,7 @@
-"""What a front end is told when its session has ended, where it would say that the kernel appears to have died.
+"""What a front end shows when its session has ended, instead of saying that the kernel appears to have died.
 
 Jupyter has no message for it. A kernel process that ends is restarted, again and again, and then called dead. So the
-bridge stays, answers every cell with an error that says who has ended the session, and ends when it is shut down.
+bridge stays, answers every cell with an error that says who ended the session, and ends when it is shut down.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Front(Protocol):
     signer: Signer
 
     def requests(self, channel: str) -> Iterator[list[bytes]]:
-        """The genuine requests that have come."""
+        """Return the genuine requests that have arrived."""
         ...
 
     def put(self, channel: str, parts: Sequence[bytes]) -> None:
@@ -45,7 +45,7 @@ class Front(Protocol):
 
 
 class AskedCells:
-    """Remembers which cells a front end has asked for, by what their answers will name."""
+    """Remembers which cells a front end has requested, by the identity that their answers will name."""
 
     def __init__(self) -> None:
         self.latest: list[bytes] | None = None
@@ -53,19 +53,19 @@ class AskedCells:
         self._waiting: dict[str, list[bytes]] = {}
 
     def asked(self, parts: list[bytes]) -> None:
-        """Take note of a request."""
+        """Record a request."""
         header = object_in(parts, 2)
         if header.get("msg_type") == "execute_request":
             self.latest = self._waiting[str(header.get("msg_id"))] = parts
 
     def answered(self, parts: Sequence[bytes]) -> None:
-        """Take note of a reply."""
+        """Record a reply."""
         if self._waiting:
             self._waiting.pop(str(object_in(parts, 3).get("msg_id")), None)
 
     @property
     def waiting(self) -> list[list[bytes]]:
-        """The requests that nobody has answered, the oldest first."""
+        """Return the unanswered requests, oldest first."""
         return list(self._waiting.values())
 
 
@@ -76,7 +76,7 @@ class EndedSession:
         self._front, self._why = front, why
 
     def serve(self, asked: AskedCells) -> None:
-        """Tell the front end, until it shuts its kernel down or ends."""
+        """Inform the front end until it shuts its kernel down or ends."""
         for request in asked.waiting:
             self._refuse("shell", request)
         if asked.latest is not None and not asked.waiting:  # below the cell that was run last
@@ -95,7 +95,7 @@ class EndedSession:
                         return
 
     def _answered(self, channel: str, request: list[bytes]) -> bool:
-        """Answer a request; False when it was to shut down."""
+        """Answer a request. Return False if it asked to shut down."""
         kind = object_in(request, 2).get("msg_type")
         if channel == "stdin":
             return True

@@ -1,7 +1,7 @@
-"""Where attachments lie on disk: a kernelspec in the user's Jupyter data folder, and the key beside our own state.
+"""Where attachments are on disk: a kernelspec in the user's Jupyter data folder, and the key in our own state folder.
 
 Standard library only: the relay of an attachment loads it while a front end waits for its kernel. A kernelspec names
-the state folder that it belongs to, so that two installations never take away each other's.
+the state folder that it belongs to, so that two installations never remove each other's.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rlm_ipc import discovery
 from rlm_ipc.private_folders import put_file
 
 KERNEL = "rlm"
-"""The kernelspec of a session that a front end starts by itself."""
+"""The kernelspec for a session that a front end starts itself."""
 
 LOGO = Path(__file__).with_name("logo-svg.svg")
-"""What launchers show beside a kernel's name, a session's and that of the kernel ``rlm``."""
+"""The logo beside a kernel's name in launchers, for sessions and for the kernel ``rlm``."""
 _ID = re.compile(r"[0-9a-f]{8,64}")
 _PREFIX = "rlm-session-"
 
@@ -38,7 +38,7 @@ def kernels_folder() -> Path:
 
 
 def key_file(attachment: str) -> Path:
-    """Return where the key of an attachment lies, readable for its owner only.
+    """Return the path of an attachment's key, readable only by its owner.
 
     Raises ValueError if that is not the id of an attachment.
     """
@@ -55,7 +55,7 @@ def spec_name(session: str, mode: str) -> str:
 
 
 def publish(attachment: str, session: str, mode: str, key: str) -> None:
-    """Have every Jupyter front end of this user list the session."""
+    """Make every Jupyter front end of this user list the session."""
     keys = key_file(attachment)
     keys.parent.mkdir(mode=0o700, exist_ok=True)
     put_file(keys, key.encode())
@@ -71,7 +71,7 @@ def publish(attachment: str, session: str, mode: str, key: str) -> None:
 
 
 def _put_spec(folder: Path, display_name: str, module: Sequence[str], **more: object) -> None:
-    """Put a kernelspec into its folder: of the kernel that ``module``, with its options, starts."""
+    """Write a kernelspec into its folder, for the kernel that ``module`` starts with its options."""
     spec = {
         "argv": [sys.executable, "-P", "-m", *module, "-f", "{connection_file}"],
         "display_name": display_name,
@@ -85,27 +85,27 @@ def _put_spec(folder: Path, display_name: str, module: Sequence[str], **more: ob
 
 
 def display_name(session: str, mode: str = "execute") -> str:
-    """Return how launchers call a session: all of ours stand together, below the kernel itself."""
+    """Return the display name of a session in launchers: ours are listed together, below the kernel itself."""
     return f"RLM: {session}" + ("" if mode == "execute" else f" ({mode})")
 
 
 def publish_kernel() -> None:
-    """Have every Jupyter front end of this user list our kernel, wherever this installation is.
+    """Make every Jupyter front end of this user list our kernel, wherever this installation is.
 
-    An environment lists what is installed in it: a front end of another one would not find the kernel. What another
-    installation has published stays while that is there.
+    An environment lists what is installed in it: a front end of another one would not find the kernel. The kernelspec
+    of another installation stays while that installation exists.
     """
     if not is_startable(starts_here()):
         _put_spec(kernels_folder() / KERNEL, "RLM (sandboxed Python)", ["rlm_kernel"])
 
 
 def is_startable(program: str) -> bool:
-    """Say whether there is a program that a kernelspec names; one without a folder is what the front end finds."""
+    """Return whether the program of a kernelspec exists; a name without a folder is for the front end to find."""
     return bool(program) and (not Path(program).is_absolute() or Path(program).exists())
 
 
 def starts_here() -> str:
-    """Return the Python that the published kernel starts; empty if none is published that can be read."""
+    """Return the Python that the published kernel starts; empty if no readable one is published."""
     try:
         return str(json.loads((kernels_folder() / KERNEL / "kernel.json").read_text())["argv"][0])
     except (OSError, ValueError, LookupError, TypeError):
@@ -118,21 +118,21 @@ def spec_folder(session: str, mode: str) -> Path:
 
 
 def withdraw(attachment: str, folder: Path) -> None:
-    """Have an attachment listed no more in the folder of its kernelspec; the key opens nothing then."""
+    """Remove an attachment from the list, with the folder of its kernelspec; its key no longer opens anything."""
     if _attachment_of(folder / "kernel.json") == attachment:
         shutil.rmtree(folder, ignore_errors=True)
     key_file(attachment).unlink(missing_ok=True)
 
 
 def published() -> Iterator[tuple[str, Path]]:
-    """Yield the attachments of this state folder that are listed, each with the folder of its kernelspec."""
+    """Yield the listed attachments of this state folder, each with the folder of its kernelspec."""
     for file in sorted(kernels_folder().glob(f"{_PREFIX}*/kernel.json")):
         if (attachment := _attachment_of(file)) is not None:
             yield attachment, file.parent
 
 
 def sweep() -> None:
-    """Remove the kernelspecs of state folders that are no more: nobody else will."""
+    """Remove the kernelspecs of state folders that no longer exist: nobody else will."""
     for file in kernels_folder().glob(f"{_PREFIX}*/kernel.json"):
         told = _told(file)
         if told is not None and not Path(told[1]).exists():
@@ -140,13 +140,13 @@ def sweep() -> None:
 
 
 def _attachment_of(file: Path) -> str | None:
-    """The attachment that a kernelspec is for; None if it is no attachment of this state folder."""
+    """Return the attachment that a kernelspec is for; None if it is not an attachment of this state folder."""
     told = _told(file)
     return told[0] if told is not None and told[1] == str(discovery.state_dir()) else None
 
 
 def _told(file: Path) -> tuple[str, str] | None:
-    """The attachment and the state folder that a kernelspec names; None if it is none of ours."""
+    """Return the attachment and the state folder that a kernelspec names; None if it is not one of ours."""
     try:
         told = json.loads(file.read_text())["metadata"]["rlm"]
         attachment, state = str(told["attachment"]), str(told["state"])

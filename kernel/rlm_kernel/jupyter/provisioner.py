@@ -1,4 +1,4 @@
-"""Jupyter's way in: ``jupyter console --kernel rlm``, nbclient and JupyterLab start sessions in the supervisor.
+"""Jupyter's entry: ``jupyter console --kernel rlm``, nbclient and JupyterLab start sessions in the supervisor.
 
 jupyter_client finds `RlmProvisioner` by the entry point ``rlm-provisioner``, which our kernelspec names. The kernel
 ends with the process that started it.
@@ -40,7 +40,7 @@ def policy_for(name: str, workspace: str) -> Policy:
 
 
 def connect() -> BlockingClient:
-    """Connect to the supervisor of this user, started if nobody serves."""
+    """Connect to this user's supervisor, starting it if nobody serves."""
     path = discovery.runtime_dir() / "supervisor.sock"
     sock = connect_socket(path, start=True)
     assert sock is not None
@@ -50,7 +50,7 @@ def connect() -> BlockingClient:
 def start_kernel(
     policy: Policy, workspace: str, connection: dict[str, Json], owner: str = ""
 ) -> tuple[str, BlockingClient, int | None]:
-    """Start an owned kernel that serves ``connection``; returns its id, the client that owns it, and its pid.
+    """Start an owned kernel that serves ``connection``. Return its id, the client that owns it, and its pid.
 
     ``owner`` is the Jupyter session of a console that has started it for itself.
     """
@@ -67,7 +67,7 @@ def start_kernel(
 
 
 class RlmProvisioner(KernelProvisionerBase):
-    """Starts kernels in the supervisor. ``policy`` comes from the kernelspec, ``RLM_KERNEL_POLICY`` wins over it."""
+    """Starts kernels in the supervisor. ``policy`` comes from the kernelspec; ``RLM_KERNEL_POLICY`` overrides it."""
 
     policy: str = Unicode("default", help="name or path of the session's policy").tag(config=True)
     pid: int | None = None
@@ -106,7 +106,7 @@ class RlmProvisioner(KernelProvisionerBase):
         )
 
     async def poll(self) -> int | None:
-        """None while the kernel is alive."""
+        """Return None while the kernel is alive."""
         if self._client is None:
             return ENDED
         try:
@@ -136,17 +136,17 @@ class RlmProvisioner(KernelProvisionerBase):
     terminate = kill
 
     async def cleanup(self, restart: bool = False) -> None:
-        """Let go of the supervisor."""
+        """Release the supervisor."""
         self._hang_up()
 
     def get_shutdown_wait_time(self, recommended: float = 5.0) -> float:
-        """The supervisor ends a kernel at once: no need to wait long."""
+        """Return a short time: the supervisor ends a kernel at once."""
         return 1.0
 
     async def _call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
         if self._client is None:
             raise UnknownKernel(self._kernel)
-        if not threading.main_thread().is_alive():  # `jupyter run` ends its kernel when no thread starts any more
+        if not threading.main_thread().is_alive():  # `jupyter run` ends its kernel when no thread can start any more
             return self._client.call(operation, request)
         return await asyncio.to_thread(self._client.call, operation, request)
 

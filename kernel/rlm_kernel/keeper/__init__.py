@@ -1,1 +1,1 @@
-"""The keeper: the small process that holds what outlives a supervisor. `keeper` is the whole of its program."""
+"""The keeper: the small process that holds what outlives a supervisor. `keeper` is its whole program."""

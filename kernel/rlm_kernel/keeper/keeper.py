@@ -1,20 +1,19 @@
 r"""``python -I -S keeper.py FD [SECONDS]``: holds descriptors by name, and starts a supervisor whenever there is none.
 
-It parses nothing of a session. It imports no package of ours, and no module of the standard library that loads `enum`
-or `selectors`: it has a fifth of the memory of a supervisor. A supervisor starts it, and starts another one when it
-dies. ``FD`` is its line to that supervisor: single packets (SOCK_SEQPACKET), with descriptors beside them.
+It parses nothing of a session. It imports none of our packages, and no module of the standard library that loads `enum`
+or `selectors`, so it needs a fifth of a supervisor's memory. A supervisor starts it, and starts another one when it
+dies. ``FD`` is its line to that supervisor: single packets (SOCK_SEQPACKET) with descriptors.
 
-    P name\0bytes   hold these descriptors and these bytes under this name, in place of what was there
-    D name          let go of them
-    G number\0argv  the supervisor's generation and program; its pidfd is beside it. The first packet of all
+    P name\0bytes   hold these descriptors and bytes under this name, replacing the previous ones
+    D name          release them
+    G number\0argv  the supervisor's generation and program, with its pidfd. The first packet of all
     W               the supervisor serves
     A               the supervisor is alive. If a program has said so and then is silent, it hangs: it is killed
     Q               the supervisor ends on purpose: end, too
 
-A supervisor of a later generation first of all gets every entry (``P``, as it was sent), ``F`` if the one before it
-failed or hung and was not killed by somebody else, and then ``.``. Each gets
-``X pid status`` when a child of the keeper has ended. A supervisor hangs if nothing comes of it for `SILENCES` times
-``SECONDS``.
+A supervisor of a later generation first gets every entry (``P``, as it was sent), ``F`` if the previous one failed or
+hung and nobody else killed it, and then ``.``. Each gets ``X pid status`` when a child of the keeper has ended. A
+supervisor counts as hung if it is silent ``SILENCES`` times for ``SECONDS``.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ import sys
 import time
 
 PUT, DROP, GENERATION, SERVES, ALIVE, QUIT = b"P", b"D", b"G", b"W", b"A", b"Q"
-"""What a supervisor says."""
+"""Packets from a supervisor."""
 ALL, EXITED, FAILED = b".", b"X", b"F"
-"""What the keeper says, besides `PUT`."""
+"""Packets from the keeper, besides `PUT`."""
 LARGEST_PACKET = 1 << 16
 MOST_DESCRIPTORS = 64
 STANDBY = b"standby"
 """The entry of a process that becomes the next supervisor at once: it reads the new line from its descriptor."""
 VAIN_STARTS = 4
-"""After so many supervisors that never served, the next ones are started later and later."""
+"""After this many supervisors that never served, the next ones are started with growing delays."""
 LONGEST_PAUSE = 5.0
 SILENCES = 6
 SILENCE_SECONDS = 5.0
-"""Not one long time: it would have passed when the whole machine was suspended."""
+"""Several short times instead of one long time, which would have passed when the whole machine was suspended."""
 _INT = _struct.calcsize("i")
 
 
 def send(line: _socket.socket, data: bytes, descriptors: tuple[int, ...] = ()) -> bool:
-    """Send a packet; False if nobody is there to take it."""
+    """Send a packet. Return False if nobody is there to take it."""
     beside = _struct.pack(f"{len(descriptors)}i", *descriptors)
     try:
         line.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, beside)] if descriptors else [])
@@ -59,15 +58,16 @@ def receive(line: _socket.socket, flags: int = 0) -> tuple[bytes, tuple[int, ...
     room = _socket.CMSG_SPACE(MOST_DESCRIPTORS * _INT)
     flags |= _socket.MSG_CMSG_CLOEXEC
     try:
-        data, beside, given, _ = line.recvmsg(LARGEST_PACKET, room, flags)
+        data, beside, received_flags, _ = line.recvmsg(LARGEST_PACKET, room, flags)
     except ConnectionResetError:
-        # It died before it had read everything. The system says that first, and then gives what it had written.
-        data, beside, given, _ = line.recvmsg(LARGEST_PACKET, room, flags)
+        # The peer died before it had read everything. The system reports that first, and then delivers what it had
+        # written.
+        data, beside, received_flags, _ = line.recvmsg(LARGEST_PACKET, room, flags)
     descriptors: tuple[int, ...] = ()
     for level, kind, packed in beside:
         if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
             descriptors += _struct.unpack(f"{len(packed) // _INT}i", packed[: len(packed) // _INT * _INT])
-    if given & _socket.MSG_CTRUNC:  # there was no room for them all in this process
+    if received_flags & _socket.MSG_CTRUNC:  # there was no room for them all in this process
         for descriptor in descriptors:
             os.close(descriptor)
         descriptors = ()
@@ -75,14 +75,17 @@ def receive(line: _socket.socket, flags: int = 0) -> tuple[bytes, tuple[int, ...
 
 
 def has_ended(pidfd: int) -> bool:
-    """Whether a process has ended. Not by ``select``, which takes no descriptor above 1023: here there are many."""
+    """Return whether a process has ended.
+
+    Not by ``select``, which takes no descriptor above 1023: here there are many.
+    """
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def pid_of(pidfd: int) -> int:
-    """The number of a process; 0 or less if it has ended."""
+    """Return the number of a process; 0 or less if it has ended."""
     with open(f"/proc/self/fdinfo/{pidfd}", "rb") as lines:
         return next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), 0)
 
@@ -93,7 +96,7 @@ class Keeper:
     def __init__(self, line: _socket.socket, silence: float = SILENCE_SECONDS) -> None:
         self.silence, self.silences = silence, 0
         self.beats = self.is_other = False
-        """Whether the program says that it is alive; and whether the next one is another, which perhaps does not."""
+        """Whether the program reports that it is alive; and whether the next one is another, which perhaps does not."""
         self.line: _socket.socket | None = line
         self.pidfd: int | None = None
         self.entries: dict[bytes, tuple[bytes, tuple[int, ...]]] = {}
@@ -126,7 +129,7 @@ class Keeper:
                 self.supervisor_died(self.pidfd)
 
     def command(self, line: _socket.socket) -> bool:
-        """Obey one packet; False if there is none now."""
+        """Execute one packet. Return False if there is none now."""
         try:
             data, descriptors = receive(line, _socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -136,7 +139,7 @@ class Keeper:
         kind, rest = data[:1], data[1:]
         name, _, content = rest.partition(b"\0")
         if not data:
-            self.hang_up(line)  # the pidfd tells when it has ended
+            self.hang_up(line)  # the pidfd reports when it has ended
         elif kind == PUT:
             self.drop(name)
             if descriptors:  # else there was no room for them, and the bytes alone are worth nothing
@@ -159,12 +162,12 @@ class Keeper:
         return bool(data)
 
     def drop(self, name: bytes) -> None:
-        """Let go of an entry."""
+        """Release an entry."""
         for descriptor in self.entries.pop(name, (b"", ()))[1]:
             os.close(descriptor)
 
     def watch(self, pidfd: int) -> None:
-        """Follow the supervisor. Its own descriptor is meant, not its number: it may have died meanwhile."""
+        """Follow the supervisor by its own descriptor, not its number: it may have died meanwhile."""
         if self.pidfd is not None:
             self.poll.unregister(self.pidfd)
             os.close(self.pidfd)
@@ -172,7 +175,7 @@ class Keeper:
         self.poll.register(pidfd, select.POLLIN)
 
     def reap(self) -> None:
-        """Tell the supervisor of each child that has ended."""
+        """Report each child that has ended to the supervisor."""
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self.pid:
@@ -185,7 +188,7 @@ class Keeper:
     # -- the next supervisor
 
     def supervisor_died(self, pidfd: int) -> None:
-        """What it had still written counts."""
+        """Process the packets that the dead supervisor had already sent, and start the next one."""
         while self.line is not None and self.command(self.line):
             pass
         if self.line is not None:
@@ -237,7 +240,7 @@ class Keeper:
         send(line, ALL)
 
     def wake_standby(self, theirs: _socket.socket) -> int:
-        """Let the process that stands by be the next supervisor; returns its number, or 0 if there is none."""
+        """Make the standby process the next supervisor. Return its number, or 0 if there is none."""
         content, descriptors = self.entries.pop(STANDBY, (b"", ()))
         found = 0
         for descriptor in descriptors:
@@ -255,9 +258,9 @@ class Keeper:
 
 
 def main() -> None:
-    """Be the keeper of the supervisor at the other end of the line."""
+    """Run the keeper for the supervisor at the other end of the line."""
     line = _socket.socket(fileno=int(sys.argv[1]))
-    # Else whatever is started here holds our end, and our death is not seen.
+    # Otherwise a process started here holds our end, and our death is not noticed.
     os.set_inheritable(line.fileno(), False)
     Keeper(line, *map(float, sys.argv[2:3])).run()
 

@@ -28,7 +28,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     runtime = Path(path).parent
-    # Another supervisor's kernels need what lies there.
+    # The kernels of another supervisor need these files.
     stale = stale_files.find(runtime) if keeping.generation == 1 else []
     cleaning = asyncio.create_task(asyncio.to_thread(stale_files.remove, stale))
     supervisor = Supervisor(runtime, log, keeping)
@@ -56,9 +56,9 @@ async def _serve(
 
 
 def _still_the_supervisor(claim: discovery.InstanceLock, control: ControlServer) -> bool:
-    """Restore the runtime folder if somebody has deleted it; False if another supervisor has taken our place.
+    """Restore the runtime folder if someone has deleted it. Return False if another supervisor has taken our place.
 
-    Systems clean up temporary folders while we run. A socket whose file is gone cannot be reached any more.
+    Systems clean up temporary folders while we run. A socket without its file cannot be reached any more.
     """
     stands = claim.stands()
     if stands and Path(control.path).exists():
@@ -68,7 +68,7 @@ def _still_the_supervisor(claim: discovery.InstanceLock, control: ControlServer)
             return False
         control.listen()
     except (OSError, discovery.DiscoveryError):
-        pass  # perhaps a full disk: it is tried again in a second, and kernels go on meanwhile
+        pass  # perhaps a full disk: retry in a second, while kernels keep running
     return True
 
 
@@ -82,24 +82,26 @@ def main() -> None:
     options.add_argument("--keeper-fd", type=int)
     options.add_argument("--generation", type=int, default=1)
     options.add_argument("--standby-fd", type=int)
-    given = options.parse_args()
+    arguments = options.parse_args()
     with suppress(discovery.AlreadyServed):
-        if given.standby_fd is not None:
-            os.set_inheritable(given.standby_fd, False)
-            (line, generation), claim = await_turn(socket.socket(fileno=given.standby_fd)), None
-        elif given.keeper_fd is None:
+        if arguments.standby_fd is not None:
+            os.set_inheritable(arguments.standby_fd, False)
+            (line, generation), claim = await_turn(socket.socket(fileno=arguments.standby_fd)), None
+        elif arguments.keeper_fd is None:
             discovery.detach()
-            claim = discovery.claim_to_serve(given.socket, given.ready_fd)
-            line, generation = start_under_keeper(given.ready_fd), 1
+            claim = discovery.claim_to_serve(arguments.socket, arguments.ready_fd)
+            line, generation = start_under_keeper(arguments.ready_fd), 1
         else:
-            os.set_inheritable(given.keeper_fd, False)
-            line, generation, claim = socket.socket(fileno=given.keeper_fd), given.generation, None
-        while isinstance(standby := stand_by(partial(_let_go, line, claim, given.ready_fd)), tuple):
-            (line, generation), claim, given.ready_fd = standby, None, None
-        with claim or _next_claim(given.socket, line) as claim:
-            keeping = Keeping(line, generation, _program(given.socket, given.log, given.idle_seconds))
+            os.set_inheritable(arguments.keeper_fd, False)
+            line, generation, claim = socket.socket(fileno=arguments.keeper_fd), arguments.generation, None
+        while isinstance(standby := stand_by(partial(_let_go, line, claim, arguments.ready_fd)), tuple):
+            (line, generation), claim, arguments.ready_fd = standby, None, None
+        with claim or _next_claim(arguments.socket, line) as claim:
+            keeping = Keeping(line, generation, _program(arguments.socket, arguments.log, arguments.idle_seconds))
             keeping.follows(standby)
-            asyncio.run(_serve(given.socket, given.log, given.ready_fd, given.idle_seconds, claim, keeping))
+            asyncio.run(
+                _serve(arguments.socket, arguments.log, arguments.ready_fd, arguments.idle_seconds, claim, keeping)
+            )
 
 
 def _let_go(line: socket.socket, claim: discovery.InstanceLock | None, ready: int | None) -> None:
@@ -111,16 +113,16 @@ def _let_go(line: socket.socket, claim: discovery.InstanceLock | None, ready: in
 
 
 def _next_claim(path: str, line: socket.socket) -> discovery.InstanceLock:
-    """Take the place of the supervisor before."""
+    """Take the place of the previous supervisor."""
     try:
         return discovery.claim(path)
-    except discovery.DiscoveryError:  # somebody has removed the files, and another supervisor serves
+    except discovery.DiscoveryError:  # someone has removed the files, and another supervisor serves
         end_keeper(line)
         raise
 
 
 def _program(path: str, log: Path, idle_seconds: float) -> list[str]:
-    """The command of the next supervisor."""
+    """Return the command of the next supervisor."""
     argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
     return [*argv, "--socket", path, "--log", str(log), "--idle-seconds", str(idle_seconds)]
 

@@ -1,7 +1,7 @@
-"""How a supervisor goes on with what the one before it has left: kernels, copies, zygotes, gates, texts and sockets.
+"""How a supervisor continues with what its predecessor left: kernels, copies, zygotes, gates, texts and sockets.
 
-The keeper holds their descriptors, and a file of each session says what they are (`kept_session`). Processes of which
-no file tells were in the making when the other supervisor died: they end.
+The keeper holds their descriptors, and a file of each session says what they are (`kept_session`). Processes without a
+file were still starting when the other supervisor died: they end.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ T = TypeVar("T")
 NewSession = Callable[[KeptSpec, SessionFile], SupervisedSession]
 GivenUp = Callable[[KeptSpec, Exception], None]
 DEADLY = 2
-"""So many supervisors may fail at one session before it is set aside."""
+"""After this many supervisors have failed at one session, it is set aside."""
 SET_ASIDE = f"{DEADLY} supervisors in a row failed when they took the session over, so its kernel was ended"
 OTHER_VERSION = "another version of rlm-kernel started its kernel, and ended before it could hand it over"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftSession:
-    """A session as it was left: its object, the listening descriptors, and the request that was given out."""
+    """A session as it was left: its object, the listening descriptors, and the request in progress."""
 
     session: SupervisedSession
     listeners: tuple[int, ...]
@@ -54,21 +54,21 @@ class LeftSession:
 
 
 class Adoption:
-    """What ``keeping`` has from the supervisor before."""
+    """Adopts what ``keeping`` holds from the previous supervisor."""
 
     def __init__(self, keeping: Keeping, unfinished: Unfinished) -> None:
         self._keeping, self._unfinished = keeping, unfinished
         self._links = dict(self._read_each("process/", self._link))
         self._gates: dict[str, ForkBroker] = {}
         self._files: set[str] = set()
-        """Under which names the texts and images of the sessions are kept."""
+        """The names under which the texts and images of the sessions are kept."""
 
     def zygotes(self, entry: str) -> dict[tuple[str, ...], WorkerLink]:
-        """The zygotes, or the heirs, that live, by what they have imported."""
+        """Return the living zygotes, or the heirs, by the modules they have imported."""
         found = {}
         for name, (version, preload, link) in self._read_each(entry, self._zygote):
             if version != VERSION:
-                link.drop()  # the next sessions are to be of this version
+                link.drop()  # the next sessions must be of this version
                 self._keeping.drop(name)
             elif not link.dead:
                 found[preload] = link
@@ -83,20 +83,23 @@ class Adoption:
     def _read_each(
         self, entry: str, read: Callable[[str], T], failed: Callable[[str, Exception], None] | None = None
     ) -> Iterator[tuple[str, T]]:
-        """What is read under each name of that kind. What cannot be read is given up, once ``failed`` was told."""
+        """Yield what was read under each name of that kind.
+
+        What cannot be read is given up, after calling ``failed``.
+        """
         for name in self._keeping.names(entry):
             try:
-                found = read(name)
-            except Exception as error:  # one that cannot be read must not end this supervisor, and each after it
-                log.exception("what an earlier supervisor has left of %s cannot be used; it is given up", name)
+                value = read(name)
+            except Exception as error:  # one unreadable entry must not end this supervisor, and each later one
+                log.exception("what an earlier supervisor left of %s cannot be used and is given up", name)
                 if failed is not None:
                     failed(name, error)
                 self._keeping.drop(name)
             else:
-                yield name, found
+                yield name, value
 
     def sessions(self, new_session: NewSession, given_up: GivenUp) -> list[LeftSession]:
-        """The sessions, which do not work yet; what belongs to none is given up."""
+        """Return the sessions, which do not work yet; what belongs to none is given up."""
 
         def read(name: str) -> LeftSession:
             left = self._session(name, new_session)
@@ -107,7 +110,7 @@ class Adoption:
             with suppress(Exception):
                 given_up(self._spec(name), error)
 
-        found = [left for _, left in self._read_each("session/", read, failed)]
+        adopted = [left for _, left in self._read_each("session/", read, failed)]
         for link in self._links.values():
             if not link.dead:
                 link.drop()
@@ -117,15 +120,15 @@ class Adoption:
         for name in (*self._keeping.names("text/"), *self._keeping.names("image/")):
             if name not in self._files:
                 self._keeping.drop(name)
-        return found
+        return adopted
 
     def _copies(self, name: str) -> tuple[int, ...]:
-        """Descriptors of our own of what is kept under a name."""
+        """Return duplicates of the descriptors kept under a name."""
         entry = self._keeping.entries.get(name)
         return tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0) for fd in entry.descriptors) if entry else ()
 
     def _link(self, name: str) -> WorkerLink:
-        pid, protocol = map(int, self._keeping.entries[name].content.split()[:2])  # other versions say more
+        pid, protocol = map(int, self._keeping.entries[name].content.split()[:2])  # other versions add more fields
         lifeline, pidfd, *pipes = self._copies(name)
         space = Space.of(pipes[1]) if len(pipes) > 1 else None
         link = WorkerLink(socket.socket(fileno=lifeline), self._keeping, self._unfinished, space)

@@ -1,8 +1,8 @@
 """Attachments: the front ends of a session, each on its own connection to the control socket, with its own rights.
 
 A front end starts the bridge (`rlm_kernel.jupyter.bridge`) where it expects a kernel. The bridge passes raw Jupyter
-messages on, and everything is decided here. Whatever a front end does, the session goes on: its close, its restart and
-its crash end only the attachment. Its interrupt reaches its own cells, and the agent's only if the policy says so.
+messages on, and everything is decided here. Whatever a front end does, the session continues: closing, restarting and
+crashing end only the attachment. Its interrupt reaches its own cells, and the agent's only if the policy allows it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlm_kernel.supervisor.session import SupervisedSession
 HARMLESS = frozenset(("comm_info_request", "history_request", "is_complete_request", "kernel_info_request"))
 """The requests of an attachment that only watches: none of them runs code of the session or changes it."""
 MOST_UNREAD_BYTES = 64 << 20
-"""The most bytes that wait for a front end which has stopped reading; beyond that, its attachment is closed."""
+"""Maximum bytes that wait for a front end that has stopped reading; beyond that, its attachment is closed."""
 SECOND_THOUGHT_SECONDS = 0.3
 """How long an interrupt waits. Jupyter sends one before a shutdown, and that one must not end an agent's cell."""
 
@@ -36,7 +36,7 @@ _NOT_BEGUN = CellReply(CellStatus.ERROR, ename=_INTERRUPT[0], evalue=_INTERRUPT[
 class Attachment:
     """One front end of ``session``, called ``name`` in the journal. One that only ``watches`` runs nothing.
 
-    What it has asked for is known by its ``line``, the same for each supervisor.
+    Its requests are known by its ``line``, which is the same for each supervisor.
     """
 
     def __init__(self, session: SupervisedSession, stream: Stream, name: str, line: str, *, watches: bool) -> None:
@@ -46,7 +46,7 @@ class Attachment:
         self._second_thought: asyncio.TimerHandle | None = None
         self._closed = False
         self._first: list[tuple[str, Sequence[bytes]]] | None = []
-        """What is to come behind the answer to the bridge: what comes before that it drops."""
+        """Messages to send after the answer to the bridge, which drops anything earlier."""
         asyncio.get_running_loop().call_soon(self._begin)
         session.front.attach(self.prefix, self)
         self._tell(True)
@@ -102,7 +102,7 @@ class Attachment:
         else:
             self.session.queue.enqueue(request)
 
-    # -- what the supervisor answers itself, at once, also while a cell runs
+    # -- requests that the supervisor answers itself, at once, even while a cell runs
 
     def _interrupt(self, request: CellRequest) -> None:
         self._answer(request, {"status": "ok"})

@@ -23,14 +23,14 @@ from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.supervisor import Supervisor
 
 GATHERED_SECONDS = 0.005
-"""The results of cells of one batch are gathered for so long: each write wakes the caller."""
+"""The results of cells of one batch are gathered for this long: each write wakes the caller."""
 
 log = logging.getLogger(__name__)
 
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
 Answered = tuple[_Reply, tuple[bytes, ...]]
-"""A reply, and the blobs beside it."""
+"""A reply with its blobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Envelope:
 
 
 Handler = Callable[["Connection", _Request, Envelope], Coroutine[Any, Any, Answered[_Reply]] | None]
-"""Answers a request; None if the answer will come from somewhere else."""
+"""Answers a request; None if the answer comes from somewhere else."""
 
 
 HANDLERS: dict[str, tuple[Operation[Any, Any], Handler[Any, Any]]] = {}
@@ -51,7 +51,7 @@ HANDLERS: dict[str, tuple[Operation[Any, Any], Handler[Any, Any]]] = {}
 def answers(
     operation: Operation[_Request, _Reply],
 ) -> Callable[[Handler[_Request, _Reply]], Handler[_Request, _Reply]]:
-    """Let the function answer calls of that operation."""
+    """Register the function as the handler of that operation."""
 
     def enter(handler: Handler[_Request, _Reply]) -> Handler[_Request, _Reply]:
         HANDLERS[operation.name] = operation, handler
@@ -63,26 +63,26 @@ def answers(
 class Connection:
     """One client of the control socket; its calls run concurrently and end with it.
 
-    ``supervisor`` is the inventory that they work on. ``connections`` are all that there are.
+    ``supervisor`` is the inventory that they work on. ``connections`` are all existing connections.
     """
 
     def __init__(self, supervisor: Supervisor, connections: set[Connection], sock: socket.socket) -> None:
         self.supervisor, self._connections = supervisor, connections
         self.wants_events = False
         self.spoken = 0
-        """The version of the calls that is spoken here; 0: only the core, which every version knows."""
+        """The version of the calls used here; 0: only the core, which every version knows."""
         self.owned: set[str] = set()
         self._pid = discovery.peer(sock).pid
         self.attachment: Attachment | None = None
         self.tasks: set[asyncio.Task[None]] = set()
         self._cells: dict[int, tuple[SupervisedSession, str]] = {}
-        """The cells that are waited for here, by the numbers of the calls: their sessions and names."""
+        """The cells with a waiting caller here, by the numbers of the calls: their sessions and names."""
         self._beginning = False
         """Whether the task of a call has yet to take its first step."""
         self.stream = Stream(sock, self._message, self._closed, wire.MAX_CALL)
 
     def own(self, kernel_id: str) -> None:
-        """The kernel ends with this connection, or with whoever has made it."""
+        """Make the kernel end with this connection, or with the process that opened it."""
         self.owned.add(kernel_id)
         self.supervisor.owners.enter(kernel_id, self._pid)
 
@@ -90,7 +90,7 @@ class Connection:
         if self.stream.closed:
             message.close()
             return
-        if self._beginning:  # calls begin in their order, and a cell begins without a task
+        if self._beginning:  # calls start in order, and a cell starts without a task
             asyncio.get_running_loop().call_soon(self._message, message)
             return
         if self.attachment is not None:
@@ -103,7 +103,7 @@ class Connection:
             if operation is None or handler is None or not (self.spoken or operation.of_core):
                 raise CallerError(
                     f"the supervisor is rlm-kernel {VERSION}, and the caller another version, which speaks of "
-                    f"{name[:40]!r} otherwise; let one version take over with `rlm-kernel upgrade`"
+                    f"{name[:40]!r} differently; let one version take over with `rlm-kernel upgrade`"
                 )
             envelope = Envelope(number, message.descriptors)
             work = handler(self, wire.request_in(operation, content), envelope)
@@ -125,7 +125,7 @@ class Connection:
         self._beginning = False
 
     def _answered(self, task: asyncio.Task[None], work: Coroutine[Any, Any, Any], message: framing.Message) -> None:
-        # Here and not in the task: one that is cancelled before its first step runs no line of its own, not even a
+        # Here and not in the task: a task that is cancelled before its first step runs no line of its own, not even a
         # `finally`.
         self.tasks.discard(task)
         work.close()
@@ -152,7 +152,7 @@ class Connection:
             self._fail(number, error)
 
     def wait_for(self, number: int, session: SupervisedSession, run: str, result: asyncio.Future[CellResult]) -> None:
-        """Answer that call with what comes of a cell. A task would take two more turns of the event loop for it."""
+        """Answer that call with the result of a cell. A task would take two more turns of the event loop for it."""
         self._cells[number] = session, run
         result.add_done_callback(lambda done: self._ran(number, done))
 

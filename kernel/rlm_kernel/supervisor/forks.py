@@ -23,8 +23,8 @@ TRIES = 3
 async def branch(parent: SupervisedSession, child: SupervisedSession) -> ForkOrigin:
     """Start ``child`` as a copy of ``parent``: from its process if it is idle, from its newest copy if a cell runs.
 
-    While the very first cell runs, a fresh process is as good as a copy. The daemon has compared the two policies
-    already. Raises `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`, `KernelDied`, `ForkRefused`,
+    While the very first cell runs, a fresh process is as good as a copy. The daemon has already compared the two
+    policies. Raises `KernelBusy` (a cell runs, and there is no copy), `WallsMissing`, `KernelDied`, `ForkRefused`,
     CallerError or ProcessError; then nothing of the child is left.
     """
     if parent.cell is not None and parent.checkpoints.untouched:
@@ -45,7 +45,7 @@ async def branch(parent: SupervisedSession, child: SupervisedSession) -> ForkOri
 
 
 async def _start(child: SupervisedSession, begin: Operation, peer: WorkerLink | None) -> None:
-    """Start the child by ``begin``; where that fails, its process ``peer`` ends with it."""
+    """Start the child by ``begin``; if that fails, its process ``peer`` ends with it."""
     try:
         await child.start(begin)
     except BaseException:
@@ -64,7 +64,7 @@ def _bequeath(parent: SupervisedSession, child: SupervisedSession) -> None:
 
 
 async def _copy_of(parent: SupervisedSession) -> tuple[WorkerLink, int, ForkOrigin]:
-    """A sleeping process, how many cells it has completed, and where it comes from."""
+    """Return a sleeping process, how many cells it has completed, and where it comes from."""
     if parent.cell is None:
         peer = await _copy_of_live(parent)
         return (
@@ -85,14 +85,14 @@ async def _copy_of(parent: SupervisedSession) -> tuple[WorkerLink, int, ForkOrig
 
 
 async def _copy_of_live(parent: SupervisedSession) -> WorkerLink:
-    """A copy made between two requests. It is dropped if the caller no longer waits when it is ready."""
+    """Return a copy taken between two requests. It is dropped if the caller no longer waits when it is ready."""
     wanted = True
 
     async def work() -> WorkerLink:
-        made = await _fork_live(parent.processes)
+        fork = await _fork_live(parent.processes)
         if not wanted:
-            made.drop()
-        return made
+            fork.drop()
+        return fork
 
     copying = parent.queue.operation(work)
     try:
@@ -117,10 +117,10 @@ async def _fork_live(processes: KernelProcesses) -> WorkerLink:
 async def _begin(parent: KernelProcesses, child: SupervisedSession, peer: WorkerLink, dropped: list[str]) -> None:
     """Make the sleeping ``peer`` the child's process; ``dropped`` collects the modules that its policy refuses."""
     processes = child.processes
-    held, allowed = private_memory(peer.pid or 0) - child.watch.base, child.limits.memory_bytes
-    if held > allowed:
+    used, allowed = private_memory(peer.pid or 0) - child.watch.base, child.limits.memory_bytes
+    if used > allowed:
         raise CallerError(
-            f"the session holds {held:,} bytes, more than the new policy's limits.memory_bytes ({allowed:,}); "
+            f"the session holds {used:,} bytes, more than the new policy's limits.memory_bytes ({allowed:,}); "
             "delete variables first, or fork with a larger limit"
         )
     begun = peer.expect(Started.TAG)
@@ -132,7 +132,7 @@ async def _begin(parent: KernelProcesses, child: SupervisedSession, peer: Worker
         raise ProcessError("the session could not be forked: the copy ended before it was ready") from error
     peer.keep(peer.key)
     started = heard(Started, answer)
-    # A copy inherits its parent's filter, whose gate the supervisor holds already. It ran user code before, so a
+    # A copy inherits its parent's filter, whose gate the supervisor already holds. It ran user code before, so a
     # descriptor that it sends cannot be trusted to be a gate.
     if parent.gate is not None:
         answer.close()

@@ -1,6 +1,6 @@
 """The supervisor's control socket: calls of the daemon, of provisioners and of bridges (`rlm_ipc.supervisor_protocol`).
 
-Each operation of the protocol has one function here that answers it. Events go to every connection that wants them.
+Each operation of the protocol has one handler here. Events go to every connection that wants them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCEPT_PAUSE_SECONDS = 0.2
 
 
 class ControlServer:
-    """The listening socket, and who is connected."""
+    """The listening socket and its connections."""
 
     def __init__(self, supervisor: Supervisor, path: str) -> None:
         self.supervisor = supervisor
@@ -40,12 +40,12 @@ class ControlServer:
         self.listen()
 
     def listen(self) -> None:
-        """Listen at the path, again if its file has gone. Existing connections stay."""
+        """Listen at the path, again if its file is gone. Existing connections stay."""
         keeping = self.supervisor.keeping
         kept = keeping.entries.get("control")
-        if kept is not None and self._listener is None and Path(self.path).exists():  # of the supervisor before
+        if kept is not None and self._listener is None and Path(self.path).exists():  # of the previous supervisor
             listener = socket.socket(fileno=os.dup(kept.descriptors[0]))
-            listener.listen(unix_sockets.BACKLOG)  # who connects is told who has called this last
+            listener.listen(unix_sockets.BACKLOG)  # clients see the credentials of the process that called this last
         else:
             listener = discovery.listen(self.path)
             keeping.put("control", (listener.fileno(),))
@@ -65,12 +65,12 @@ class ControlServer:
             sock, _ = listener.accept()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                # The client stays in the queue, so the listener stays readable. To try again at once would only burn
-                # the processor.
+                # The client stays in the queue, so the listener stays readable. Retrying at once would only burn the
+                # processor.
                 self._loop.remove_reader(listener.fileno())
                 self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again, listener)
             return
-        # The folder's mode keeps others out already. This also holds when somebody has changed it.
+        # The folder's mode already keeps others out. This holds even when someone has changed the mode.
         if discovery.peer(sock).uid != os.getuid():
             sock.close()
             return
@@ -81,7 +81,7 @@ class ControlServer:
             self._loop.add_reader(listener.fileno(), self._accept, listener)
 
     def emit(self, kernel_id: str, event: protocol.Event) -> None:
-        """Tell everybody who is connected."""
+        """Send an event to every connection that wants it."""
         part = wire.event_part(kernel_id, event)
         for connection in list(self.connections):
             if connection.wants_events:
@@ -89,11 +89,11 @@ class ControlServer:
 
     @property
     def heard(self) -> bool:
-        """Whether anybody who is connected wants to know what happens: a daemon, which looks after its sessions."""
+        """Whether any connection wants events: a daemon, which looks after its sessions."""
         return any(connection.wants_events for connection in self.connections)
 
     def close(self) -> None:
-        """Stop listening and hang up."""
+        """Stop listening and close all connections."""
         self._stop_listening()
         for connection in list(self.connections):
             connection.stream.close()

@@ -1,7 +1,7 @@
 """One session in the supervisor, as its callers see it.
 
-It puts together the parts that do the work: the `driver` takes requests from the `request_queue`, `request_runner` runs
-them on a process of `kernel_processes`, and `recovery` goes on after a death.
+It assembles the parts that do the work: the `driver` takes requests from the `request_queue`, `request_runner` runs
+them on a process of `kernel_processes`, and `recovery` continues after a death.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ Emit = Callable[[str, Event], None]
 class SupervisedSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
-    ``spec`` says what its caller wants; ``connection`` is what its sockets are bound to, and ``kernel_info`` what a
-    ``kernel_info_request`` is answered. ``emit(kernel_id, event)`` reports what happened
+    ``spec`` says what its caller wants; ``connection`` is what its sockets are bound to, and ``kernel_info`` is the
+    answer to a ``kernel_info_request``. ``emit(kernel_id, event)`` reports what happened
     (`rlm_ipc.supervisor_protocol.EVENTS`). ``scratch`` is the folder that its code may write. A session that an earlier
-    supervisor has left (``was_left``) has a ``file`` already.
+    supervisor has left (``was_left``) already has a ``file``.
     """
 
     def __init__(
@@ -92,10 +92,16 @@ class SupervisedSession:
         self.checkpoints = Checkpoints(limits.rollback_cells)
         self.requests = KernelRequests(self.checkpoints, self._clock_of_request)
         self.equipment = Equipment(self.requests, self.queries.answers)
-        told = spec.request.workspace, spec.request.query_base, spec.protect
+        start = worker_protocol.Start(
+            policy=spec.policy,
+            scratch=spec.scratch,
+            workspace=spec.request.workspace,
+            query_base=spec.request.query_base,
+            protect=spec.protect,
+        )
         self.processes = KernelProcesses(
             fresh_worker,
-            worker_protocol.Start(spec.policy, spec.scratch, *told),
+            start,
             SessionWalls(policy.walls.require),
             self.checkpoints,
             self.equipment,
@@ -143,24 +149,24 @@ class SupervisedSession:
     def _clock_of_request(self, live: WorkerLink) -> CellLimits:
         return CellLimits(live, self.limits.cell_seconds, self.limits.interrupt_grace_seconds, "a request")
 
-    # -- what its parts hear of
+    # -- what its parts report
 
     def _from_client(self, channel: str, parts: list[bytes]) -> None:
         self.clients.take(channel, parts)
 
     def heard(self, link: WorkerLink, message: framing.Message) -> None:
-        """Take a message of one of its processes. Only the live one has anything to say."""
+        """Handle a message of one of its processes. Only the live one has anything to say."""
         if link is self.processes.live:
             self._messages.take(link, message)
 
     def died(self, link: WorkerLink) -> None:
-        """Take note that one of its processes has died."""
+        """Handle that one of its processes has died."""
         self.recovery.lost(link)
 
     # -- life
 
     async def start(self, first: Operation | None = None) -> None:
-        """Get the first process, by ``first`` or a fresh one, and the sockets; nothing is left when that fails.
+        """Get the first process, by ``first`` or a fresh one, and the sockets; nothing is left if that fails.
 
         Raises what ``first`` does, `WallsMissing`, `KernelDied`, or CallerError for an address that is taken.
         """
@@ -185,7 +191,7 @@ class SupervisedSession:
         self._driver.start()
 
     def take_over(self, listeners: tuple[int, ...], going_on: GivenOut | None) -> None:
-        """Go on where another supervisor has stopped; everything else of it is known already."""
+        """Continue where another supervisor stopped; everything else about the session is known already."""
         self.front.take_over(listeners)
         live = self.processes.serving
         if not live.dead:
@@ -203,7 +209,7 @@ class SupervisedSession:
         self.copying.later()
 
     def note(self) -> None:
-        """Note what another supervisor would need."""
+        """Record what another supervisor would need."""
         self.kept.note(self)
 
     def report(self, event: Event) -> None:
@@ -211,7 +217,7 @@ class SupervisedSession:
         self.emit(self.kernel_id, event)
 
     def expel(self, reason: str) -> None:
-        """End the session for what its code has tried. Everybody who waits for it gets the reason."""
+        """End the session because of what its code has tried. Everyone who waits for it gets the reason."""
         error = SessionExpelled(reason)
         if self.relay.current is not None and not self.closed:
             self.relay.fail(self.relay.current, Ended.EXPELLED, str(error))
@@ -234,7 +240,7 @@ class SupervisedSession:
         self.report(KernelEnded("" if error is None else error.reason))
 
     def shut_down(self) -> None:
-        """End the session for a Jupyter client, if it was started by one; a moment later, so that the reply leaves."""
+        """End the session for a Jupyter client, if one started it; a moment later, so that the reply leaves."""
         if self.request.owned:
             asyncio.get_running_loop().call_later(0.05, self.close)
 
@@ -245,7 +251,7 @@ class SupervisedSession:
 
     @property
     def memory_bytes(self) -> int:
-        """What its code has taken, as ``limits.memory_bytes`` counts it."""
+        """The memory that its code uses, as ``limits.memory_bytes`` counts it."""
         live = self.processes.live
         return max(0, private_memory(live.pid) - self.watch.base) if live and live.pid else 0
 
@@ -282,7 +288,7 @@ class SupervisedSession:
 
     @property
     def cell(self) -> CellRequest | None:
-        """The cell that runs, or else the next one."""
+        """The cell that runs, otherwise the next one."""
         return self.queue.cell
 
     def runs(self, run: object) -> bool:
@@ -292,7 +298,7 @@ class SupervisedSession:
     def execute(self, call: Execute, run: str) -> asyncio.Future[CellResult]:
         """Queue a cell, which its caller names ``run``; the future gets its result (see `direct_result`).
 
-        A run whose name is known does not begin again: who has asked an earlier supervisor asks in the same words.
+        A run with a known name does not start again: a caller that asked an earlier supervisor repeats its call.
         """
         if (known := self.named_runs.of(run)) is not None:
             return known
@@ -304,7 +310,7 @@ class SupervisedSession:
         return future
 
     def interrupt(self, escalate: bool = False) -> bool:
-        """Interrupt what runs, or else the next cell; ``escalate`` also kills. False if there is none."""
+        """Interrupt what runs, otherwise the next cell; ``escalate`` also kills. Return False if there is none."""
         cell, limits = self.queue.cell, self.relay.limits
         if cell is not None and cell is not self.relay.current:
             cell.withdrawn, cell.interrupted = escalate or cell.withdrawn, True
@@ -315,7 +321,7 @@ class SupervisedSession:
         return cell is not None or limits is not None
 
     def stop(self, run: object) -> bool:
-        """End the cell of that name, whether it is queued, about to begin or running; False if it has ended."""
+        """End the cell of that name, whether it is queued, about to start or running. Return False if it has ended."""
         if self.runs(run):
             return self.interrupt(escalate=True)
         return self.queue.withdraw(run)
@@ -325,7 +331,7 @@ class SupervisedSession:
     async def ask(
         self, request: worker_requests.Request[Any], wait_seconds: float | None, file: int | None = None
     ) -> RawAnswer:
-        """Send a request in order with cells; `KernelBusy` after ``wait_seconds``. ``file`` stays the caller's."""
+        """Send a request in order with cells; `KernelBusy` after ``wait_seconds``. The caller keeps ``file``."""
         began = asyncio.Event()
 
         async def work() -> RawAnswer:
@@ -334,7 +340,7 @@ class SupervisedSession:
                 answer = await self.processes.restore(request, file)
             else:
                 answer = await self.requests.ask(self.processes.serving, request)
-            if runs_code(request):  # what it has changed is in no copy yet
+            if runs_code(request):  # no copy has its changes yet
                 await self.copying.secure()
             return answer
 
@@ -347,7 +353,7 @@ class SupervisedSession:
         return result
 
     async def bind(self, name: str, shared_text: BoundText) -> None:
-        """Bind a context to a global, now and in every process that takes over; ``shared_text`` stays the caller's."""
+        """Bind a context to a global, now and in every process that takes over; the caller keeps ``shared_text``."""
         await self.queue.operation(lambda: self.equipment.bind(self.processes.serving, name, shared_text.shared()))
         self.copying.later()
 
@@ -357,7 +363,7 @@ class SupervisedSession:
         self.copying.later()
 
     async def resolve(self, news: worker_requests.Resolve) -> list[str]:
-        """Give a session news of its queries, at once if its cell waits for some; returns the ids that it knows."""
+        """Give a session news about its queries, at once if its cell waits for some. Return the ids that it knows."""
         waited = [name for name in news.answers if name in self.queries.pending]
         self.queries.resolve(news.answers)
         if self.wait.ids:
@@ -371,7 +377,7 @@ class SupervisedSession:
         return list(known.known)
 
     async def restart(self) -> None:
-        """Start again with a fresh process: contexts stay, variables go."""
+        """Restart with a fresh process: contexts stay, variables are lost."""
 
         async def work() -> None:
             await self.processes.renew()

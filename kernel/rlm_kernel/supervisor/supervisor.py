@@ -48,15 +48,15 @@ CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4
 
 
 class EventListener(Protocol):
-    """Who hears of the sessions; see `server.ControlServer`."""
+    """Receiver of the sessions' events; see `server.ControlServer`."""
 
     def emit(self, kernel_id: str, event: Event) -> None:
-        """Take note of what has happened in a session."""
+        """Take an event of a session."""
         ...
 
     @property
     def heard(self) -> bool:
-        """Whether a daemon is there to hear of it."""
+        """Whether a daemon is connected."""
         ...
 
 
@@ -83,11 +83,11 @@ class Supervisor:
             session.close()
 
     def report_to(self, listener: EventListener) -> None:
-        """Let ``listener`` hear of what happens in the sessions."""
+        """Send the sessions' events to ``listener``."""
         self._listener = listener
 
     def _make_room(self, session: SupervisedSession) -> bool:
-        """Have an idle session saved and ended for the memory that it has; False if it has to stay."""
+        """Have an idle session saved and ended to free its memory. Return False if it has to stay."""
         if not unattended.may_rest(session):
             return False
         if not self._is_attended():
@@ -112,7 +112,7 @@ class Supervisor:
         self._zygotes.start()
 
     def _adopt(self) -> None:
-        """Go on with what the supervisor before this one has left."""
+        """Continue with what the previous supervisor left."""
         adoption = Adoption(self.keeping, self._unfinished)
         self._zygotes.take_over(adoption.zygotes(ZYGOTE_ENTRY), adoption.zygotes(HEIR_ENTRY))
         for left in adoption.sessions(self._left_session, self.unattended.given_up):
@@ -161,7 +161,7 @@ class Supervisor:
             raise
 
     async def make_room(self, kernel_id: str, size: int) -> None:
-        """Wait until other sessions have left ``size`` bytes for a kernel; raises `MachineFull` if they cannot."""
+        """Wait until other sessions have freed ``size`` bytes for a kernel; raises `MachineFull` if they cannot."""
         self._pressure.promise(self.find(kernel_id).kernel_id, size)
         await self._pressure.wait(self._others(kernel_id))
         try:
@@ -171,7 +171,7 @@ class Supervisor:
             raise
 
     def has_room_taken(self, kernel_id: str) -> None:
-        """What `make_room` has kept free for a kernel is used now."""
+        """Record that a kernel now uses what `make_room` kept free for it."""
         self._pressure.kept(kernel_id)
 
     def _others(self, kernel_id: str) -> Callable[[], list[SupervisedSession]]:
@@ -195,8 +195,17 @@ class Supervisor:
         fresh_worker = partial(
             self._zygotes.fresh_worker, importable(policy), usual=usual, private=policy.walls.private
         )
-        parts = self.context, fresh_worker, self.runtime / "spool", self._emitted, self.keeping
-        return SupervisedSession(spec.spawn, spec.connection, spec.kernel_info, *parts, file)
+        return SupervisedSession(
+            spec.spawn,
+            spec.connection,
+            spec.kernel_info,
+            context=self.context,
+            fresh_worker=fresh_worker,
+            spool=self.runtime / "spool",
+            emit=self._emitted,
+            keeping=self.keeping,
+            file=file,
+        )
 
     def _new_connection(self, kernel_id: str) -> dict[str, Json]:
         folder = self.runtime / "k"
@@ -211,7 +220,7 @@ class Supervisor:
         }
 
     def find(self, kernel_id: str) -> SupervisedSession:
-        """The session of that kernel; raises `UnknownKernel`."""
+        """Return the session of that kernel; raises `UnknownKernel`."""
         session = self.sessions.get(kernel_id)
         if session is None or session.closed:
             raise UnknownKernel(kernel_id)
@@ -227,9 +236,9 @@ class Supervisor:
             self._listener.emit(kernel_id, event)
 
     async def hand_over(self, call: HandOver) -> None:
-        """Let another program go on with everything; this process ends a moment later."""
+        """Hand everything over to another program; this process ends a moment later."""
         await hand_over(list(self.sessions.values()), self.unattended, self.keeping, call)
-        self._zygotes.close()  # the next sessions are to run the code of that program, be its version this one
+        self._zygotes.close()  # new sessions must run that program's code, even if its version equals ours
 
     def close(self) -> None:
         """End everything."""
@@ -248,7 +257,7 @@ class Supervisor:
             await asyncio.sleep(MEMORY_SECONDS)
             if self._has_garbage and tick % SLOW_TICKS == 0:
                 self._has_garbage = False
-                # glibc returns only the top of its heap by itself, and what other sessions keep lies above.
+                # glibc by itself returns only the top of its heap, and what other sessions keep lies above.
                 processes.trim_heap()
             if tick % SLOW_TICKS == 0 or any(not session.queue.idle for session in self.sessions.values()):
                 self._pressure.relieve(list(self.sessions.values()))

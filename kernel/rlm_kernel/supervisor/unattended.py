@@ -1,8 +1,8 @@
-"""What becomes of idle sessions while no daemon is there, which else decides it; and of those that have to make way.
+"""What happens to idle sessions while there is no daemon to decide it, and to sessions that have to make way.
 
-A session that nobody uses for as long as its policy says is ended here, after its variables have been saved if the
-policy has it come back. The file that is left (`rlm_ipc.left_kernels`) tells the next daemon. What else there is of a
-session, its texts, queries and goals, is the daemon's; nobody can use them meanwhile.
+A session that is unused for as long as its policy says is ended here, after its variables have been saved if the policy
+restores them. The file that remains (`rlm_ipc.left_kernels`) informs the next daemon. Everything else of a session, its
+texts, queries and goals, belongs to the daemon; nobody can use it meanwhile.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class Unattended:
         self._since = time.monotonic()
         """Since when nobody else looks after the sessions."""
         self._kept: dict[str, float] = {}
-        """When sessions went on of which no file could be left."""
+        """When sessions continued because no file of them could be left."""
         self._ending: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """End the session that has idled for longest, one at a time: to save one takes memory."""
+        """End the session that has been idle for longest, one at a time: saving one takes memory."""
         if self._attended():
             self._since = time.monotonic()
         elif self._ending is None or self._ending.done():
             idle = [session for session in self._sessions.values() if self._overdue(session) > 0]
             if idle:
                 session = max(idle, key=self._overdue)
-                # It may be used while it is saved, or somebody may come.
+                # It may be used while it is saved, or someone may come.
                 self._ending = asyncio.create_task(self._end_idle(session, lambda: self._overdue(session) > 0))
 
     def make_room(self, session: SupervisedSession) -> bool:
-        """Begin to save and end an idle session for its memory; False while another one is being ended.
+        """Start to save and end an idle session for its memory. Return False while another one is being ended.
 
-        It goes on if it cannot be saved, or is used meanwhile.
+        It continues if it cannot be saved, or is used meanwhile.
         """
         if self._ending is not None and not self._ending.done():
             return False
@@ -72,7 +72,7 @@ class Unattended:
             self._ending.cancel()
 
     def _overdue(self, session: SupervisedSession) -> float:
-        """For how many seconds it should have been ended; negative if it is in use, or its end is somebody else's."""
+        """Return for how many seconds it is overdue; negative if it is in use, or someone else decides its end."""
         if _is_theirs(session) or not session.queue.idle or self._attended():
             return -1.0
         used = max(self._since, session.queue.used, self._kept.get(session.kernel_id, 0.0))
@@ -82,7 +82,7 @@ class Unattended:
         try:
             await self._leave(session, still, idled=True, unsaved=unsaved)
         except OSError as error:
-            log.warning("session %s idles on, because nothing can be left of it: %s", session.kernel_id, error)
+            log.warning("session %s stays idle, because it cannot be saved: %s", session.kernel_id, error)
             self._kept[session.kernel_id] = time.monotonic()
 
     # -- sessions that make way
@@ -92,12 +92,12 @@ class Unattended:
         try:
             return await self._leave(session, lambda: True, idled=False)
         except OSError as error:
-            log.warning("nothing can be left of session %s: %s", session.kernel_id, error)
+            log.warning("session %s cannot be saved: %s", session.kernel_id, error)
             session.close()
             return CoreSaved((), (), str(error))
 
     async def tried(self, session: SupervisedSession) -> CoreSaved:
-        """What `end` would keep."""
+        """Return what `end` would keep."""
         if not session.policy.reopen:
             return CoreSaved((), (), NOT_KEPT)
         leaving = await asyncio.to_thread(Leaving, self._folder, session.kernel_id)
@@ -107,7 +107,7 @@ class Unattended:
             leaving.abandon()
 
     def given_up(self, spec: KeptSpec, reason: Exception) -> None:
-        """Leave word of a session that an earlier supervisor has left and this one cannot go on with."""
+        """Leave a note about a session that an earlier supervisor left and this one cannot continue."""
         request = spec.spawn.request
         now = time.time()
         leaving = Leaving(self._folder, request.kernel_id)
@@ -122,13 +122,13 @@ class Unattended:
     ) -> CoreSaved:
         """End a session and leave a file of it, if that is ``still`` wanted then; raises OSError.
 
-        Unless it may end ``unsaved``, it goes on if it could not be saved.
+        Unless it may end ``unsaved``, it continues if it could not be saved.
         """
         leaving = await asyncio.to_thread(Leaving, self._folder, session.kernel_id)
         try:
             saved, why = await self._saved(session, leaving)
             info = session.info()
-            left = LeftKernel(
+            record = LeftKernel(
                 info.kernel_id,
                 info.label,
                 session.queue.last_used,
@@ -140,7 +140,7 @@ class Unattended:
                 why if session.policy.reopen or not idled else "",
                 idled,
             )
-            await asyncio.to_thread(leaving.finish, left)
+            await asyncio.to_thread(leaving.finish, record)
             if session.closed or not still() or not (saved or unsaved):
                 return _told(saved, why)
             leaving.publish()
@@ -153,7 +153,7 @@ class Unattended:
         return _told(saved, why)
 
     async def _saved(self, session: SupervisedSession, leaving: Leaving) -> tuple[HandedOut | None, str]:
-        """Save the variables if they are to come back; else returns why they are not saved."""
+        """Save the variables if they are to be restored; otherwise return why they are not saved."""
         if not session.policy.reopen:
             return None, NOT_KEPT
         try:
@@ -171,12 +171,12 @@ class Unattended:
 
 
 def may_rest(session: SupervisedSession) -> bool:
-    """Whether a session comes back by itself after its kernel has ended, and nobody watches it."""
+    """Return whether a session returns by itself after its kernel has ended, and nobody watches it."""
     return session.policy.reopen and not _is_theirs(session)
 
 
 def _is_theirs(session: SupervisedSession) -> bool:
-    """Whether front ends use a session, or it ends with one."""
+    """Return whether front ends use a session, or it ends with one."""
     return bool(session.request.owned or session.request.trusted or session.front.attachments)
 
 

@@ -1,4 +1,4 @@
-"""What to do about an error that does not say so itself: the end of its last line."""
+"""What to do about an error that does not say so itself; appended to its last line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def advice(error: BaseException, policy: Policy) -> str:
     if type(error) is RuntimeError and _said(error) == "can't start new thread":
         return (
             f"The session may have {policy.limits.threads} threads (limits.threads of its policy), and each reserves "
-            "8 MiB of its memory: let a ThreadPoolExecutor(max_workers=8) take the work in turn"
+            "8 MiB of its memory: let a ThreadPoolExecutor(max_workers=8) share the work"
         )
     if type(error) is AttributeError and (module := _without(error)) is not None:
         return f"Sessions have {module} without it, for safety: dir({module}) lists what there is"
@@ -50,15 +50,15 @@ def advice(error: BaseException, policy: Policy) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """What an error was made with, if that is text."""
+    """Return what an error was created with, if that is text."""
     return error.args[0] if error.args and type(error.args[0]) is str else ""
 
 
 def _without(error: AttributeError) -> str | None:
-    """The name of a module whose copy for sessions lacks what the module itself has; None if it is another error."""
+    """Return the name of a module whose copy for sessions lacks what the module itself has; None for other errors."""
     copy, name = error.obj, error.name
     module = vars(copy).get("__name__") if type(copy) is types.ModuleType else None
-    if type(module) is not str or type(name) is not str or name in vars(copy):  # code may have made the error up
+    if type(module) is not str or type(name) is not str or name in vars(copy):  # code may have made up the error
         return None
     real = sys.modules.get(module)
     return module if real is not None and real is not copy and name in vars(real) else None

@@ -1,4 +1,4 @@
-"""The form that code wants an answer in: a JSON schema, or a pydantic model that has one.
+"""The form in which code wants an answer: a JSON schema, or a pydantic model that has one.
 
 The daemon checks an answer against the schema before it accepts it. Here the answer is read, and a pydantic model's own
 validators run.
@@ -28,11 +28,11 @@ class AnswerSchema:
         self.schema: dict[str, Any] = json.loads(json.dumps(schema))
 
     def read(self, text: str) -> Any:
-        """Return what the answer says; raises ValueError when the model does not take it."""
+        """Return the content of the answer; raises ValueError if the model does not accept it."""
         return json.loads(text) if self._model is None else self._model.model_validate_json(text)
 
     def complaint(self, text: str) -> str:
-        """Say why the answer cannot be read; empty if it can."""
+        """Return why the answer cannot be read; empty if it can."""
         try:
             self.read(text)
         except ValueError as error:

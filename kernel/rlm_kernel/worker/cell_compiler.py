@@ -36,11 +36,11 @@ class CellSyntaxError(InputRejected, SyntaxError):
 
 CellSyntaxError.__name__ = "SyntaxError"
 REFUSALS = (InputRejected, SyntaxError, ValueError, TypeError, OverflowError, MemoryError)
-"""What Python's compiler and the wall's raise for a cell that does not run."""
+"""Errors of Python's compiler and the wall's for a cell that does not run."""
 
 
 class GuardedCompiler(XCachingCompiler):
-    """IPython's compiler, which under a wall makes only code that the wall has checked."""
+    """IPython's compiler; under a wall it makes only code that the wall has checked."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -54,11 +54,11 @@ class GuardedCompiler(XCachingCompiler):
         """How many cells were refused under the policy."""
 
     def get_code_name(self, raw_code: str, code: str, number: int) -> str:
-        """The file name of a cell: its number, as the user sees it."""
+        """Return the file name of a cell: its number, as the user sees it."""
         return f"{CELL_PREFIX}{number}>"
 
     def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
-        """Keep the cell's lines for tracebacks, as they were written and not as its magics were translated."""
+        """Keep the cell's lines for tracebacks, as they were written, not as its magics were translated."""
         return str(super().cache(self.written or transformed_code, number, raw_code))
 
     def __call__(self, source: Any, filename: str, symbol: str, *args: Any, **options: Any) -> types.CodeType:
@@ -73,7 +73,7 @@ class GuardedCompiler(XCachingCompiler):
     ) -> list[types.CodeType]:
         """Compile each statement of a cell under the wall. If the cell ``shows`` its value, the last one prints it.
 
-        ``check_interrupted`` raises between two statements if somebody has interrupted the cell.
+        ``check_interrupted`` raises between two statements if someone has interrupted the cell.
 
         Raises:
             CellRefused: the policy refuses a part of it.
@@ -82,10 +82,10 @@ class GuardedCompiler(XCachingCompiler):
         name = self.cache(cell, number)
         try:
             tree: ast.Module = self.ast_parse(cell, filename=name)
-        except MemoryError:  # the parser says so where its stack ends
+        except MemoryError:  # the parser raises it at the end of its stack
             raise RecursionError from None
         if self.wall.changed() is not None:
-            os._exit(processes.EXIT_TAMPERED)  # a wall that stands in name only is worse than none
+            os._exit(processes.EXIT_TAMPERED)  # a wall that is active in name only is worse than none
         self.wall.begin_cell()
         codes = []
         try:
@@ -106,7 +106,7 @@ class GuardedCompiler(XCachingCompiler):
 
 
 def _future_flags(statement: ast.stmt) -> int:
-    """The compiler flags that a statement asks for, for all that comes after it: ``from __future__ import ...``."""
+    """Return the compiler flags that a statement sets for all later ones: ``from __future__ import ...``."""
     if not isinstance(statement, ast.ImportFrom) or statement.module != "__future__" or statement.level:
         return 0
     flags = 0

@@ -1,4 +1,4 @@
-"""Runs a cell, or another request that a Jupyter client may send, and reports to the supervisor what it has changed."""
+"""Runs a cell, or another request of a Jupyter client, and reports to the supervisor what it has changed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class CellRunner:
     def run(
         self, work: Coroutine[Any, Any, JsonObject | None], *, at_once: bool = False, rehearsed: bool = False
     ) -> None:
-        """Do the work of one request and report that it is done, with the reply if it was a cell.
+        """Run one request and report that it is done, with the reply if it was a cell.
 
-        Nobody hears the report of one that is only ``rehearsed``: so it takes nothing from the next report.
+        Nobody receives the report of a ``rehearsed`` request, so it takes nothing from the next report.
         """
         process = self._process
         before, reply = noted(process.namespace), None
@@ -59,27 +59,27 @@ class CellRunner:
 
     def _report(self, reply: JsonObject | None, before: bytes, rehearsed: bool) -> CellDone:
         process, state = self._process, self._process.session
-        told, counts = self._refused, (refusals(), process.kernel.shell.compile.refused_cells)
+        reported, counts = self._refused, (refusals(), process.kernel.shell.compile.refused_cells)
         defined, shadowed, returned = changed(before, process.namespace, process.hidden), [], set()
-        given = None
+        answers = None
         if state is not None and not rehearsed:
-            with user_code(state):  # an object that is let go may call what code has given it
-                given = state.given(process.namespace)
+            with user_code(state):  # releasing an object may call code that the user gave it
+                answers = state.given(process.namespace)
         if state is not None and state.contexts:
             shadowed = state.shadowed(process.namespace)
             returned = state.returned
             defined = [name for name in defined if name not in state.contexts or name in shadowed]
-        refused = RefusedAttempts(*(now - before for now, before in zip(counts, told, strict=True)))
+        refused = RefusedAttempts(*(now - before for now, before in zip(counts, reported, strict=True)))
         if not rehearsed:
             self._refused = counts
             if state is not None:
                 state.returned = set()
         names = tuple(defined), tuple(shadowed), tuple(sorted(returned))
-        return CellDone(None if reply is None else _reply(reply), *names, refused, given)
+        return CellDone(None if reply is None else _reply(reply), *names, refused, answers)
 
 
 def _reply(reply: Mapping[str, Any]) -> CellReply:
-    """The part of Jupyter's reply to a cell that the supervisor needs."""
+    """Return the part of Jupyter's reply to a cell that the supervisor needs."""
     error = {name: str(reply[name]) for name in ("ename", "evalue") if name in reply}
     lines = tuple(map(str, reply.get("traceback") or ()))
     return CellReply(CellStatus(reply["status"]), reply.get("execution_count"), traceback=lines, **error)

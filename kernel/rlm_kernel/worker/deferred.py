@@ -25,7 +25,7 @@ class DeferredAnswer(str):
     status: str
 
     def __new__(cls, number: int, form: AnswerSchema | None = None) -> Self:
-        """Make the placeholder for query ``number``, whose answer has the form ``form``."""
+        """Create the placeholder for query ``number``, whose answer has the form ``form``."""
         query_id = id_of_query(number)
         text = f"[DEFERRED:{query_id}] LLM query queued"
         made = super().__new__(cls, text)
@@ -52,7 +52,7 @@ class DeferredAnswer(str):
         return self._text
 
     def __repr__(self) -> str:
-        """As that of the text."""
+        """Return the repr of the text."""
         return repr(self._text)
 
     def __format__(self, spec: str) -> str:
@@ -118,7 +118,10 @@ class DeferredAnswer(str):
         return self._text >= str(other)
 
     def __hash__(self) -> int:
-        """Hash the text, so that equal answers count as one. A key made before the answer came is lost with it."""
+        """Hash the text, so that equal answers count as one.
+
+        A key that was stored before the answer came is not found again.
+        """
         return hash(self._text)
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:

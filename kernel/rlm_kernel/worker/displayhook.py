@@ -11,9 +11,9 @@ from ipykernel.jsonutil import encode_images, json_clean
 from IPython.core.formatters import DisplayFormatter
 
 _LAST = ("_", "__", "___")
-"""What code calls the last three values."""
+"""Names by which code uses the last three values."""
 MOST_COLUMNS = 20
-"""How many columns pandas shows in a notebook, unless somebody says otherwise."""
+"""How many columns pandas shows in a notebook by default."""
 MOST_CHARS = 1_000_000
 """Characters that a front end gets of the text of one value: a page of JupyterLab stands still over many more."""
 _PLAIN = frozenset((int, bool, str, bytes, complex))
@@ -32,7 +32,7 @@ class QuickFormatter(DisplayFormatter):
             html.for_type_by_name(module, "DataFrame", _table)
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Representations by MIME type, and their metadata."""
+        """Return representations by MIME type, and their metadata."""
         for_people = not self.parent.kernel.session.bare  # an agent's answer is cut where it is made
         if type(obj) in _PLAIN and self.parent.wall is not None and include is exclude is None:
             try:
@@ -57,9 +57,9 @@ def _cut(length: int) -> str:
 
 
 def _table(frame: Any) -> Any:
-    """A DataFrame as HTML, with as many columns as in other notebooks."""
-    # In a process without IPython's own application pandas takes its output for a terminal's: text is cut to the width
-    # of a line, which an agent reads well, but a table has all columns, and of thousands no front end shows one.
+    """Return a DataFrame as HTML, with as many columns as in other notebooks."""
+    # In a process without IPython's own application, pandas formats for a terminal: text is cut to the width of a line,
+    # which an agent reads well, but a table has all columns, and no front end can show thousands.
     pandas = sys.modules.get("pandas")
     if pandas is None or pandas.get_option("display.max_columns") != 0:
         return frame._repr_html_()
@@ -78,7 +78,7 @@ class QuickDisplayHook(ZMQShellDisplayHook):
     ___: Any
 
     def __call__(self, result: Any = None) -> None:
-        """Take the value of a cell; under the language wall without IPython's log for exports."""
+        """Show the value of a cell; under the language wall without IPython's log for exports."""
         self.showing = True
         try:
             if self.shell.wall is None:
@@ -103,7 +103,7 @@ class QuickDisplayHook(ZMQShellDisplayHook):
         self.session.send(self.pub_socket, "execute_result", content, parent=self.parent_header, ident=self.topic)
 
     def update_user_ns(self, result: Any) -> None:
-        """Keep a value as IPython does, unless code has given ``_``, ``__`` or ``___`` a value of its own."""
+        """Keep a value as IPython does, unless code has assigned ``_``, ``__`` or ``___`` itself."""
         shell = self.shell
         names, hidden = shell.user_ns, shell.user_ns_hidden
         results = names.get("_oh")
@@ -112,16 +112,16 @@ class QuickDisplayHook(ZMQShellDisplayHook):
         ours = all(names[name] is hidden.get(name, getattr(self, name)) for name in _LAST if name in names)
         self.___, self.__, self._ = self.__, self._, result
         number = self.prompt_count
-        kept = {f"_{number}": result}
+        values = {f"_{number}": result}
         if ours and "_" not in vars(builtins):
-            kept |= {"_": self._, "__": self.__, "___": self.___}
-        names.update(kept)
-        hidden.update(kept)
+            values |= {"_": self._, "__": self.__, "___": self.___}
+        names.update(values)
+        hidden.update(values)
         if type(results) is dict:
             results[number] = result
 
     def forget(self) -> None:
-        """Let go of the values that are kept, which may be what fills the memory."""
+        """Release the kept values, which may be what fills the memory."""
         names, hidden = self.shell.user_ns, self.shell.user_ns_hidden
         for name in [name for name in hidden if name in _LAST or (name[0] == "_" and name[1:].isdecimal())]:
             kept = hidden.pop(name)
@@ -132,6 +132,6 @@ class QuickDisplayHook(ZMQShellDisplayHook):
             results.clear()
 
     def quiet(self) -> bool:
-        """Whether the cell ends in a semicolon. It is split into tokens only if it has one."""
+        """Return whether the cell ends in a semicolon. It is split into tokens only if it has one."""
         cells = self.shell.history_manager.input_hist_parsed
         return bool(cells) and ";" in cells[-1] and bool(super().quiet())

@@ -25,13 +25,13 @@ def display(
     clear: bool = False,
 ) -> Any:
     """Show objects in their richest form, as in any notebook."""
-    # The work of the session, not the wall's own: it runs methods of the objects.
+    # This is the session's work, not the wall's own: it runs methods of the objects.
     shown = {"include": include, "exclude": exclude, "metadata": metadata, "transient": transient}
     return ipython.display(*objects, display_id=display_id, raw=raw, clear=clear, **shown)
 
 
 class Source:
-    """What is shown by its source where its own form is not."""
+    """An object that is shown by its source where its own form is not supported."""
 
     data: str
 

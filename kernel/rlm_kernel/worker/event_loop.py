@@ -1,4 +1,4 @@
-"""The event loop of a kernel process: it runs cells, and the tasks that they leave, and survives whatever those do."""
+"""The event loop of a kernel process: it runs cells and the tasks that they leave, and survives whatever those do."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from rlm_sandbox.language_wall.modules.system import new_loop
 Result = TypeVar("Result")
 
 # Objects of event loops that this process inherited and must not use. Nothing may ever collect them: their finalisers
-# close descriptor numbers that belong to other files by then.
+# would close descriptor numbers that belong to other files by then.
 _KEPT: list[object] = []
-# All tasks that live. Most cells make none, and to ask for the pending ones takes a dozen calls.
+# All living tasks. Most cells create none, and finding the pending ones takes a dozen calls.
 _TASKS: Sized | None = getattr(asyncio.tasks, "_scheduled_tasks", getattr(asyncio.tasks, "_all_tasks", None))
 
 
 @contextmanager
 def ended_by_interrupts(work: asyncio.Task[Any]) -> Iterator[None]:
-    """Have an interrupt end a task: by `KeyboardInterrupt` while its own code runs, and else by cancelling it.
+    """Have an interrupt end a task: by `KeyboardInterrupt` while its own code runs, otherwise by cancelling it.
 
-    ipykernel only cancels, with the next turn of the loop. A loop that sleeps takes none unless it is woken.
+    ipykernel only cancels, with the next turn of the loop. A sleeping loop takes no turn unless it is woken.
     """
     loop = work.get_loop()
 
@@ -45,21 +45,21 @@ def ended_by_interrupts(work: asyncio.Task[Any]) -> Iterator[None]:
 
 
 class EventLoop:
-    """The loop of one process, which a fork of it must not use: the fork `abandon`s it and `renew`s its own."""
+    """The loop of one process, which a fork of it must not use: the fork calls `abandon` and then `renew`."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context = contextvars.Context()
 
     def renew(self) -> None:
-        """Begin with a new loop, and with the context variables that the cells have set."""
-        # A copy, because a fork inherits a context that its parent may just use, and nobody ever leaves it here.
+        """Start with a new loop, and with the context variables that the cells have set."""
+        # A copy, because a fork inherits a context that its parent may be using, and nobody ever leaves it here.
         self._context = self._context.copy()
         self._loop = new_loop()
         asyncio.set_event_loop(self._loop)
 
     def close(self) -> None:
-        """End the loop of this very process."""
+        """Close the loop of this same process."""
         if self._loop is not None:
             self._loop.close()
         self._loop = None
@@ -71,7 +71,8 @@ class EventLoop:
         if loop is not None and not loop.is_closed():
             _KEPT.append(loop)
             for task in self.pending():
-                # Else each task would report "Task was destroyed but it is pending!". A session's own class may refuse.
+                # Otherwise each task would report "Task was destroyed but it is pending!". A session's own class may
+                # refuse.
                 with suppress(BaseException):
                     object.__setattr__(task, "_log_destroy_pending", False)
                 _KEPT.append(task)
@@ -85,14 +86,14 @@ class EventLoop:
         signal.set_wakeup_fd(-1)
 
     def descriptors(self) -> tuple[int, ...]:
-        """What the loop has open: its epoll, and the two ends of the line by which others wake it."""
+        """Return what the loop has open: its epoll, and the two ends of its wake-up line."""
         loop: Any = self._loop
         if loop is None:
             return ()
         return loop._selector.fileno(), loop._ssock.fileno(), loop._csock.fileno()
 
     def pending(self) -> Sequence[asyncio.Task[Any] | None]:
-        """The tasks that still have to run.
+        """Return the tasks that still have to run.
 
         A task may be an object of a session's own class, which can raise when it is asked. Then the answer is one None.
         """
@@ -106,7 +107,8 @@ class EventLoop:
     def run(self, work: Coroutine[Any, Any, Result] | asyncio.Future[Result]) -> Result:
         """Run the loop until ``work`` is done. ``exit()`` ends only the task that calls it.
 
-        What a coroutine sets in context variables (the precision of decimals, numpy's print options) stays for others.
+        What a coroutine sets in context variables (the precision of decimals, numpy's print options) stays set for
+        others.
         """
         assert self._loop is not None
         future = self.task(work) if asyncio.iscoroutine(work) else asyncio.ensure_future(work, loop=self._loop)
@@ -114,8 +116,8 @@ class EventLoop:
             try:
                 return self._loop.run_until_complete(future)
             except (SystemExit, KeyboardInterrupt):
-                # asyncio lets these two out of the loop, whichever task raised them: some other task's must not end
-                # this.
+                # asyncio lets these two out of the loop, whichever task raised them. If another task raised them, they
+                # must not end this one.
                 if future.done():
                     return future.result()
 
@@ -126,15 +128,15 @@ class EventLoop:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits for a turn of it."""
+        """Return whether nothing waits for a turn of the loop."""
         loop: Any = self._loop
         return not loop._ready and not loop._scheduled and not self.pending()
 
     def run_at_once(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run work that never waits as a task of the running loop would, without a turn of the loop.
+        """Run work that never waits, as a task of the running loop would, without a turn of the loop.
 
-        A turn makes a task and two futures and asks the selector: each writes to pages that a copy of this process
-        shares. The loop must be idle, else its turn is due.
+        A turn creates a task and two futures and asks the selector: each writes to pages that a copy of this process
+        shares. The loop must be idle, otherwise its turn is due.
         """
         loop: Any = self._loop
         loop._thread_id = threading.get_ident()  # what `is_running` looks at
@@ -142,8 +144,8 @@ class EventLoop:
         try:
             self._context.run(work.send, None)
         except StopIteration as done:
-            found: Result = done.value
-            return found
+            result: Result = done.value
+            return result
         finally:
             _set_running_loop(None)
             loop._thread_id = None

@@ -1,8 +1,8 @@
-"""What to write instead, for a file that is not there, or that a library opens in code of its own and may not.
+"""What to write instead, for a missing file, or one that a library opens in its own code and is not allowed to.
 
-The wall's own refusals say so themselves. But the code of pyarrow or polars asks the operating system, which only says
-no, and does not know that a relative path that is written to means one below the scratch folder. And in a notebook a
-person takes a relative path for one beside the notebook.
+The wall's own refusals say so themselves. But the code of pyarrow or polars asks the operating system, which only
+refuses, and does not know that a relative path for writing means one below the scratch folder. And in a notebook a
+person takes a relative path to be relative to the notebook.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final
 from rlm_kernel.worker.traceback import is_of_library, text_of
 
 _PATH: Final = re.compile(r"'([^'\n]+)'|\(os error \d+\): (.+)|^([^\s:]+)$")
-"""How these libraries name the file: in quotes, behind the system's words, or by its name alone."""
+"""How these libraries name the file: in quotes, after the system's words, or by its name alone."""
 
 
 def advice(error: BaseException, readable: Sequence[str], writable: Sequence[str]) -> str:
-    """Return what to write instead; empty if the error is another one, or no library's."""
+    """Return what to write instead; empty if the error is a different one, or not a library's."""
     if type(error) not in (PermissionError, FileNotFoundError) or (path := _path(error)) is None:
         return ""
     if type(error) is PermissionError:
@@ -37,7 +37,7 @@ def advice(error: BaseException, readable: Sequence[str], writable: Sequence[str
 
 
 def _path(error: BaseException) -> str | None:
-    """The file that the system, asked by a library or by the cell, has refused; None if code has made up the error."""
+    """Return the file that the system refused to a library or the cell; None if code has made up the error."""
     if type(error) is FileNotFoundError and isinstance(named := error.filename, str):
         return named
     found = _PATH.search(text_of(error)) if is_of_library(_last(error.__traceback__)) else None
@@ -45,7 +45,7 @@ def _path(error: BaseException) -> str | None:
 
 
 def _last(tb: TracebackType | None) -> str:
-    """The file of the code that raised it."""
+    """Return the file of the code that raised it."""
     file = ""
     while tb is not None:
         file, tb = tb.tb_frame.f_code.co_filename, tb.tb_next
@@ -57,7 +57,7 @@ def _said(folders: Sequence[str]) -> str:
 
 
 def _named(folder: str) -> str:
-    """A folder; the scratch folder by the expression that gives it in every session."""
+    """Return a folder; for the scratch folder, the expression that yields it in every session."""
     return "tempfile.gettempdir()" if folder == tempfile.tempdir else folder
 
 

@@ -1,7 +1,7 @@
 """In the kernel process: how the fork of one session becomes another session.
 
-The fork has every object of its parent. It makes anew what two processes must not share: the event loop and the count
-of queries. Where its policy is stricter, it adds walls inside those that stand, because none can be taken down.
+The fork has every object of its parent. It recreates what two processes must not share: the event loop and the count of
+queries. Where its policy is stricter, it adds walls inside the existing ones, because none can be removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def begin(worker: WorkerProcess, start: StartFork) -> None:
     try:
         report, descriptors, dropped = _become(worker, start)
     except Exception as error:
-        # A process with half of its walls must not serve anybody.
+        # A process with half of its walls must not serve anyone.
         _send(worker, Started(error=f"{type(error).__name__}: {error}"), ())
         os._exit(1)
     _send(worker, Started(wall_states(report), tuple(dropped)), descriptors)
@@ -41,7 +41,7 @@ def _send(worker: WorkerProcess, started: Started, descriptors: tuple[int, ...])
 
 
 def wall_states(report: WallReport) -> dict[str, WallState]:
-    """A report of walls in the form in which the supervisor receives it."""
+    """Return a report of walls in the form in which the supervisor receives it."""
     return {name: WallState(wall.standing, wall.detail) for name, wall in report.items()}
 
 
@@ -55,7 +55,7 @@ def _become(worker: WorkerProcess, start: StartFork) -> tuple[WallReport, tuple[
     streams = worker.stdout, worker.stderr
     standing = WallReport({name: Wall(wall.standing, wall.detail) for name, wall in start.walls.items()})
     report, descriptors = state.branch(worker.kernel.shell, streams, policy, standing)
-    state.queries.skip_to(start.query_base)  # a copy from before a running cell does not know what that asked
+    state.queries.skip_to(start.query_base)  # a copy from before a running cell does not know what the cell asked
     worker.use_streams()
     dropped = _drop_modules(worker.namespace, policy)
     state.rebind(worker.namespace)
@@ -63,7 +63,7 @@ def _become(worker: WorkerProcess, start: StartFork) -> tuple[WallReport, tuple[
 
 
 def _drop_modules(namespace: dict[Any, Any], policy: Policy) -> list[str]:
-    """Unbind the modules that the fork inherited and that its own policy does not admit; returns their names."""
+    """Unbind the modules that the fork inherited and that its own policy does not admit. Return their names."""
     if policy.language.wall == "off":
         return []
     gone = [

@@ -1,7 +1,7 @@
-"""How a kernel process forks: a session from the zygote, a session from a session, or a copy that sleeps.
+"""How a kernel process forks: a session from the zygote, a session from a session, or a sleeping copy.
 
-All three are one thing, the `Fork` message: the child gets the descriptor that came with it as its lifeline, and goes
-on from there.
+All three are the same `Fork` message: the child gets the descriptor that came with it as its lifeline, and continues
+from there.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Forking:
     def fork(self, request: Fork, descriptors: Sequence[int]) -> None:
         """Fork a child that owns the first of ``descriptors``. It waits for a session, or sleeps as a checkpoint."""
         process, link = self._process, self._process.link
-        # Threads do not exist in the child, but the locks that they hold do, and stay locked there for ever. Only the
-        # supervisor sees whether they stand still.
+        # Threads do not exist in the child, but the locks that they hold do, and stay locked there forever. Only the
+        # supervisor sees whether they are idle.
         alone, others = processes.thread_count() <= 1, threads.others()
         if not alone and not request.leave_threads:
             framing.close_all(descriptors)
             process.send(Forked(error="the session has threads", threads=others.names))
             return
-        left = Left(others.names, len(process.loop.pending()))
-        if not process.dormant:  # a copy has no threads: it passes on which pools stood idle when it was made
+        left_behind = Left(others.names, len(process.loop.pending()))
+        if not process.dormant:  # a copy has no threads: it passes on which pools were idle when it was made
             process.idle_pools = others.pools
         seclusion = self._seclusion_to_come() if request.private else None
         # seccomp stops the clone until the supervisor has answered. A signal that arrives meanwhile would end the call
@@ -51,8 +51,8 @@ class Forking:
         blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
         asleep = descriptors[0] if request.asleep and alone else None
         pause = None if asleep is None else self.pause(asleep, blocked)
-        # The copy shares this socket until it has moved to its own. An at-fork handler that prints would write from
-        # two processes into one stream of messages.
+        # The copy shares this socket until it has moved to its own. A printing at-fork handler would write from two
+        # processes into one stream of messages.
         link.hold(True)
         try:
             pid = (
@@ -70,7 +70,7 @@ class Forking:
         if pid == 0:
             if seclusion is not None:
                 self._seclude(seclusion, descriptors[1])
-            self._become_child(descriptors[0], request.state, left)
+            self._become_child(descriptors[0], request.state, left_behind)
             return
         if pause is None:
             framing.close_all(descriptors)
@@ -81,13 +81,13 @@ class Forking:
         """Build the call that reports the copy and then waits for the supervisor; None while other work is due.
 
         It runs between the fork and CPython's own work after a fork. Until the supervisor writes again, this process
-        touches no page, and goes on sharing all of its memory with the copy.
+        touches no page, and keeps sharing all of its memory with the copy.
         """
         if not self._process.idle:
             return None
         self._process.link.hold(False)
-        # The message is packed before the fork, so that afterwards only the digits of the pid are made. Anything more
-        # would write to shared pages.
+        # The message is packed before the fork, so that afterwards only the digits of the pid are filled in. Anything
+        # more would write to shared pages.
         descriptor = self._process.link.socket.fileno()
         message = framing.pack(Forked.TAG, (_PID % 0,))
         head = message[: -len(_PID % 0)]
@@ -97,14 +97,14 @@ class Forking:
             os.close(asleep)
             try:
                 os.write(descriptor, head + _PID % pid)
-            except OSError:  # who has asked is gone, and the copy ends, as nobody knows its lifeline
+            except OSError:  # the caller is gone, and the copy ends, as nobody knows its lifeline
                 return
             wait()
 
         return pause
 
     def _greeting(self, asleep: int | None) -> Callable[[], object] | None:
-        """What a sleeping copy does before it sleeps: nothing, or in a private session one write.
+        """Return what a sleeping copy does before it sleeps: nothing, or in a private session one write.
 
         The pid that this process sees for the copy means nothing outside its pid namespace. The kernel tells the
         supervisor the real one with the first bytes that the copy itself writes (SCM_CREDENTIALS).
@@ -130,12 +130,12 @@ class Forking:
         return private_root.Seclusion(Path(self._process.home), private_root.try_out(os.geteuid()))
 
     def _seclude(self, seclusion: private_root.Seclusion, pin: int) -> None:
-        """In a fork of the zygote: go on in a further fork that has a pid namespace, if the system allows it."""
+        """Continue, in a fork of the zygote, in another fork that has a pid namespace, if the system allows it."""
         self._process.seclusion = seclusion
         if not seclusion.refusal:
-            # unshare(CLONE_NEWPID) moves only the children to come. The first becomes pid 1, and the kernel ends the
-            # whole namespace with it: so it does nothing but wait for the supervisor's end of the pin. The second
-            # becomes the session, and this process has no further use.
+            # unshare(CLONE_NEWPID) moves only later children. The first becomes pid 1, and the kernel ends the whole
+            # namespace with it, so it only waits for the supervisor's end of the pin. The second becomes the session,
+            # and this process has no further use.
             private_root.leave_processes()
             if processes.fork_sibling(asleep=pin, first=partial(private_root.lower_first, pin)) == 0:
                 os._exit(0)
@@ -151,7 +151,7 @@ def _fork_leaving_threads() -> int:
 
 @trusted
 def _lines_of(descriptor: int) -> tuple[socket.socket, socket.socket, int]:
-    """The first line of a process, its lifeline, and the generation of its supervisor."""
+    """Return the first line of a process, its lifeline, and the generation of its supervisor."""
     lifeline = socket.socket(fileno=descriptor)
     line, generation = framing.first_line(lifeline)
     return socket.socket(fileno=line), lifeline, generation

@@ -8,7 +8,7 @@ from IPython.core.history import HistoryManager
 class SessionHistory(HistoryManager):
     """IPython's history in memory."""
 
-    # Traits of IPython's that change with each cell and that nobody observes: a plain attribute costs a tenth.
+    # IPython's traits that change with each cell and that nobody observes: a plain attribute costs a tenth.
     _i = _ii = _iii = _i00 = ""
 
     def store_inputs(self, line_num: int, source: str, source_raw: str | None = None) -> None:

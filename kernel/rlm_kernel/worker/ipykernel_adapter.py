@@ -47,9 +47,9 @@ class SandboxedKernel(IPythonKernel):
     """The kernel of one session.
 
     ``receive_input`` waits for the next answer on the stdin channel. ``on_abort`` asks the supervisor, which holds the
-    queue, to abort the requests in it. ``hold`` gathers messages into one write. ``new_task`` makes a task that keeps
+    queue, to abort the requests in it. ``hold`` gathers messages into one write. ``new_task`` creates a task that keeps
     the context variables of cells. While the kernel is ``deaf``, cells take no interrupts. Once ``interrupted`` is set,
-    the next cell ends as it begins.
+    the next cell ends as it starts.
     """
 
     shell_stream = AnyTrait()
@@ -75,28 +75,28 @@ class SandboxedKernel(IPythonKernel):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.in_cell = self.deaf = self.interrupted = self._begins = False
-        # ipykernel 7 asks for the thread of the shell channel when a cell uses ``await``, and fails on None. Here it is
-        # the only thread there is.
+        # ipykernel 7 asks for the thread of the shell channel when a cell uses ``await``, and fails on None. Here there
+        # is only one thread.
         self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
         # A debugger and subshells are threads. ``apply_request`` unpickles and runs code past the cell compiler. And
-        # only the supervisor interrupts or ends a worker.
+        # only the supervisor may interrupt or end a worker.
         for handlers in (self.shell_handlers, self.control_handlers):
             for name in CLOSED_REQUESTS:
                 handlers.pop(name, None)
 
     @property
     def banner(self) -> str:
-        """What a console says first. The kernel tells it before it knows its policy."""
+        """What a console says first. The kernel sends it before it knows its policy."""
         python = ".".join(map(str, sys.version_info[:3]))
         return (
             f"rlm-kernel, Python {python}\n"
-            "Code runs under the policy of its session. `name?` tells what a name is, %lsmagic lists the magics,\n"
+            "Code runs under the policy of its session. `name?` explains a name, %lsmagic lists the magics,\n"
             "`rlm-kernel policy show NAME` in a terminal says what a policy allows.\n"
         )
 
     @property
     def walled(self) -> bool:
-        """True while the language wall is up."""
+        """True while the language wall is active."""
         return self.shell.wall is not None
 
     async def dispatch(self, stream: Any, frames: Sequence[bytes]) -> None:
@@ -129,7 +129,7 @@ class SandboxedKernel(IPythonKernel):
             self.log.error("a request failed", exc_info=showable(error))
 
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Run a cell and reply, also when an interrupt arrives just outside the user's code."""
+        """Run a cell and reply, even when an interrupt arrives just outside the user's code."""
         try:
             await super().execute_request(stream, ident, parent)
         except KeyboardInterrupt as error:
@@ -192,7 +192,7 @@ class SandboxedKernel(IPythonKernel):
         return reply
 
     def _note_interrupt(self, *_signal: object) -> None:
-        """Keep an interrupt for the cell that begins: IPython's hooks and finalisers would swallow the exception.
+        """Keep an interrupt for the cell that is starting: IPython's hooks and finalisers would swallow the exception.
 
         They can also run code of the session, which the second interrupt ends.
         """
@@ -201,7 +201,7 @@ class SandboxedKernel(IPythonKernel):
         self.interrupted = True
 
     def begin_code(self) -> None:
-        """Let interrupts reach the code of the session, which runs from here on, and first one that came before it."""
+        """Let interrupts reach the session's code, which runs from here on; an earlier interrupt takes effect first."""
         if not self._begins:
             return
         if not self.deaf:
@@ -267,7 +267,7 @@ class SandboxedKernel(IPythonKernel):
             reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
         else:
             error = result.error_before_exec or result.error_in_exec
-            result.error_before_exec = result.error_in_exec = None  # a frame of its traceback has the result: a circle
+            result.error_before_exec = result.error_in_exec = None  # a frame of its traceback has the result: a cycle
             with shell.user_code():
                 reply |= {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
             reply["traceback"] = shell._last_traceback or []
@@ -295,7 +295,7 @@ class SandboxedKernel(IPythonKernel):
     # -- requests that stock IPython answers by running code
 
     def do_complete(self, code: str, cursor_pos: int | None) -> Any:
-        """Completions; under a wall, those that take no code of the session to find."""
+        """Return completions; under a wall, those that can be found without running code of the session."""
         if not self.walled:
             return super().do_complete(code, cursor_pos)
         end = len(code) if cursor_pos is None else cursor_pos
@@ -309,7 +309,7 @@ class SandboxedKernel(IPythonKernel):
     def do_inspect(
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Sequence[str] = ()
     ) -> JsonObject:
-        """What a name or a called function is; under a wall, what can be told without running its code."""
+        """Describe a name or a called function; under a wall, as far as possible without running its code."""
         if not self.walled:
             return dict(super().do_inspect(code, cursor_pos, detail_level, omit_sections))
         text = ""
@@ -319,7 +319,7 @@ class SandboxedKernel(IPythonKernel):
 
     @contextmanager
     def _answered_anyway(self, what: str) -> Iterator[None]:
-        """Say that nothing is known if we fail: a front end waits for its reply."""
+        """Reply that nothing is known if we fail: a front end waits for its reply."""
         try:
             yield
         except Exception as error:
@@ -337,26 +337,26 @@ class SandboxedKernel(IPythonKernel):
         pattern: str | None = None,
         unique: bool = False,
     ) -> JsonObject:
-        """The cells of this session, from memory: no history database outlives or crosses a session."""
+        """Return the cells of this session, from memory: no history database outlives or crosses a session."""
         manager = self.shell.history_manager
         inputs = manager.input_hist_raw if raw else manager.input_hist_parsed
         cells = [(0, number, text) for number, text in enumerate(inputs) if number and text]
         chosen = _history(cells, hist_access_type, start or 0, stop, n, pattern, unique)
         if output:
             results = self.shell.user_ns.get("Out")
-            shown = results if type(results) is dict else {}
-            return {"status": "ok", "history": [(s, i, (t, _plain(shown.get(i)))) for s, i, t in chosen]}
+            outputs = results if type(results) is dict else {}
+            return {"status": "ok", "history": [(s, i, (t, _plain(outputs.get(i)))) for s, i, t in chosen]}
         return {"status": "ok", "history": chosen}
 
 
 def may_wait(code: str) -> bool:
-    """Whether a cell may be asynchronous: without one of these words it cannot."""
+    """Return whether a cell may be asynchronous: without one of these words it cannot."""
     return "await" in code or "async" in code
 
 
 @contextmanager
 def interruptible(handler: object = signal.default_int_handler) -> Iterator[None]:
-    """The bracket in which ``handler`` handles SIGINT."""
+    """Return the bracket in which ``handler`` handles SIGINT."""
     set_handler(signal.SIGINT, handler)
     try:
         yield
@@ -365,7 +365,7 @@ def interruptible(handler: object = signal.default_int_handler) -> Iterator[None
 
 
 def ignore_interrupts() -> None:
-    """End the bracket, also one that an interrupt has left open, because it came while it opened or closed."""
+    """End the bracket, even one that an interrupt left open by arriving while it opened or closed."""
     set_handler(signal.SIGINT, IGNORE)
 
 

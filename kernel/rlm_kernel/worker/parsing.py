@@ -9,7 +9,7 @@ from rlm_sandbox.language_wall.audit_hook import compiling
 _FLAGS = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
-# The audit hook refuses texts that library code compiles on behalf of a session, unless it is marked like this.
+# The audit hook refuses to let library code compile text on behalf of a session, unless it is marked like this.
 @compiling
 def module(text: str) -> ast.Module:
     """Return the tree of a cell; raises SyntaxError, ValueError, RecursionError or MemoryError."""

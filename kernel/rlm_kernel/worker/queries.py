@@ -22,9 +22,9 @@ from rlm_sandbox.policy.model import Limits, LlmMode, LlmPolicy
 
 ANSWERS_NAME = "llm_answers"
 REFUSED_NAME = "refused_llm_answers"
-"""The name that keeps a value which code assigned to ``llm_answers`` and which was not accepted."""
+"""The name that keeps a value that code assigned to ``llm_answers`` and that was not accepted."""
 _FIRST, _NEXT = 16, 64
-"""How many queries of a batch are announced at once: few at first, so that somebody can begin with them."""
+"""How many queries of a batch are announced at once: few at first, so that someone can start on them."""
 _BUDGET = {"calls": "queries", "tokens": "query_tokens", "cost": "query_cost", "seconds": "query_seconds"}
 """The resources that queries use, and the policy's limit for each."""
 
@@ -53,7 +53,7 @@ class _Asking:
     mode: str
     form: AnswerSchema | None
     recursive: bool = False
-    """Whether a model in a session of its own is to answer."""
+    """Whether a model is to answer in a session of its own."""
 
     @property
     def waits(self) -> bool:
@@ -65,7 +65,7 @@ class CellQueries:
 
     ``announce`` hands new queries to the supervisor, ``suspension`` waits for answers. ``next_number`` is the first id
     that this session has never used. No id is used twice, not even by a kernel that replaces a crashed one: an answer
-    that comes late must not meet another question.
+    that comes late must not match another question.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class CellQueries:
             """Ask a language model.
 
             mode="deferred" returns at once a string that becomes the answer; mode="blocking" waits for an agent's
-            answer, mode="provider" for that of a configured model; without one the session's policy decides. With a
-            schema (JSON schema or pydantic model) the answer fits it and is returned as what it says.
+            answer, mode="provider" for that of a configured model; without a mode the session's policy decides. With a
+            schema (JSON schema or pydantic model) the answer matches it and is returned as parsed data.
             """
             return self._one(prompt, self._asking(model, mode, schema))
 
         def llm_query_batched(
             prompts: Iterable[str], model: str | None = None, mode: str | None = None, schema: Any = None
         ) -> Sequence[Any]:
-            """Ask several questions at once; returns an answer for each, in their order.
+            """Ask several questions at once; returns an answer for each, in order.
 
-            When it waits, an item without an answer reads [FAILED:id] and why; it does not fail the others.
+            When it waits, an item without an answer reads [FAILED:id] and the reason; it does not fail the others.
             """
             return self._many(prompts, self._asking(model, mode, schema))
 
@@ -131,7 +131,7 @@ class CellQueries:
 
         asking = (llm_query, llm_query_batched, rlm_query, rlm_query_batched, budget)
         for function in asking:
-            function.__qualname__ = function.__name__  # which Python puts into its messages
+            function.__qualname__ = function.__name__  # Python puts it into its messages
         return {function.__name__: function for function in asking}
 
     def _one(self, prompt: str, how: _Asking) -> Any:
@@ -145,7 +145,7 @@ class CellQueries:
         return self._ask(list(prompts), how)
 
     def budget(self) -> dict[str, dict[str, float]]:
-        """The amounts used, as the daemon last reported them, and the limits."""
+        """Return the amounts used, as the daemon last reported them, and the limits."""
         return {
             name: {"used": self._used[name], "limit": getattr(self.limits, limit)} for name, limit in _BUDGET.items()
         }
@@ -160,7 +160,7 @@ class CellQueries:
         self.next_number = max(self.next_number, next_number)
 
     def begin_anew(self, limits: Limits, llm: LlmPolicy) -> None:
-        """Go on as another session with a full budget. Placeholders from before stay as they are."""
+        """Continue as another session with a full budget. Placeholders from before stay as they are."""
         self.limits, self.llm = limits, llm
         self._used = dict.fromkeys(_BUDGET, 0)
 
@@ -179,7 +179,7 @@ class CellQueries:
         return _Asking(None if model is None else str(model), chosen, None if schema is None else AnswerSchema(schema))
 
     def _round(self, prompts: list[str], how: _Asking) -> list[DeferredAnswer]:
-        """Ask all and wait for all. Ask again for answers that the form's own validators refuse."""
+        """Ask all and wait for all. Repeat questions whose answers the form's own validators refuse."""
         asked = self._ask_and_wait(prompts, how)
         for _ in range(self.llm.schema_attempts - 1 if how.form is not None else 0):
             wrong = self._complaints(how, asked)
@@ -201,24 +201,24 @@ class CellQueries:
         """Ask all or none, and wait for all. Those that nobody answered in time are still pending."""
         self._suspension.check()
         self._check(prompts)
-        asked = self._ask(prompts, how)
+        placeholders = self._ask(prompts, how)
         late: set[str] = set()
 
         def take(news: Resolved) -> bool:
             self.tell(news.used)
             self.resolve(news.answers)
             late.update(news.late)
-            return all(one.status != "pending" or one.query_id in late for one in asked)
+            return all(one.status != "pending" or one.query_id in late for one in placeholders)
 
-        if asked:
-            self._suspension.wait([one.query_id for one in asked], take)
-        over = [one for one in asked if one.query_id in self._over_budget]
+        if placeholders:
+            self._suspension.wait([one.query_id for one in placeholders], take)
+        over = [one for one in placeholders if one.query_id in self._over_budget]
         if over:
             raise BudgetExceeded(f"{over[0]}; earlier answers are in {ANSWERS_NAME}")
-        return asked
+        return placeholders
 
     def _only(self, how: _Asking, asked: list[DeferredAnswer]) -> Any:
-        """The answer of a round of one query."""
+        """Return the answer of a round with one query."""
         (one,) = asked
         if one.status == "pending":
             raise QueryTimeout(self._lateness(how, one))
@@ -256,33 +256,33 @@ class CellQueries:
         if len(prompts) > left:
             raise QueryLimit(
                 f"this session may ask only {self.limits.queries} queries (limits.queries in its policy), "
-                f"and {max(left, 0)} of them are left: {'ask no more than these' if left > 0 else 'go on without'}"
+                f"and {max(left, 0)} of them are left: {'ask no more than that' if left > 0 else 'continue without'}"
             )
 
     def _ask(self, prompts: Sequence[str], how: _Asking) -> list[DeferredAnswer]:
         """Queue all or none."""
         self._check(prompts)
-        asked: list[DeferredAnswer] = []
-        told: list[AskedQuery] = []
+        placeholders: list[DeferredAnswer] = []
+        batch: list[AskedQuery] = []
         characters = 0
         for prompt in map(str, prompts):
             placeholder = DeferredAnswer(self.next_number, how.form)
             self.next_number += 1
             self._used["calls"] += 1
             self._placeholders[placeholder.query_id] = placeholder
-            asked.append(placeholder)
+            placeholders.append(placeholder)
             schema = None if how.form is None else how.form.schema
-            told.append(AskedQuery(placeholder.number, prompt, how.model, how.mode, schema, how.recursive))
+            batch.append(AskedQuery(placeholder.number, prompt, how.model, how.mode, schema, how.recursive))
             characters += len(prompt)
-            if len(asked) == _FIRST or len(told) == _NEXT or characters > worker_protocol.PROMPTS_AT_ONCE:
-                self.announce(told)
-                told, characters = [], 0
-        if told:
-            self.announce(told)
-        return asked
+            if len(placeholders) == _FIRST or len(batch) == _NEXT or characters > worker_protocol.PROMPTS_AT_ONCE:
+                self.announce(batch)
+                batch, characters = [], 0
+        if batch:
+            self.announce(batch)
+        return placeholders
 
     def adopt(self, number: object, text: object, status: object) -> str:
-        """The placeholder for a query that an earlier kernel of the session asked, or its text if there is none."""
+        """Return the placeholder for a query that an earlier kernel of the session asked, or its text without one."""
         if not isinstance(number, int) or not 0 <= number < self.next_number:
             return str(text)
         name = id_of_query(number)
@@ -298,8 +298,8 @@ class CellQueries:
         return placeholder
 
     def resolve(self, answers: Mapping[str, QueryOutcome]) -> list[str]:
-        """Take outcomes by id; returns the ids that were known here."""
-        known = []
+        """Take outcomes by id. Return the ids that were known here."""
+        ids = []
         # Code may have put in a key of its own class, whose ``__eq__`` a lookup would call.
         if any(type(name) is not str for name in self.answers):
             self.answers = {name: text for name, text in self.answers.items() if type(name) is str}
@@ -312,10 +312,10 @@ class CellQueries:
             placeholder = self._placeholders.get(query_id)
             if placeholder is not None:
                 placeholder.resolve(self.said[query_id], failed)
-                known.append(query_id)
-        return known
+                ids.append(query_id)
+        return ids
 
 
 def said_of(query_id: str, outcome: QueryOutcome) -> str:
-    """The text that code reads in place of an answer: the answer itself, or the reason for its failure."""
+    """Return the text that code reads in place of an answer: the answer itself, or the reason for its failure."""
     return outcome.answer or "" if outcome.error is None else f"[FAILED:{query_id}] {outcome.error}"

@@ -1,7 +1,7 @@
-"""What a cell makes a worker go through, gone through ahead of it: so that the pages that this writes to are ready.
+"""A rehearsal of what a cell makes a worker do, so that the pages that it writes to are ready in advance.
 
 Each page that a cell is the first to write to after a copy was taken costs it a fault. An empty cell leaves a third of
-them to the next one; with these steps a tenth is left. None of them runs code of the user's, or can be noticed by it.
+them to the next one; with these steps a tenth is left. None of them runs the user's code, or can be noticed by it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ for _ in ():
     _ += 1
 None
 """
-"""Of what most cells are made of, for the compiler and the wall to go through; none of it is ever reached."""
+"""A sample of what most cells consist of, for the compiler and the wall to process; none of it is ever reached."""
 
 
 class Rehearsal:
-    """Goes through a cell in one process: after a copy was taken of its session, and before the next cell comes."""
+    """Rehearses a cell in one process: after a copy was taken of its session, and before the next cell comes."""
 
     def __init__(self, process: WorkerProcess, runner: CellRunner, forking: Forking) -> None:
         self._process, self._runner, self._forking = process, runner, forking
@@ -44,13 +44,13 @@ class Rehearsal:
         """Write to the pages that any cell writes to, by a cell that does nothing.
 
         The first write to a shared page copies it: done now it is done while the person thinks, and not in the next
-        cell. Left out where it could be noticed: without a wall (IPython's hooks are the user's there), while tasks of
-        the user's wait for the loop or threads go on, which may print, and in a copy.
+        cell. It is left out where it could be noticed: without a wall (IPython's hooks are the user's there), while
+        tasks of the user wait for the loop or threads are running, which may print, and in a copy.
         """
         process = self._process
         walled = process.session is not None and process.session.wall is not None
         if process.idle and walled and not threads.others().names:
-            # A session may have left classes behind that raise in IPython's own code. The next real cell tells of that.
+            # A session may have left classes behind that raise in IPython's own code. The next real cell reports that.
             with process.muted(), suppress(Exception):
                 self._runner.run_cell(decode(RunCell, encode(RunCell(_CODE, False))[1]), rehearsed=True)
                 self._show()
@@ -68,7 +68,7 @@ class Rehearsal:
             kernel.session.bare = False
 
     def _be_asked_for_copy(self) -> None:
-        """What comes before the fork that follows a cell under ``checkpoint: strict``."""
+        """Do what precedes the fork that follows a cell under ``checkpoint: strict``."""
         decode(Fork, encode(Fork(ForkState.DORMANT, asleep=True))[1])
         threads.others()
         # An empty set leaves the mask as it is: only the call is rehearsed.

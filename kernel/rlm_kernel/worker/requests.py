@@ -64,13 +64,13 @@ Handler = Callable[[WorkerProcess, Any, Message], tuple[Reply, Blobs]]
 
 
 def answer(worker: WorkerProcess, message: Message) -> None:
-    """Carry out one request, and send what comes of it."""
+    """Carry out one request, and send its result."""
     request = read_request(json.loads(message.parts[0]))
     try:
         with interruptible():
             reply, blobs = HANDLERS[type(request)](worker, request, message)
         tag, part = encode(Answered(plain(reply)))
-    except BaseException as error:  # the request may run a ``__repr__`` of the user's, which may raise anything
+    except BaseException as error:  # the request may run a user's ``__repr__``, which may raise anything
         ignore_interrupts()
         (tag, part), blobs = encode(Answered(failure=_failure(error, worker.session))), ()
     worker.link.send(tag, (part, *blobs))
@@ -91,7 +91,7 @@ def _failure(error: BaseException, state: WorkerSession | None) -> Failure:
 
 @trusted
 def _map(message: Message, request: Bind) -> ContextVariable:
-    """Map a loaded text from the descriptors that the supervisor has sent."""
+    """Map a loaded text from the descriptors that the supervisor sent."""
     return attach(message.descriptors, request.header, type=request.type, metadata=request.metadata)
 
 
@@ -99,7 +99,7 @@ def _bind(worker: WorkerProcess, request: Bind, message: Message) -> tuple[Done,
     state = worker.session
     assert state is not None
     variable = _map(message, request)
-    with user_code(state):  # the object that loses its name may have a finaliser of the user's
+    with user_code(state):  # the object that loses its name may have a user's finaliser
         state.bind(worker.namespace, request.name, variable)
     return Done(), ()
 
@@ -107,7 +107,7 @@ def _bind(worker: WorkerProcess, request: Bind, message: Message) -> tuple[Done,
 def _unbind(worker: WorkerProcess, request: Unbind, message: Message) -> tuple[Done, Blobs]:
     state = worker.session
     assert state is not None
-    with user_code(state):  # the object that loses its name may have a finaliser of the user's
+    with user_code(state):  # the object that loses its name may have a user's finaliser
         state.unbind(worker.namespace, request.name)
     shared_str.release_unused()
     return Done(), ()
@@ -126,7 +126,7 @@ def _variables(worker: WorkerProcess, request: Variables, message: Message) -> t
     state, namespace = worker.session, worker.namespace
     contexts = state.contexts if state else {}
     found = variables.visible(namespace, worker.hidden)
-    with user_code(state):  # a user's class may look like a library's, whose size is asked for
+    with user_code(state):  # a user's class may look like a library's, whose size is read
         rows = [variables.row(name, value) for name, value in found if name not in contexts]
         taken = state.shadowed(namespace) if state else ()
         rows += [replace(variables.row(name, namespace[name]), shadows=True) for name in taken]
@@ -134,7 +134,7 @@ def _variables(worker: WorkerProcess, request: Variables, message: Message) -> t
 
 
 def _lines(worker: WorkerProcess, name: str) -> Any:
-    """A variable's lines. This may run a user's ``__repr__``, so it happens under the wall, like a cell."""
+    """Return a variable's lines. This may run a user's ``__repr__``, so it happens under the wall, like a cell."""
     with user_code(worker.session):
         return variables.as_lines(variables.find(worker.namespace, worker.hidden, name))
 
@@ -152,7 +152,7 @@ def _peek(worker: WorkerProcess, request: Peek, message: Message) -> tuple[Lines
 
 
 def _scan(worker: WorkerProcess, request: Scan, message: Message) -> tuple[FoundLines, Blobs]:
-    found = scan(
+    result = scan(
         _lines(worker, request.name),
         request.pattern,
         context_lines=request.context_lines,
@@ -165,8 +165,8 @@ def _scan(worker: WorkerProcess, request: Scan, message: Message) -> tuple[Found
         word=request.word,
         invert=request.invert,
     )
-    matches = (FoundLine(m.line, m.text, m.context, m.chars, m.context_cut) for m in found.matches)
-    return FoundLines(tuple(matches), found.truncated, found.total, found.exact), ()
+    matches = (FoundLine(m.line, m.text, m.context, m.chars, m.context_cut) for m in result.matches)
+    return FoundLines(tuple(matches), result.truncated, result.total, result.exact), ()
 
 
 def _export(worker: WorkerProcess, request: Export, message: Message) -> tuple[Exported, Blobs]:

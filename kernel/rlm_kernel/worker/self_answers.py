@@ -30,10 +30,10 @@ class GivenWatch:
         self._reported: set[str] = set()
 
     def look(self, found: object, shown: Mapping[str, Any], said: Mapping[str, str]) -> GivenAnswers | None:
-        """The answers that code has given since the last look, or None.
+        """Return the answers that code has given since the last look, or None.
 
         ``found`` is the value of ``llm_answers`` now, ``shown`` the dict that it was bound to, and ``said`` the answers
-        in it. The result holds a list or a dict by id; ``assigned`` says whether code has bound the name anew.
+        in it. The result holds a list or a dict by id; ``assigned`` says whether code has rebound the name.
         """
         if found is shown:
             self._seen = None
@@ -44,17 +44,17 @@ class GivenWatch:
         try:
             if type(found) not in (list, tuple, dict):
                 raise NotPlain(f"llm_answers takes a list of texts or {{id: text}}, not {name_of(type(found))}")
-            given = _Copy().of(found)
+            answers = _Copy().of(found)
             if isinstance(found, dict):
-                # Who adds to the answers gives the others again: the very objects that are known.
-                known = {name for name, answer in said.items() if found.get(name) is answer}
-                given = {name: answer for name, answer in given.items() if name not in known}
-            return GivenAnswers(given, assigned=True)
-        except (NotPlain, RuntimeError) as error:  # "dictionary changed size": a thread of the user's is at work
+                # Code that adds answers returns the others too: they are the very objects that are known.
+                unchanged = {name for name, answer in said.items() if found.get(name) is answer}
+                answers = {name: answer for name, answer in answers.items() if name not in unchanged}
+            return GivenAnswers(answers, assigned=True)
+        except (NotPlain, RuntimeError) as error:  # "dictionary changed size": a user's thread is at work
             return GivenAnswers(problem=str(error), assigned=True)
 
     def _added(self, shown: Mapping[str, Any], said: Mapping[str, str]) -> GivenAnswers | None:
-        """The items that code has put into the dict of answers, each reported once."""
+        """Return the items that code has put into the dict of answers, each reported once."""
         # By identity, because ``==`` would call methods of what code has put there.
         if len(shown) == len(said) and all(map(_same, shown.values(), said.values())):
             return None

@@ -49,8 +49,8 @@ ENVIRONMENT = {
 }
 
 
-# Strings are laid over mapped memory at the addresses and lengths that these classes give. Code that could replace one
-# of their methods could have any memory of the process read as text.
+# Strings are mapped onto memory at the addresses and lengths that these classes return. Code that could replace one of
+# their methods could have any memory of the process read as text.
 for _believed in (Text, Lines, MappedFile):
     protect(_believed)
 
@@ -62,10 +62,10 @@ def _refuse_program(*_: object) -> int:
 _UNSAFE = ("numpy", "pyarrow")
 """Libraries that are not memory-safe: through them code may read and write its kernel's own memory."""
 WALL_CHANGERS = "rlm_kernel.worker"
-"""The package whose code may change a language wall that is closed."""
+"""The package whose code may change a closed language wall."""
 HOMES = ("HOME", "TMPDIR", "IPYTHONDIR")
 FONTS = ".matplotlib"
-"""Where matplotlib keeps its list of fonts, below the scratch folder: not among the files of the session."""
+"""Where matplotlib keeps its list of fonts, below the scratch folder, apart from the files of the session."""
 
 
 class WorkerSession:
@@ -82,7 +82,7 @@ class WorkerSession:
         self.returned: set[str] = set()
         """Contexts whose names code has deleted since the last report, and which `rebind` has bound again."""
         self.restored: list[str] = []
-        """The texts of cells that came out of snapshots, in their order."""
+        """The texts of cells that came from snapshots, in order."""
         self.image: tuple[HandedOut, list[memoryview]] | None = None
         """An image of the variables that is being handed out."""
         self.wall: LanguageWall | None = None
@@ -96,10 +96,10 @@ class WorkerSession:
         isolation: Isolation | None,
         seclusion: Seclusion | None,
     ) -> tuple[WallReport, tuple[int, ...]]:
-        """Raise the walls, before the first cell. Returns the report of walls and the fork gate's descriptor, if any.
+        """Raise the walls, before the first cell. Return the report of walls and the fork gate's descriptor, if any.
 
-        ``keep`` are the descriptors that this process goes on using. ``isolation`` is the part of the work that was
-        done ahead. ``seclusion`` says how far a process got that was forked for a private session.
+        ``keep`` are the descriptors that this process still needs. ``isolation`` is the part of the work that was done
+        in advance. ``seclusion`` says how far a process got that was forked for a private session.
         """
         if isolation is None:
             resolve_in()
@@ -124,14 +124,16 @@ class WorkerSession:
     def branch(
         self, shell: GuardedShell, streams: tuple[Any, Any], policy: Policy, standing: WallReport
     ) -> tuple[WallReport, tuple[int, ...]]:
-        """In a fork: go on as another session under ``policy``, which is not looser than the present one.
+        """Continue, in a fork, as another session under ``policy``, which is not looser than the present one.
 
         Returns the same as `begin`. Raises WallSetupError if a wall has changed, or cannot be narrowed; then the
         process must end.
         """
-        # Before anything of the wall is noted anew: what has changed would be what is to stand.
+        # Before anything of the wall is recorded again: otherwise a change would count as the intended state.
         if self.wall is not None and (part := self.wall.changed()) is not None:
-            raise WallSetupError(f"the session's language wall has changed ({part}): end the session, and begin anew")
+            raise WallSetupError(
+                f"the session's language wall has changed ({part}): end the session and start a new one"
+            )
         outer, self.policy = self.policy, policy
         self.queries.begin_anew(policy.limits, policy.llm)
         if _in_process(policy) != _in_process(outer):
@@ -142,10 +144,10 @@ class WorkerSession:
         return confinement.report, () if confinement.notify_fd is None else (confinement.notify_fd,)
 
     def _run_no_programs(self) -> None:
-        """Under a policy without programs, let ``subprocess`` itself refuse them.
+        """Make ``subprocess`` itself refuse programs under a policy without them.
 
         The OS wall refuses them in any case, and the supervisor counts each refusal as an attack. A library that runs a
-        program is none: matplotlib asks one for the fonts, and does without when it gets an error.
+        program is not an attack: matplotlib asks one for the fonts, and copes with an error.
         """
         if self.policy.limits.processes == 0:
             subprocess._fork_exec = _refuse_program  # type: ignore[attr-defined]
@@ -170,7 +172,7 @@ class WorkerSession:
         return folder.is_dir() and any(folder.is_relative_to(root) for root in self.policy.files.read)
 
     def _overlay(self) -> tuple[Path, Path] | None:
-        """The workspace and the scratch folder, if code works in the first and may write only to the second."""
+        """Return the workspace and the scratch folder, if code works in the first and may write only to the second."""
         folder = self.workspace
         if folder is None or not self._may_read(folder) or self._may_write(folder) or not self._may_write(self.scratch):
             return None
@@ -180,7 +182,7 @@ class WorkerSession:
         return any(folder.is_relative_to(root) for root in self.policy.files.write)
 
     def raise_language_wall(self, shell: GuardedShell, streams: tuple[Any, Any]) -> None:
-        """Compile every cell under the policy from now on, in place of the one before."""
+        """Compile every cell under the policy from now on, replacing the previous one."""
         helpers: dict[str, object] = {**self.queries.helpers(), "display": displays.display, "cite": self._cite}
         planted: Namespace = {ANSWERS_NAME: self.queries.answers}
         if self.policy.language.wall == "off":
@@ -228,27 +230,27 @@ class WorkerSession:
             del namespace[name]
 
     def rebind(self, namespace: Namespace) -> None:
-        """Bind contexts again whose names code has deleted: ``del`` ends shadowing, it does not unload the text."""
+        """Rebind contexts whose names code has deleted: ``del`` ends shadowing, it does not unload the text."""
         for name, variable in self.contexts.items():
             if name not in namespace:
                 namespace[name] = variable
                 self.returned.add(name)
 
     def shadowed(self, namespace: Mapping[str, Any]) -> list[str]:
-        """The names of the contexts that code has bound to something else."""
+        """Return the names of the contexts that code has bound to something else."""
         return [name for name, variable in self.contexts.items() if namespace.get(name) is not variable]
 
     def admits(self, module: str) -> bool:
-        """Whether the policy lets code import the module."""
+        """Return whether the policy lets code import the module."""
         return admits(self.policy.language.imports, module)
 
     def given(self, namespace: Namespace) -> GivenAnswers | None:
-        """The answers that code itself has given since the last call (`GivenWatch.look`)."""
+        """Return the answers that code itself has given since the last call (`GivenWatch.look`)."""
         shown = self.queries.answers
         return self._given.look(namespace.setdefault(ANSWERS_NAME, shown), shown, self.queries.said)
 
     def resolve(self, namespace: Namespace, news: Resolve | Resolved) -> list[str]:
-        """Inject answers: placeholders turn into them, ``llm_answers`` shows them, and the budget is updated.
+        """Insert answers: placeholders turn into them, ``llm_answers`` shows them, and the budget is updated.
 
         A list that code has assigned to ``llm_answers`` stays until other answers come. If it was ``refused``, it moves
         to a name of its own.
@@ -256,13 +258,13 @@ class WorkerSession:
         self.queries.tell(news.used)
         answers, said, shown = news.answers, self.queries.said, self.queries.answers
         fresh = [name for name, outcome in answers.items() if said.get(name) != said_of(name, outcome)]
-        known = self.queries.resolve(answers)
-        found = namespace.get(ANSWERS_NAME)
-        if news.refused and found is not shown:
-            namespace[REFUSED_NAME] = found
-        if news.refused or found is shown or any(not answers[name].by_code for name in fresh):
+        ids = self.queries.resolve(answers)
+        assigned = namespace.get(ANSWERS_NAME)
+        if news.refused and assigned is not shown:
+            namespace[REFUSED_NAME] = assigned
+        if news.refused or assigned is shown or any(not answers[name].by_code for name in fresh):
             namespace[ANSWERS_NAME] = self.queries.answers
-        return known
+        return ids
 
 
 @trusted
@@ -275,7 +277,7 @@ _parsed = lru_cache(maxsize=1)(read_policy)
 
 
 def resolve_in() -> None:
-    """Give the process a process group of its own, an empty environment and no terminal."""
+    """Give the process its own process group, an empty environment and no terminal."""
     # A Ctrl-C in the terminal where the daemon was started goes to its whole process group.
     os.setsid()
     os.environ.clear()
@@ -286,10 +288,10 @@ def resolve_in() -> None:
 
 
 def _in_process(policy: Policy) -> tuple[object, ...]:
-    """The parts of a policy that decide about the walls within the process."""
+    """Return the parts of a policy that decide about the walls within the process."""
     return policy.language, policy.files, policy.network, policy.limits.processes > 0
 
 
 def user_code(state: WorkerSession | None) -> AbstractContextManager[Any]:
-    """The bracket in which user code may run: the audit hook is armed, and replaced streams are put back afterwards."""
+    """Return the bracket in which user code may run: the audit hook is armed, replaced streams are restored after."""
     return nullcontext() if state is None or state.wall is None else state.wall.user()

@@ -1,12 +1,12 @@
-"""The language wall inside IPython: every way from a message to byte code leads through one compiler.
+"""The language wall inside IPython: every path from a message to byte code leads through one compiler.
 
-IPython's ``ast_transformers`` are no place for a wall: if one raises, IPython warns, unregisters it and runs the cell.
-So `GuardedShell.run_cell_async`, which every cell passes, is made again: it compiles the *whole* cell before its first
-statement runs, and refuses it as a whole. `GuardedShell.run_code` runs only code objects that the wall has made.
-Magics, ``!``, ``?``, ``user_expressions``, completion and inspection are closed or made again.
+IPython's ``ast_transformers`` are not suited to a wall: if one raises, IPython warns, unregisters it and runs the cell.
+So `GuardedShell.run_cell_async`, which every cell passes, is reimplemented: it compiles the *whole* cell before its
+first statement runs, and refuses it as a whole. `GuardedShell.run_code` runs only code objects that the wall has made.
+Magics, ``!``, ``?``, ``user_expressions``, completion and inspection are disabled or reimplemented.
 
-The way of a cell is also shorter than IPython's, which takes half as long again. Each call writes to reference counts:
-on IPython's way a cell writes to a fifth more pages, all of which are copied if a checkpoint shares them.
+A cell's path is also shorter than IPython's, which takes half as long again. Each call writes to reference counts: on
+IPython's path a cell writes to a fifth more pages, all of which are copied if a checkpoint shares them.
 
 With ``wall = None`` (policy ``language.wall: off``) this is plain IPython.
 """
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from rlm_sandbox.language_wall.wall import LanguageWall
 
 SPARE_BYTES = 16 * 1024
-"""Memory that is there when code has taken all: to raise the limit takes some, too."""
+"""Memory that is left when code has taken all: raising the limit needs some, too."""
 HIDDEN_NAMES = ("__builtin__", "__loader__", "__spec__", "__session__")
 POWERS = ("get_ipython", "exit", "quit", "open")
-"""What IPython gives code under names that are free for variables of its own."""
+"""Objects that IPython gives code under names that are free for code's own variables."""
 SIDE_CHANNELS = [
     "ev",
     "ex",
@@ -72,24 +72,24 @@ SIDE_CHANNELS = [
 
 
 def _nothing_to_bind(_namespace: Namespace) -> None:
-    """There is no session yet."""
+    """Do nothing: there is no session yet."""
 
 
 class GuardedShell(ZMQInteractiveShell):
-    """IPython's shell with the wall at its waist."""
+    """IPython's shell with the wall at its narrowest point."""
 
     wall: LanguageWall | None = None
     _rebind: Callable[[Namespace], None] = staticmethod(_nothing_to_bind)
     by_person = False
     """Whether the cell that runs came from a front end."""
     displayhook_class = Type(QuickDisplayHook)
-    # Traits of IPython's that change with each cell and that nobody observes: a plain attribute costs a tenth.
+    # IPython's traits that change with each cell and that nobody observes: a plain attribute costs a tenth.
     execution_count = 1
     last_execution_succeeded = True
     last_execution_result = None
 
     def init_display_formatter(self) -> None:
-        """Set up the formatter that makes representations of values."""
+        """Set up the formatter that creates representations of values."""
         self.display_formatter = QuickFormatter(parent=self)
         self.configurables.append(self.display_formatter)
 
@@ -101,14 +101,14 @@ class GuardedShell(ZMQInteractiveShell):
     def raise_wall(self, wall: LanguageWall | None, rebind: Callable[[Namespace], None]) -> None:
         """Put the wall up for the rest of this process's life; None if the policy has no wall.
 
-        ``rebind`` binds loaded contexts again whose names code has deleted, before each statement. A wall comes down
-        only in a forked copy that was made for the developer's own code.
+        ``rebind`` rebinds loaded contexts whose names code has deleted, before each statement. A wall comes down only
+        in a forked copy that was made for the developer's own code.
         """
         self._rebind = rebind
         fallen, self.wall = self.wall is not None and wall is None, wall
         self.compile.wall = wall
         if fallen:
-            # The closed methods are instance attributes: without them the class's own show again.
+            # The disabled methods are instance attributes: without them the class's own show again.
             for name in SIDE_CHANNELS:
                 self.__dict__.pop(name, None)
             self.user_ns.update(__builtins__=builtins, get_ipython=self.get_ipython)
@@ -122,7 +122,7 @@ class GuardedShell(ZMQInteractiveShell):
             self._scrub()
 
     def _scrub(self) -> None:
-        """Take IPython's own powers out of the namespace and plant the restricted builtins again."""
+        """Remove IPython's own powers from the namespace and plant the restricted builtins again."""
         assert self.wall is not None
         # Before every statement, not once: IPython puts ``get_ipython`` and the real ``builtins`` module back whenever
         # it resets the namespace, and code may have deleted ``__builtins__``, in place of which CPython puts its own.
@@ -135,14 +135,14 @@ class GuardedShell(ZMQInteractiveShell):
         self.wall.prepare(self.user_ns)
 
     def _gave(self, value: Any) -> bool:
-        """Whether IPython itself has put a value into the namespace, and not code of the session."""
+        """Return whether IPython itself put a value into the namespace, and not code of the session."""
         own = type(value) is types.MethodType and value.__self__ is self
         return own or value is self.exiter or value is interactiveshell._modified_open
 
     # -- text → syntax tree → code object → run
 
     def transform_cell(self, raw_cell: str) -> str:
-        """Return the cell's text, dedented, its magics, ``!`` and ``?`` as calls that the compiler replaces."""
+        """Return the cell's text, dedented, with its magics, ``!`` and ``?`` as calls that the compiler replaces."""
         if self.wall is None:
             return str(super().transform_cell(raw_cell))
         text = inspect.cleandoc("\n" + raw_cell) if raw_cell[:1].isspace() else raw_cell
@@ -192,7 +192,7 @@ class GuardedShell(ZMQInteractiveShell):
         return result
 
     async def _run(self, codes: list[types.CodeType], result: ExecutionResult) -> None:
-        """Run what a cell was compiled to, up to the first error."""
+        """Run a cell's code objects, up to the first error."""
         self.displayhook.exec_result = result
         try:
             for code in codes:
@@ -205,7 +205,7 @@ class GuardedShell(ZMQInteractiveShell):
             self.displayhook.exec_result = None
 
     async def run_code(self, code_obj: types.CodeType, result: Any = None, *, async_: bool = False) -> bool:
-        """Run a code object, under a wall only one that the wall made. Returns whether it has failed."""
+        """Run a code object, under a wall only one that the wall made. Return whether it has failed."""
         if self.wall is None:
             self._rebind(self.user_ns)
             self.kernel.begin_code()
@@ -228,14 +228,14 @@ class GuardedShell(ZMQInteractiveShell):
             except BaseException as error:
                 self.showtraceback()
                 if issubclass(type(error), MemoryError):
-                    self.displayhook.forget()  # else `del`, which the error asks for, may free nothing
+                    self.displayhook.forget()  # otherwise the `del` that the error recommends may free nothing
                 if result is not None:
                     result.error_in_exec = showable(error)
                 return True
         return False
 
     def user_code(self) -> AbstractContextManager[None]:
-        """The bracket in which user code may run outside a cell: an error's ``__str__``, an object's ``__repr__``."""
+        """Return the bracket for user code outside a cell: an error's ``__str__``, an object's ``__repr__``."""
         return nullcontext() if self.wall is None else self.wall.user()
 
     def user_expressions(self, expressions: dict[str, str]) -> JsonObject:
@@ -255,7 +255,7 @@ class GuardedShell(ZMQInteractiveShell):
             shown = {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
             return {**shown, "traceback": render(error)}
 
-    # -- ways round the waist
+    # -- ways around the wall
 
     def _closed(self, *_args: Any, **_options: Any) -> Any:
         raise UsageError("magics, shell commands and code files are not available in this session")
@@ -273,24 +273,24 @@ class GuardedShell(ZMQInteractiveShell):
         return Actions(self.user_ns, self.user_ns_hidden, lambda: self.surroundings.scope, self._show_figures_as)
 
     def _show_figures_as(self, form: str) -> None:
-        """Show figures in this form from now on. matplotlib is loaded when a figure is made, and not for this."""
+        """Show figures in this form from now on. matplotlib is loaded only when a figure is made, not for this."""
         self.config.InlineBackend.figure_formats = {form}
         if (inline := sys.modules.get("matplotlib_inline.config")) is not None:
             inline.InlineBackend.instance(parent=self).figure_formats = {form}
 
     def enable_gui(self, gui: Any = None) -> None:
-        """Take note that ``%matplotlib inline`` wants no event loop of windows; refuse one, as nobody sees windows."""
+        """Accept ``%matplotlib inline``, which needs no event loop of windows; refuse others: nobody sees windows."""
         if gui is not None:
-            raise UsageError("a session shows figures as pictures, and opens no windows: write `%matplotlib inline`")
+            raise UsageError("a session shows figures as pictures and opens no windows: write `%matplotlib inline`")
 
     # -- errors
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **options: Any) -> None:
-        """Publish the current error, or a given one, with the frames of the user's code only."""
+        """Publish the current error, or a given one, with only the frames of the user's code."""
         _, error, _ = exc_tuple or sys.exc_info()
         assert error is not None
         if exc_tuple is not None and self.kernel.session.bare:
-            # A value could not be shown, and the cell goes on. An agent gets no message of an error but its cell's own.
+            # A value could not be shown, and the cell continues. An agent gets no error message but its cell's own.
             sys.stderr.write("\n".join([*render(error), ""]))
             return
         if self.displayhook.showing and (result := self.displayhook.exec_result) is not None:
@@ -300,21 +300,21 @@ class GuardedShell(ZMQInteractiveShell):
             return
         if self.leaves(error):
             return
-        shown = showable(error)
+        presentable = showable(error)
         lines = render(error, for_people=self.by_person, advice=advice(error, self.wall.policy))
-        self._showtraceback(type(shown), shown, lines)
+        self._showtraceback(type(presentable), presentable, lines)
 
     def leaves(self, error: BaseException | None) -> bool:
-        """Whether a person has left the cell by ``exit``: nothing has gone wrong then."""
+        """Return whether a person left the cell by ``exit``: that is not a failure."""
         return self.by_person and has_left(error)
 
 
-# By this name libraries (rich, plotly, ...) know that their output goes to a notebook.
+# By this name libraries (rich, plotly, ...) recognize that their output goes to a notebook.
 GuardedShell.__name__ = ZMQInteractiveShell.__name__
 
 
 class _MemoryKeptBack:
-    """A ``with`` block in which code of the session runs: what is kept back for our own work is not there for it."""
+    """A ``with`` block in which code of the session runs: it cannot use the memory reserved for our own work."""
 
     @trusted
     def __enter__(self) -> None:
@@ -328,7 +328,7 @@ class _MemoryKeptBack:
 
 
 def showable(error: BaseException) -> BaseException:
-    """The error itself, or a plain stand-in if asking it for its message or its name could run hostile code.
+    """Return the error itself, or a plain stand-in if asking for its message or its name could run hostile code.
 
     A ``__str__`` may raise, and a metaclass may answer in place of ``__name__``.
     """

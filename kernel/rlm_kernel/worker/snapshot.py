@@ -36,9 +36,9 @@ _CODE = types.ModuleType | type | types.FunctionType | types.BuiltinFunctionType
 
 
 def save(worker: WorkerProcess, request: Save, message: Message) -> tuple[HandedOut, tuple[bytes, ...]]:
-    """Hand out an image of variables: of ``names``, or of all if that is None.
+    """Return an image of variables: of ``names``, or of all if that is None.
 
-    At most ``room`` bytes come at once. The image stays until all of it has been handed out, from ``at`` on.
+    At most ``room`` bytes are sent at once. The image stays until all of it has been sent, from ``at`` on.
     """
     state = _state(worker)
     if request.at == 0:
@@ -46,12 +46,12 @@ def save(worker: WorkerProcess, request: Save, message: Message) -> tuple[Handed
         state.image = _made(worker, state, request.names)
     if state.image is None:
         raise CallerError("there is no image to hand out; ask for its beginning first")
-    told, parts = state.image
+    contents, parts = state.image
     end = request.at + request.room
     data = slice_of(parts, request.at, request.room)
-    if end >= told.size:
+    if end >= contents.size:
         state.image = None
-    return (told if request.at == 0 else replace(told, pieces=())), (data,)
+    return (contents if request.at == 0 else replace(contents, pieces=())), (data,)
 
 
 def _made(
@@ -72,7 +72,7 @@ def _made(
 def _image(
     worker: WorkerProcess, state: WorkerSession, values: Names, failed: list[NotKept]
 ) -> tuple[Image, list[NotKept]]:
-    """An image of all that can be kept of the values; takes the rest out of them, and names it."""
+    """Return an image of all values that can be kept. The others are removed from ``values`` and listed."""
     try:
         return _saved(worker, state, values)
     except KeyboardInterrupt:
@@ -118,7 +118,7 @@ def _row(state: WorkerSession, name: str, value: Any) -> SavedRow:
 
 
 def digest(worker: WorkerProcess, request: Digest, message: Message) -> tuple[Digests, tuple[bytes, ...]]:
-    """A hash of the variables together and, if it is asked for, of each: equal values have equal hashes anywhere."""
+    """Return a hash of the variables together and, if requested, of each: equal values have equal hashes anywhere."""
     state = _state(worker)
     values = _chosen(worker, state, request.names)
     environment = _environment(worker, state)
@@ -133,28 +133,28 @@ def digest(worker: WorkerProcess, request: Digest, message: Message) -> tuple[Di
     return Digests(whole, each), ()
 
 
-# -- and back
+# -- restoring
 
 
 def restore(worker: WorkerProcess, request: Restore, message: Message) -> tuple[PutBack, tuple[bytes, ...]]:
-    """Bind the variables of images, which are in the file that comes with the request, one after the other.
+    """Bind the variables of images, which are in the file sent with the request, one after the other.
 
-    Contexts keep their names, except for those that variables ``shadow`` as before.
+    Contexts keep their names, except those that variables ``shadow`` as before.
     """
     state = _state(worker)
     restored: list[str] = []
     failed: dict[str, str] = {}
     broken = ""
-    kept = state.contexts.keys() - set(request.shadow)
+    contexts = state.contexts.keys() - set(request.shadow)
     for number, image in enumerate(_images(message, request.images)):
         try:
             with user_code(state):
-                values, name = _read(worker, state, image, kept, failed)
+                values, name = _read(worker, state, image, contexts, failed)
                 broken = broken or name
                 for name in list(values):
                     if not _may_be_bound(worker, name):
                         failed[name[:80]] = _NAME_REFUSED
-                    elif name in kept:
+                    elif name in contexts:
                         failed[name] = "a loaded context has this name"
                     else:
                         worker.namespace[name] = values[name]
@@ -170,7 +170,7 @@ def restore(worker: WorkerProcess, request: Restore, message: Message) -> tuple[
 def _read(
     worker: WorkerProcess, state: WorkerSession, image: Image | Unkept, kept: Collection[str], failed: dict[str, str]
 ) -> tuple[Names, str]:
-    """The variables of an image, without those that need what this session does not have; and the one that broke it."""
+    """Return an image's variables, without those that this session cannot support; and the one that broke it."""
     if isinstance(image, Unkept):
         raise image
     restorer, broken = Restorer(_environment(worker, state)), ""
@@ -183,21 +183,21 @@ def _read(
             failed[name[:80]] = f"it was not read, as reading {broken} failed before"
     if not restorer.lost:
         return values, broken
-    # Which variables hold something that could not be made? Those that could not be saved either.
-    found = {}
+    # Which variables hold something that could not be created? Those that could not be saved, too.
+    variables = {}
     for name, value in values.items():
         try:
             Saver(_environment(worker, state)).save({name: value})
         except Unkept as error:
             failed[name[:80]] = reason_of(error)
         else:
-            found[name] = value
-    return found, broken
+            variables[name] = value
+    return variables, broken
 
 
 @contextmanager
 def _loan(worker: WorkerProcess, kept: Collection[str]) -> Iterator[Callable[[str, Any], None]]:
-    """Let code read variables as globals for as long as others are being read, if they may be bound at all."""
+    """Let code read variables as globals while others are being read, if they may be bound at all."""
     namespace, before = worker.namespace, Namespace()
     lent = set[str]()
 
@@ -219,11 +219,11 @@ def _loan(worker: WorkerProcess, kept: Collection[str]) -> Iterator[Callable[[st
 def _may_be_bound(worker: WorkerProcess, name: str) -> bool:
     usual = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
     taken = {*worker.hidden, *_state(worker).queries.helpers(), "display", "cite", "In", "Out"}
-    return usual and (name not in taken or name == "budget")  # code often has a variable `budget` of its own
+    return usual and (name not in taken or name == "budget")  # code often has its own variable `budget`
 
 
 def _images(message: Message, sizes: tuple[int, ...]) -> list[Image | Unkept]:
-    """The images in the one file beside the request."""
+    """Return the images in the one file sent with the request."""
     if len(message.descriptors) != 1:
         message.close()
         raise CallerError("a request to restore must come with exactly one file")
@@ -237,7 +237,7 @@ def _images(message: Message, sizes: tuple[int, ...]) -> list[Image | Unkept]:
 
 
 def reason_of(error: BaseException) -> str:
-    """The error in one line, even if its own ``__str__`` fails."""
+    """Return the error in one line, even if its own ``__str__`` fails."""
     if isinstance(error, MemoryError):
         return "there is not enough memory for it"
     own = issubclass(type(error), Unkept)

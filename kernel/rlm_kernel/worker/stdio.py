@@ -14,7 +14,7 @@ from rlm_ipc.worker_protocol import STDOUT, Shown
 
 
 class LinkSocket:
-    """Stands in for a zmq socket: `jupyter_client.session.Session.send` needs nothing but ``send_multipart``.
+    """Stands in for a zmq socket: `jupyter_client.session.Session.send` needs only ``send_multipart``.
 
     A worker without zmq has no threads, can be forked, and needs no ``socket()`` call behind its seccomp filter.
     """
@@ -29,10 +29,10 @@ class LinkSocket:
 
 
 class LinkSession(Session):
-    """Jupyter's session, without a key: the supervisor signs what leaves and checks what comes.
+    """Jupyter's session, without a key: the supervisor signs what leaves and checks what arrives.
 
     While it is ``bare``, messages leave without an envelope: kind, content and metadata only. Cells that come through
-    the supervisor need no header, signature or status. The supervisor makes Jupyter messages from them if somebody
+    the supervisor need no header, signature or status. The supervisor makes Jupyter messages from them if someone
     watches.
     """
 
@@ -50,7 +50,7 @@ class LinkSession(Session):
     def send(
         self, stream: Any, msg_or_type: Any, content: Any = None, *args: Any, buffers: Any = None, **options: Any
     ) -> Any:
-        """Send a message, of `msg` or made here, on one of the `LinkSocket`."""
+        """Send a message, from `msg` or created here, on one of the `LinkSocket`s."""
         if not self.bare:
             return super().send(stream, msg_or_type, content, *args, buffers=buffers, **options)
         message = msg_or_type if isinstance(msg_or_type, dict) else self.msg(msg_or_type, content, **options)
@@ -76,15 +76,15 @@ class TextStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Text leaves as UTF-8; a lone surrogate is written as ``?``."""
+        """The encoding: text leaves as UTF-8; a lone surrogate is written as ``?``."""
         return "utf-8"
 
     def writable(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def write(self, text: str) -> int:
-        """Send ``text``; returns its length in characters."""
+        """Send ``text``. Return its length in characters."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if text:

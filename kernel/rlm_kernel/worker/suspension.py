@@ -56,7 +56,7 @@ class Suspension:
             self._until_enough(take)
         except BaseException:
             # The supervisor stops the cell's clock during a wait. A second interrupt here would skip the message that
-            # starts it again, and the cell would have no time limit from then on.
+            # restarts it, and the cell would have no time limit from then on.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._tell(Waits())
             raise
@@ -94,7 +94,7 @@ class Suspension:
 
 
 def _raising(before: Any) -> Any:
-    """The SIGINT handler during the wait. It raises KeyboardInterrupt, or cancels a cell that uses ``await``."""
+    """Return the SIGINT handler for the wait. It raises KeyboardInterrupt, or cancels a cell that uses ``await``."""
     if before is signal.default_int_handler:
         return before
 

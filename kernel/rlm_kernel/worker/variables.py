@@ -32,7 +32,7 @@ SAMPLE = 200
 
 
 def visible(namespace: Mapping[Any, Any], hidden: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The globals that a user made: no underscore names, modules, or names that the session came with."""
+    """Yield the globals that a user made: no underscore names, modules, or names that the session came with."""
     for name, value in list(namespace.items()):
         if not isinstance(name, str) or name.startswith("_"):
             continue
@@ -43,7 +43,7 @@ def visible(namespace: Mapping[Any, Any], hidden: Mapping[str, Any]) -> Iterator
 
 
 def row(name: str, value: Any) -> VariableRow:
-    """The row of a variable in a list."""
+    """Return the row of a variable in a list."""
     kind, lines = type(value), None
     if kind is str:
         lines = value.count("\n") + (1 if value and not value.endswith("\n") else 0)
@@ -53,7 +53,7 @@ def row(name: str, value: Any) -> VariableRow:
 
 
 def _size(value: Any, depth: int = 2) -> int:
-    """Bytes of a value. Arrays and built-in containers include their items, estimated from a sample."""
+    """Return the bytes of a value. Arrays and built-in containers include their items, estimated from a sample."""
     kind = type(value)
     if one_of(kind, _SIZED):
         return int(value.__sizeof__()) + (_held(value, depth) if one_of(kind, CONTAINERS) and depth else 0)
@@ -66,7 +66,7 @@ def _size(value: Any, depth: int = 2) -> int:
 
 
 def _array_bytes(value: Any) -> int | None:
-    """Bytes of an array or a table; None for anything else. No method of a user's class is called."""
+    """Return the bytes of an array or a table; None for anything else. No method of a user's class is called."""
     kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
     if numpy is not None and kind is numpy.ndarray:
         return int(value.nbytes)
@@ -84,7 +84,7 @@ def _held(value: Any, depth: int) -> int:
 
 
 def _shape(value: Any) -> str:
-    """The shape of an array, a table or the lines of a text, in words; empty for anything else."""
+    """Return the shape of an array, a table or the lines of a text, in words; empty for anything else."""
     kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
     if kind is Lines:
         return f": {len(value)} lines"
@@ -99,7 +99,7 @@ def _shape(value: Any) -> str:
 
 
 class _Plain(reprlib.Repr):
-    """reprs of built-in values; anything else shows only its type and, of a table, its shape: no user code runs."""
+    """reprs of built-in values; anything else shows only its type and, for a table, its shape: no user code runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,17 +112,17 @@ class _Plain(reprlib.Repr):
         return super().repr1(x, level) if known else f"<{name_of(type(x))}{_shape(x)}>"
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """A dictionary in its own order: sorted, as `reprlib` does it, the keys would be asked which is less."""
+        """Return a dictionary in its own order: sorting, as `reprlib` does, would compare the keys."""
         pairs = itertools.islice(list(x.items()), self.maxdict) if level > 0 else ()
         shown = [f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}" for key, value in pairs]
         return "{" + ", ".join(shown + ["..."] * (len(x) > len(shown))) + "}"
 
     def repr_set(self, x: set[Any], level: int) -> str:
-        """A set in its own order, for the same reason."""
+        """Return a set in its own order, for the same reason."""
         return self._items(x, level, "{", "}") if x else "set()"
 
     def repr_frozenset(self, x: frozenset[Any], level: int) -> str:
-        """A frozen set in its own order, for the same reason."""
+        """Return a frozen set in its own order, for the same reason."""
         return self._items(x, level, "frozenset({", "})") if x else "frozenset()"
 
     def _items(self, x: set[Any] | frozenset[Any], level: int, opening: str, closing: str) -> str:
@@ -134,7 +134,7 @@ _plain = _Plain()
 
 
 def plain_repr(value: Any) -> str:
-    """Return the repr of a built-in value, shortened; of anything else only the type. No user code runs."""
+    """Return the shortened repr of a built-in value; for anything else only the type. No user code runs."""
     try:
         return _plain.repr(value)[:PREVIEW_CHARS]
     except ValueError:  # an integer with more digits than Python converts
@@ -142,7 +142,7 @@ def plain_repr(value: Any) -> str:
 
 
 def find(namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str) -> Any:
-    """The user's global of that name; raises `UnknownVariable`, which lists the names there are."""
+    """Return the user's global with that name; raises `UnknownVariable`, which lists the existing names."""
     found = dict(visible(namespace, hidden))
     if name not in found:
         raise UnknownVariable(name, sorted(found))
@@ -150,7 +150,7 @@ def find(namespace: Mapping[str, Any], hidden: Mapping[str, Any], name: str) -> 
 
 
 def as_lines(value: Any) -> Sequence[str]:
-    """A variable as lines: a text by its newlines, a list by its items, a dict by its pairs, a table as CSV."""
+    """Return a variable as lines: a text by its newlines, a list by its items, a dict by its pairs, a table as CSV."""
     value = _whole(value)
     if isinstance(value, Mapping) and isinstance(value.get("lines"), Sequence) and "line_count" in value:
         return value["lines"]  # type: ignore[no-any-return]
@@ -165,7 +165,7 @@ def as_lines(value: Any) -> Sequence[str]:
 
 
 def as_text(value: Any) -> str:
-    """A variable as one text, the way `load_context` from a variable stores it; dicts and nested lists as JSON."""
+    """Return a variable as one text, as `load_context` from a variable stores it; dicts and nested lists as JSON."""
     value = _whole(value)
     if isinstance(value, str):
         return str(value)
@@ -184,10 +184,10 @@ def as_text(value: Any) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """An array as a list and a table as CSV, because both print only the ends of many rows; anything else as it is."""
+    """Return an array as a list and a table as CSV: both print only the ends of many rows. Return others unchanged."""
     kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
     if numpy is not None and kind is numpy.ndarray:
-        return (value.astype(str) if value.dtype.kind in "mM" else value).tolist()  # else times would be numbers
+        return (value.astype(str) if value.dtype.kind in "mM" else value).tolist()  # otherwise times would be numbers
     if pandas is not None and kind is pandas.Index:
         return value.tolist()
     if pandas is not None and (kind is pandas.DataFrame or kind is pandas.Series):
@@ -208,12 +208,12 @@ def _item(value: Any) -> str:
 
 
 def changed(before: bytes, namespace: dict[Any, Any], hidden: Mapping[str, Any]) -> list[str]:
-    """Names that a cell has made or bound anew since their objects were `noted` before it."""
+    """Return the names that a cell has created or rebound since their objects were `noted` before it."""
     return [name for name, _ in visible(bound(before, namespace), hidden)]
 
 
 def prune(namespace: Namespace, hidden: Namespace, history: Any, count: int) -> None:
-    """Forget input and result of a cell long past: ``_i3``, ``_3``, ``Out[3]`` and IPython's log of what was shown."""
+    """Forget input and result of an old cell: ``_i3``, ``_3``, ``Out[3]`` and IPython's log of what was shown."""
     old = count - KEPT_RESULTS
     if old > 0:
         for log in (history.outputs, history.output_hist_reprs, history.exceptions):

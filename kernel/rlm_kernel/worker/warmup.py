@@ -1,4 +1,4 @@
-"""What the zygote, and each fork that waits for a session, do ahead: so that the session's first cell is quick."""
+"""What the zygote, and each fork that waits for a session, do in advance so that the session's first cell is quick."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MESSAGES = (
     *(worker_protocol.Fork, worker_protocol.Forked, worker_protocol.Handshake, Start, worker_protocol.Started),
     *(RunCell, worker_protocol.Shown, worker_protocol.CellDone),
 )
-"""Those of a session's start and first cell."""
+"""The messages of a session's start and first cell."""
 _FIRST_CELLS = ("1+1", "import asyncio\nawait asyncio.sleep(0)", "print(1)")
-"""None fails: IPython would import what it renders tracebacks with, which only sessions without language wall use."""
+"""None fails: IPython would import its traceback renderer, which only sessions without language wall use."""
 
 
 class Warmup:
@@ -35,12 +35,12 @@ class Warmup:
         self._expected = ""
 
     def warm(self, expected: Policy) -> None:
-        """In the zygote: run the paths of a first cell once, so that every fork has them in memory.
+        """Run, in the zygote, the paths of a first cell once, so that every fork has them in memory.
 
         Then forget their traces. ``expected`` is the policy for which forks prepare themselves.
         """
         self._expected = expected.to_json()
-        # Imports leave hardly any garbage. Collections, of which IPython makes one, have less to visit from here on.
+        # Imports leave hardly any garbage. Later collections, one of which IPython makes, have less to visit.
         gc.freeze()
         for kind in _MESSAGES:
             messages.prepare(kind)
@@ -56,7 +56,7 @@ class Warmup:
         sys.stdout, sys.stderr = streams
         process.forget_cells()
         LanguageWall.prepare_to_close(WALL_CHANGERS)
-        # To use an object writes to its page, and so does the collector that visits it: the first write in each fork
+        # Using an object writes to its page, and so does the collector that visits it: the first write in each fork
         # copies the page. References to immortal objects are not counted, and frozen objects are never visited.
         gc.collect()
         gc.unfreeze()
@@ -66,10 +66,10 @@ class Warmup:
         processes.trim_heap()
 
     def make_ready(self) -> None:
-        """In a fork of the zygote: do ahead what is the same for every usual session.
+        """Do, in a fork of the zygote, what is the same for every usual session.
 
         A usual session compiles its cells under a policy and has no network. One cell is rehearsed behind the language
-        wall: each page that the system copies now is one less to copy while somebody waits.
+        wall: each page that the system copies now is one less to copy while someone waits.
         """
         process = self._process
         resolve_in()

@@ -26,11 +26,11 @@ from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.os_wall import rlimits
 
 NEEDS_DESCRIPTORS = (Fork.TAG, Resume.TAG, StartFork.TAG)
-"""Messages that no code of the session runs for, and whose work opens files: pipes, an event loop."""
+"""Messages that run no code of the session, and whose work opens files: pipes, an event loop."""
 
 
 class Worker:
-    """Serves the supervisor at the other end of ``line``, and the ones after it."""
+    """Serves the supervisor at the other end of ``line``, and its successors."""
 
     def __init__(self, line: socket.socket, lifeline: socket.socket, generation: int) -> None:
         self.process = WorkerProcess(line, lifeline, generation)
@@ -59,13 +59,13 @@ class Worker:
         A fault of our own is reported to the supervisor before the process ends.
         """
         link = self.process.link
-        # Every way out is `os._exit`. `sys.exit` would run the exit handlers and flush the buffers that this process
+        # Every exit is `os._exit`. `sys.exit` would run the exit handlers and flush the buffers that this process
         # inherited from the zygote, once in every fork.
         try:
             while self._turn():
                 pass
         except MemoryError:
-            os._exit(processes.EXIT_MEMORY)  # the status is the report: to format a traceback takes memory
+            os._exit(processes.EXIT_MEMORY)  # the status is the report: formatting a traceback takes memory
         except BaseException:
             link.hold(False)
             link.send(worker_protocol.FATAL, (traceback.format_exc().encode("utf-8", "replace"),))
@@ -73,7 +73,7 @@ class Worker:
         os._exit(0)
 
     def _turn(self) -> bool:
-        """Handle one message; False when the supervisor has gone."""
+        """Handle one message. Return False when the supervisor has gone."""
         message = self._next()
         if message is not None and (handler := self._handlers.get(message.tag)) is not None:
             with self._own_work() if message.tag in NEEDS_DESCRIPTORS else nullcontext():
@@ -81,7 +81,7 @@ class Worker:
         return message is not None
 
     def _next(self) -> framing.Message | None:
-        """Wait for the next message. The user's pending tasks go on running meanwhile."""
+        """Wait for the next message. The user's pending tasks keep running meanwhile."""
         process = self.process
         if not process.dormant and process.link.parser.empty and process.loop.pending():
             # The loop waits on the line only while a task needs it. A blocking `recvmsg` answers a lone request sooner,
@@ -93,7 +93,7 @@ class Worker:
 
     @contextmanager
     def _own_work(self) -> Iterator[None]:
-        """Between cells: what code of the session may not open is there for us."""
+        """Give us, between cells, the descriptors that code of the session may not open."""
         if self.process.session is not None:
             _set_reserve(available=True)
         try:
@@ -115,7 +115,7 @@ class Worker:
         self._runner.run(self.process.kernel.dispatch(self.process.sockets[message.tag], parts))
 
     def _part_from_image(self) -> None:
-        """Let an image that is being handed out have no objects of the session, which code is about to change."""
+        """Detach an image that is being handed out from the session's objects, which code is about to change."""
         state = self.process.session
         if state is not None and state.image is not None:
             (told, parts), state.image = state.image, None
@@ -129,7 +129,7 @@ class Worker:
         self.process.kernel.interrupted = True
 
     def _start(self, message: framing.Message) -> None:
-        """Become a session: take its policy, raise the walls, and report which of them stand."""
+        """Become a session: take its policy, raise the walls, and report which of them are active."""
         process, start = self.process, decode(Start, message.parts[0])
         process.tether = message.descriptors
         try:

@@ -1,4 +1,4 @@
-"""What one kernel process consists of: its line to the supervisor, its IPython kernel, its event loop, its session.
+"""The parts of one kernel process: its line to the supervisor, its IPython kernel, its event loop, its session.
 
 The rest of this package works on these: `worker` serves the line, `cell_runner` runs cells, `forking` makes copies.
 """
@@ -39,7 +39,7 @@ from rlm_sandbox.os_wall.private_root import Seclusion
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a fork does not take along: threads, by name, and a number of asyncio tasks."""
+    """What a fork does not inherit: threads, by name, and a number of asyncio tasks."""
 
     threads: tuple[str, ...] = ()
     tasks: int = 0
@@ -47,14 +47,14 @@ class Left:
 
 _NOTHING_LEFT = Left()
 _PASSING = frozenset((Answered.TAG, Forked.TAG, Handshake.TAG, Started.TAG, Resumed.TAG))
-"""What only the supervisor that has asked wants to know."""
+"""Messages of interest only to the supervisor that asked."""
 
 
 class WorkerProcess:
     """The parts of one kernel process.
 
-    A ``dormant`` one is a copy that sleeps. ``isolation`` and ``seclusion`` are the walls that a process has raised
-    ahead of its session (`warmup`, `forking`).
+    A ``dormant`` one is a sleeping copy. ``isolation`` and ``seclusion`` are the walls that a process has raised before
+    its session starts (`warmup`, `forking`).
     """
 
     def __init__(self, line: socket.socket, lifeline: socket.socket, generation: int) -> None:
@@ -68,7 +68,7 @@ class WorkerProcess:
         self.isolation: Isolation | None = None
         self.seclusion: Seclusion | None = None
         self.idle_pools: threads.IdlePools = ()
-        """Pools of threads that stood idle when this process was forked."""
+        """Pools of threads that were idle when this process was forked."""
         self.stdout, self.stderr = (
             TextStream(self.link, worker_protocol.STDOUT),
             TextStream(self.link, worker_protocol.STDERR),
@@ -123,14 +123,14 @@ class WorkerProcess:
         return self.kernel.shell.user_ns_hidden  # type: ignore[no-any-return]
 
     def new_session(self, start: Start) -> WorkerSession:
-        """The state of a session in this process; it has no walls yet."""
+        """Return the state of a session in this process; it has no walls yet."""
         return WorkerSession(start, self._announce, self.suspension)
 
     def _announce(self, queries: Sequence[AskedQuery]) -> None:
         self.send(Asked(tuple(map(plain, queries))))
 
     def forget_cells(self) -> None:
-        """Let the next cell be the first one, in an empty namespace."""
+        """Make the next cell the first one, in an empty namespace."""
         self.kernel.shell.reset(new_session=True)
         self.kernel.shell.execution_count = 1
 
@@ -138,12 +138,12 @@ class WorkerProcess:
 
     @property
     def idle(self) -> bool:
-        """True while no message is due, and no task of the user's waits for the loop; never in a copy."""
+        """True while no message is due, and no task of the user waits for the loop; never in a copy."""
         return not self.dormant and self.link.parser.empty and not self.loop.pending()
 
     @property
     def descriptors(self) -> list[int]:
-        """The descriptors that this process goes on using: its line, its lifeline, its tether and its event loop."""
+        """Return the descriptors that this process still needs: its line, lifeline, tether and event loop."""
         link = self.link
         return [0, 1, 2, link.socket.fileno(), link.lifeline.fileno(), *self.tether, *self.loop.descriptors()]
 
@@ -153,17 +153,17 @@ class WorkerProcess:
         self.link.send(tag, (part,), descriptors)
 
     def handshake(self, left: Left = _NOTHING_LEFT, kernel_info: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Tell the supervisor that this process is there, and what it did not take along when it was forked."""
+        """Tell the supervisor that this process is ready, and what it did not inherit when it was forked."""
         self.send(Handshake(os.getpid(), left.threads, left.tasks, dict(kernel_info)))
 
     def _report(self) -> bytes:
-        # Only a zygote is asked for what its kernels are.
+        # Only a zygote is asked about its kernels.
         info = dict(self.kernel.kernel_info) if self.session is None else {}
         tag, part = encode(Report(self.link.request, self.link.unsaid, info))
         return framing.pack(tag, (part,))
 
     def resolve(self, message: framing.Message) -> None:
-        """Take answers that were sent to a waiting cell and arrive after it has stopped waiting."""
+        """Take answers for a waiting cell that arrive after it has stopped waiting."""
         if self.session is not None:
             with user_code(self.session):  # also while `input` waits, in the middle of the wall's own work
                 self.session.resolve(self.namespace, decode(Resolved, message.parts[0]))
@@ -188,7 +188,7 @@ class WorkerProcess:
     # -- becoming a process that serves
 
     def activate(self) -> None:
-        """Become a process that serves, with a message counter, an event loop and streams of its own."""
+        """Become a process that serves, with its own message counter, event loop and streams."""
         self.dormant = False
         threads.restart(self.idle_pools)
         self.kernel.session.message_count = 0
@@ -197,7 +197,7 @@ class WorkerProcess:
         self.kernel.shell.exit_now = False
 
     def renew_loop(self) -> None:
-        """Begin with a new event loop, which ipykernel reaches through tornado."""
+        """Start with a new event loop, which ipykernel reaches through tornado."""
         self.loop.renew()
         self.kernel.io_loop = IOLoop.current()
 
@@ -205,12 +205,12 @@ class WorkerProcess:
         """Send prints through the streams of the session's wall, if it has one."""
         walled = self.session.streams if self.session is not None else None
         streams = walled or (self.stdout, self.stderr)
-        # ipykernel holds references of its own to both, from when the zygote built the kernel.
+        # ipykernel holds its own references to both, from when the zygote built the kernel.
         sys.stdout, sys.stderr = self.kernel._stdout, self.kernel._stderr = streams
 
 
 class _SupervisorHandler(logging.Handler):
-    """Sends log records to the supervisor: the user's stderr is not the place for our own faults."""
+    """Sends log records to the supervisor: our own faults do not belong on the user's stderr."""
 
     def __init__(self, link: framing.SupervisorLink) -> None:
         super().__init__(logging.WARNING)

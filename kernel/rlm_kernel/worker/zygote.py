@@ -19,17 +19,17 @@ from rlm_ipc import framing, processes
 from rlm_ipc.late_dataclasses import complete
 
 DEFAULT_POLICY = Path(__file__).with_name("default_policy.json")
-"""What the policy `default` comes to, which most sessions have. A process of kernels has nothing that reads YAML."""
+"""The policy `default` in its final form, which most sessions have. A process of kernels has no YAML reader."""
 
 
 def main() -> None:
-    """Warm up, say handshake, and serve forks until nobody holds the lifeline any more."""
+    """Warm up, send the handshake, and serve forks until nobody holds the lifeline any more."""
     options = argparse.ArgumentParser(prog="rlm_kernel.worker.zygote")
     options.add_argument("--fd", type=int, required=True, help="the lifeline, by which it gets its line")
     options.add_argument("--preload", default="", help="modules to import before the first fork, comma-separated")
-    given = options.parse_args()
-    lifeline = socket.socket(fileno=given.fd)
-    # It looks at its lifeline when it has warmed up, seconds from now, and until then only this supervisor knows it.
+    arguments = options.parse_args()
+    lifeline = socket.socket(fileno=arguments.fd)
+    # It looks at its lifeline only when it has warmed up, seconds from now. Until then only this supervisor knows it.
     processes.die_with_parent()
     if _is_cut(lifeline):
         return
@@ -37,8 +37,8 @@ def main() -> None:
     # No debugger in a kernel: it would start threads, and a process with threads cannot be forked safely.
     sys.modules["debugpy"] = None  # type: ignore[assignment]
     os.environ.pop("PYTHONPATH", None)
-    # Imported once, here: an import in each worker would take its time and its pages again in every session.
-    for name in filter(None, given.preload.split(",")):
+    # Imported once, here: importing in each worker would cost time and pages again in every session.
+    for name in filter(None, arguments.preload.split(",")):
         importlib.import_module(name)
 
     from rlm_contexts.text import shared_str
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _is_cut(lifeline: socket.socket) -> bool:
-    """Whether nobody holds the other end: the supervisor had died before this process asked to die with it."""
+    """Return whether nobody holds the other end: the supervisor had died before this process asked to die with it."""
     poll = select.poll()
     poll.register(lifeline, 0)
     return bool(poll.poll(0))

@@ -54,7 +54,7 @@ async def test_a_module_is_told_with_what_the_session_sees_of_it(run) -> None:
 
 async def test_help_for_nothing_says_what_to_ask(run) -> None:
     """A text that names nothing, and no object at all."""
-    assert "Nothing is known of 'pizza'" in (await run("help('pizza')")).stdout
+    assert "Nothing is known about 'pizza'" in (await run("help('pizza')")).stdout
     assert "help(x)" in (await run("help()")).stdout
 
 

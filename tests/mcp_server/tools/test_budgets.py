@@ -300,7 +300,7 @@ async def test_code_and_tools_share_the_number_of_queries(bounded, first) -> Non
     assert (await agent("llm_query", prompt="e"))["error"] == "quota_exceeded"
     refused = (await agent.run("llm_query('e')"))["error"]
     assert "QueryLimit: this session may ask only 4 queries" in refused
-    assert refused.endswith("and 0 of them are left: go on without")
+    assert refused.endswith("and 0 of them are left: continue without")
     assert (await agent("budget"))["calls"] == {"used": 4, "limit": 4}
     assert len((await agent("status"))["pending_llm_queries"]) == 4
 

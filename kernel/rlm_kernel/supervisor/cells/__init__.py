@@ -1,1 +1,1 @@
-"""One request of a session: its queue, its limits, its output, its queries, and what is noted of it."""
+"""One request of a session: its queue, its limits, its output, its queries, and its notes."""

@@ -16,7 +16,7 @@ MOST_NAMES = 1000
 
 @dataclass(frozen=True, slots=True)
 class UndoneCell:
-    """A completed cell that can perhaps be undone: its number, its code, the names it bound, the queries it asked."""
+    """A completed cell that may be undoable: its number, its code, the names it bound, the queries it asked."""
 
     number: int
     code: str
@@ -32,11 +32,11 @@ class CellHistory:
 
     @property
     def cells(self) -> tuple[UndoneCell, ...]:
-        """The remembered cells, the oldest first."""
+        """The remembered cells, oldest first."""
         return tuple(self._cells)
 
     def remember(self, cells: Iterable[UndoneCell]) -> None:
-        """Begin with these cells, the oldest first."""
+        """Replace the remembered cells by these, oldest first."""
         self._cells.extend(cells)
 
     @property
@@ -52,11 +52,11 @@ class CellHistory:
         self._cells.append(UndoneCell(number, code, tuple(defined[:MOST_NAMES]), tuple(request.queries)))
 
     def latest(self, count: int) -> list[str]:
-        """The beginning of the code of the last ``count`` cells, the newest first."""
+        """Return the beginning of the code of the last ``count`` cells, newest first."""
         return [cell.code for cell in reversed(self._cells)][:count]
 
     def undo_after(self, number: int) -> list[UndoneCell]:
-        """Forget the cells after that one; returns them, the oldest first."""
+        """Forget the cells after that one. Return them, oldest first."""
         undone = [cell for cell in self._cells if cell.number > number]
         self._forget_from(number + 1)
         return undone

@@ -21,13 +21,13 @@ from rlm_kernel.supervisor.cells.cell_request import CellRequest
 LONGEST_CODE = 65_536
 LONGEST_OUTPUT = 16_384
 MOST_CHARS = 1 << 20
-"""The most characters of code and output that are kept for one kernel."""
+"""Maximum characters of code and output that are kept for one kernel."""
 
 
 class CellLog:
-    """The latest such cells of one kernel; ``emit`` reports each one to whoever listens now.
+    """The latest such cells of one kernel; ``emit`` reports each one to the present listeners.
 
-    ``next_serial`` gives a number that no supervisor has given before: the daemon has each serial once.
+    ``next_serial`` returns a number that no supervisor has returned before: the daemon gets each serial once.
     """
 
     def __init__(self, emit: Callable[[CellNote], None], next_serial: Callable[[], int]) -> None:
@@ -63,22 +63,22 @@ class CellLog:
         self._emit(note)
 
     def after(self, serial: int) -> list[CellNote]:
-        """The recorded cells after that one, oldest first."""
+        """Return the recorded cells after that one, oldest first."""
         return [note for note in self._notes if note.serial > serial]
 
 
 def author_of(request: CellRequest) -> str:
-    """Who asked for a cell: an ``agent``, or a developer's ``notebook``. The attachment tells of a terminal."""
+    """Return who sent a cell: an ``agent``, or a developer's ``notebook``. The attachment marks a terminal."""
     return "notebook" if request.direct is None else "agent"
 
 
 def shown_author(request: CellRequest) -> str:
-    """Who asked for a cell, as people are told: an ``agent``, a ``notebook`` or a person at a ``terminal``."""
+    """Return who sent a cell, as people see it: an ``agent``, a ``notebook`` or a person at a ``terminal``."""
     return TERMINAL if request.attachment == TERMINAL else author_of(request)
 
 
 def content_of(request: CellRequest) -> JsonObject | None:
-    """The content of an ``execute_request``; None for anything else."""
+    """Return the content of an ``execute_request``; None for anything else."""
     if request.kind != "execute_request":
         return None
     if request.cell is not None:
@@ -88,13 +88,13 @@ def content_of(request: CellRequest) -> JsonObject | None:
 
 
 def shown_content(request: CellRequest) -> JsonObject | None:
-    """The content of a cell, unless the client asked to run it silently."""
+    """Return the content of a cell, unless the client asked to run it silently."""
     content = content_of(request)
     return None if content is None or content.get("silent") else content
 
 
 def _output(request: CellRequest) -> str:
-    """The cell's text output, the text of its value, and the last line of its error."""
+    """Return the cell's text output, the text of its value, and the last line of its error."""
     output, error = request.output, request.error
     parts = [output.text("stdout"), output.text("stderr")] if output is not None else []
     parts.append(request.result or "")
@@ -104,7 +104,7 @@ def _output(request: CellRequest) -> str:
 
 
 def _within(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the lines of a traceback that have room; the first ones go, because the last ones say most."""
+    """Return as many lines of a traceback as there is room for, from the end, because the last ones say most."""
     kept, left = list[str](), LONGEST_OUTPUT
     for line in reversed(lines):
         left -= len(line) + 1

@@ -19,14 +19,14 @@ class CellOutput:
 
     ``cap`` bytes of stdout and stderr together are shown. Longer output goes in full to the file ``spool``, up to
     ``spool_cap`` bytes, or is only counted if ``spool`` is None. ``publish(stream, text)`` gets the shown text, joined
-    over some milliseconds: a loop that prints would else send a message for every line.
+    over some milliseconds: otherwise a loop that prints would send a message for every line.
     """
 
     def __init__(self, cap: int, spool: str | None, spool_cap: int, publish: Callable[[str, str], None]) -> None:
         self.cap, self.spool, self.spool_cap = cap, spool, spool_cap
         self.publish = publish
         self.published = True
-        """Whether those who watch are to see what is written now; a supervisor before this one may have shown it."""
+        """Whether watchers should see what is written now; an earlier supervisor may have shown it already."""
         self.total = 0
         self.truncated = False
         self.shown: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
@@ -38,7 +38,7 @@ class CellOutput:
 
     def write(self, tag: bytes, data: bytes) -> None:
         """Take the bytes that code wrote to a stream."""
-        if not data:  # a kernel that writes nothing for ever must not fill the lists below
+        if not data:  # a kernel that keeps writing nothing must not fill the lists below
             return
         room = max(0, self.cap - self.total)
         self.total += len(data)
@@ -58,10 +58,10 @@ class CellOutput:
         self._show(stream, f"\n[output cut: the limit of {self.cap:,} bytes for one cell is reached]\n".encode())
         if self.spool is not None:
             try:
-                path = Path(self.spool)  # made here and not for each cell
+                path = Path(self.spool)  # created only here, not for each cell
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = path.open("wb")
-            except OSError as error:  # a full disk costs the rest of the output, not the cell
+            except OSError as error:  # a full disk loses the rest of the output, not the cell
                 log.warning("the full output of a cell cannot be kept: %s", error)
             for piece in (*self._order, data):
                 self._keep(piece)
@@ -101,11 +101,11 @@ class CellOutput:
             del pending[:run]
 
     def text(self, stream: str) -> str:
-        """The shown part of ``stdout`` or ``stderr``, with a marker where it was cut."""
+        """Return the shown part of ``stdout`` or ``stderr``, with a marker where it was cut."""
         return b"".join(self.shown[stream]).decode("utf-8", "replace")
 
     def close(self) -> Path | None:
-        """Flush; returns the file that holds the whole output, if it was cut and kept."""
+        """Flush. Return the file that holds the whole output, if it was cut and kept."""
         self.flush()
         if self._file is None:
             return None
@@ -118,7 +118,7 @@ class CellOutput:
         return None if self.spool is None else Path(self.spool)
 
     def miss(self, count: int) -> None:
-        """So many bytes were written that nobody knows any more."""
+        """Record that this many bytes were written and lost."""
         self.truncated, self.total = True, self.total + count
         self._show("stderr", f"\n[{count:,} bytes of output were lost with the supervisor]\n".encode())
 

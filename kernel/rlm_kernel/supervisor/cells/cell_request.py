@@ -29,11 +29,11 @@ class CellRequest:
     request later. A person's cell at a terminal has `TERMINAL` in place of an attachment. ``header`` is the parent
     header of Jupyter messages about the request; a direct cell gets one only when it is needed. ``shadowed`` are the
     contexts whose names the cell has taken, and ``returned`` those whose names it took or deleted and gave back. A
-    ``withdrawn`` request must not begin any more. A cell that was ``interrupted`` before it began ends as it begins.
-    One that ``says_that_it_waits`` shows so in front ends. ``ended`` tells what ended the request, ``reason`` why, in
-    words, unless it ended by itself, and ``loss`` what was lost with its worker. ``uncopied`` is what no checkpoint
-    holds after it. The caller of one that was ``left`` has gone, and may come again. One that was ``told`` has been
-    answered by an earlier supervisor: it is only looked at again. One that has its turn and not ``may_begin`` is
+    ``withdrawn`` request must not start any more. A cell that was ``interrupted`` before it started ends as it starts.
+    One that ``says_that_it_waits`` shows so in front ends. ``ended`` says what ended the request, ``reason`` explains
+    it unless it ended by itself, and ``loss`` is what was lost with its worker. ``uncopied`` is what no checkpoint
+    holds after it. The caller of one that was ``left`` has gone, and may return. One that was ``told`` has been
+    answered by an earlier supervisor: it is only looked at again. One whose ``may_begin`` returns False at its turn is
     skipped.
     """
 
@@ -67,7 +67,7 @@ class CellRequest:
 
     @classmethod
     def of_client(cls, tag: bytes, parts: list[bytes], *, run: object = None, attachment: str = "") -> CellRequest:
-        """A request of a Jupyter client, whose parts are `well_formed`."""
+        """Return a request of a Jupyter client, whose parts are `well_formed`."""
         kind, header = str(object_in(parts, 2).get("msg_type", "")), parts[parts.index(DELIMITER) + 2]
         return cls(tag, kind, parts, header, run=run, attachment=attachment)
 
@@ -81,12 +81,12 @@ class CellRequest:
         may_begin: Callable[[], bool] | None = None,
         attachment: str = "",
     ) -> CellRequest:
-        """A cell of a caller of the supervisor."""
+        """Return a cell of a caller of the supervisor."""
         cell = RunCell(code, store_history)
         return cls(RunCell.TAG, EXECUTE, [], None, cell, direct, run, attachment, may_begin=may_begin)
 
     def kept(self) -> tuple[bytes, ...]:
-        """What a later supervisor needs to answer it; `of_kept` reads it."""
+        """Return what a later supervisor needs to answer it; `of_kept` reads it."""
         if self.cell is None:
             return self.tag, self.attachment.encode(), *self.parts
         stored = b"1" if self.cell.store_history else b""
@@ -100,7 +100,10 @@ class CellRequest:
 
     @classmethod
     def of_kept(cls, kept: Sequence[bytes], direct: asyncio.Future[CellResult]) -> CellRequest:
-        """The request that `kept` has described. ``direct`` is its future, if it is a cell of a supervisor client."""
+        """Return the request that `kept` described.
+
+        ``direct`` is its future, if it is a cell of a supervisor client.
+        """
         tag, name, *rest = kept
         if tag != RunCell.TAG:
             return cls.of_client(tag, rest, attachment=name.decode())
@@ -109,7 +112,7 @@ class CellRequest:
 
     @property
     def identities(self) -> list[bytes]:
-        """The routing prefix of the client that asked; empty for a direct cell."""
+        """The routing prefix of the client that sent it; empty for a direct cell."""
         return self.parts[: self.parts.index(DELIMITER)] if self.parts else []
 
     @property
@@ -151,7 +154,7 @@ class CellRequest:
 
 
 def _reply_in(content: JsonObject) -> CellReply:
-    """What a Jupyter client was told of its cell, as far as the kernel has kept to the protocol."""
+    """Return what a Jupyter client was told about its cell, as far as the kernel followed the protocol."""
     status, count, lines = (content.get(name) for name in ("status", "execution_count", "traceback"))
     return CellReply(
         CellStatus(status) if status in list(CellStatus) else CellStatus.ABORTED,
@@ -172,7 +175,7 @@ def _content(parts: tuple[bytes, ...]) -> tuple[str, JsonObject] | None:
 
 
 def direct_result(request: CellRequest, done: CellDone, seconds: float) -> CellResult:
-    """The result of a cell for its caller on the control socket."""
+    """Return the result of a cell for its caller on the control socket."""
     reply = request.reply or CellReply(CellStatus.ABORTED)
     output = request.output
     spool = output.close() if output else None

@@ -1,8 +1,9 @@
 """Limits that a kernel cannot be trusted to keep: time and memory, enforced from outside.
 
-A cell that runs too long is interrupted at the limit, again several times a second during the grace, and then killed.
-The interrupts are many because a bare ``except`` in a loop swallows one. The kill is last because only it loses the
-process, and because CPython delivers a signal between two bytecodes: a long call into C never notices an interrupt.
+A cell that runs too long is interrupted at the limit, again several times a second during the grace period, and then
+killed. There are many interrupts because a bare ``except`` in a loop swallows one. The kill comes last because only it
+loses the process. It is needed because CPython delivers a signal between two bytecodes: a long call into C never
+notices an interrupt.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 PAGE = os.sysconf("SC_PAGE_SIZE")
 REPEAT_SECONDS = 0.15
 UNHEARD_SECONDS = 0.005
-"""A kernel that has not begun its cell yet ignores interrupts; it is interrupted again after this time."""
+"""A kernel that has not started its cell yet ignores interrupts; it is interrupted again after this time."""
 
 
 class Clock:
-    """The time limit of a request. It stands still while the kernel waits for a person or a model.
+    """The time limit of a request. It is paused while the kernel waits for a person or a model.
 
-    While it stands still it keeps no reference to its callback, which may refer to the clock in turn.
+    While paused it keeps no reference to its callback, which may refer to the clock in turn.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -37,21 +38,21 @@ class Clock:
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self, on_limit: Callable[[], None]) -> None:
-        """Start it (again), and call ``on_limit`` when the time is up."""
+        """Start or resume the clock, and call ``on_limit`` when the time is up."""
         if self._timer is None:
             self._since = self._loop.time()
             self._timer = self._loop.call_later(self._left, on_limit)
 
     def pause(self) -> None:
-        """Stop it; `run` continues with the time that is left."""
+        """Pause it; `run` continues with the remaining time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
             self._left = max(0.0, self._left - (self._loop.time() - self._since))
 
 
-class Ladder:
-    """Interrupts a kernel until its cell ends, and kills it when the grace is over."""
+class Escalation:
+    """Interrupts a kernel until its cell ends, and kills it when the grace period is over."""
 
     def __init__(self, live: WorkerLink, grace_seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -77,10 +78,10 @@ class Ladder:
 
 
 class CellLimits:
-    """The limits of the request in flight: its clock, and the ladder once it has to end.
+    """The limits of the request in flight: its clock, and the escalation once it has to end.
 
-    ``ended`` tells what ended it (None: nothing yet), and ``reason`` says why in words. ``what`` names the request in
-    them. ``seconds`` are left ``of`` so many.
+    ``ended`` says what ended it (None: nothing yet), and ``reason`` explains why. ``what`` names the request in that
+    text. ``of`` is the full limit; ``seconds`` is what is left of it (default: all).
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class CellLimits:
         self._live, self._seconds, self._grace = live, of or seconds, grace_seconds
         self._clock = Clock(seconds)
         self._clock.run(self._time_is_up)
-        self._ladder: Ladder | None = None
+        self._escalation: Escalation | None = None
         self._unheard: asyncio.TimerHandle | None = None
 
     def _time_is_up(self) -> None:
@@ -106,9 +107,9 @@ class CellLimits:
 
     def stop(self, ended: Ended, reason: str) -> None:
         """End the request. The first reason counts."""
-        if self._ladder is None:
+        if self._escalation is None:
             self.blame(ended, reason)
-            self._ladder = Ladder(self._live, self._grace)
+            self._escalation = Escalation(self._live, self._grace)
 
     def interrupt(self) -> None:
         """Interrupt the kernel once, as soon as it listens to interrupts."""
@@ -132,30 +133,33 @@ class CellLimits:
 
     def input_came(self) -> None:
         """Start the clock again."""
-        if self._ladder is None:
+        if self._escalation is None:
             self._clock.run(self._time_is_up)
 
     def end(self) -> None:
-        """The request has ended, one way or the other."""
+        """Stop all limits: the request has ended."""
         self._clock.pause()
         self._calm()
-        if self._ladder is not None:
-            self._ladder.cancel()
+        if self._escalation is not None:
+            self._escalation.cancel()
 
 
 def private_memory(pid: int) -> int:
-    """Bytes of anonymous resident memory of a process, 0 if it is gone. Mapped contexts are shared and do not count."""
+    """Return the bytes of anonymous resident memory of a process, 0 if it is gone.
+
+    Shared mapped contexts do not count.
+    """
     resident, shared = _resident_and_shared(pid)
     return resident - shared
 
 
 def resident_memory(pid: int) -> int:
-    """Bytes of resident memory of a process, shared pages included; 0 if it is gone."""
+    """Return the bytes of resident memory of a process, shared pages included; 0 if it is gone."""
     return _resident_and_shared(pid)[0]
 
 
 def _resident_and_shared(pid: int) -> tuple[int, int]:
-    # From the cheapest file in /proc that has them (proc_pid_statm(5)).
+    # The cheapest file in /proc that has them (proc_pid_statm(5)).
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as statm:
         fields = statm.read().split()
         return int(fields[1]) * PAGE, int(fields[2]) * PAGE
@@ -163,7 +167,7 @@ def _resident_and_shared(pid: int) -> tuple[int, int]:
 
 
 def proportional_memory(pid: int) -> int:
-    """Bytes of anonymous memory of a process, each page divided by the number of processes that share it; 0 if gone.
+    """Return a process's bytes of anonymous memory, each page divided by the number of its sharers; 0 if gone.
 
     The sum over a process and its copies is what they use together. The system walks the page tables for it, which
     takes milliseconds for a large process.

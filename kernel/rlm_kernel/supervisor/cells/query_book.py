@@ -19,13 +19,13 @@ from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
 from rlm_ipc.messages import Json
 
 MOST_CHARACTERS = 16 * worker_protocol.MAX_PROMPT
-"""The most characters in one session's pending prompts, which the supervisor holds in memory."""
+"""Maximum characters in one session's pending prompts, which the supervisor holds in memory."""
 FULL = (
-    f"the pending prompts have over {MOST_CHARACTERS:,} characters together; "
+    f"the pending prompts have over {MOST_CHARACTERS:,} characters in total; "
     "wait for answers before you ask more, or ask less at once"
 )
 MOST_GIVEN = 128 << 20
-"""The most characters of JSON in answers that code gives itself: the longest that a kernel accepts, all escaped."""
+"""Maximum characters of JSON in answers that code gives itself: the longest that a kernel accepts, all escaped."""
 _LONGEST_PROBLEM = 300
 QUERIES_A_SECOND = 100.0
 _ROWS_AT_ONCE = 256
@@ -39,7 +39,7 @@ class Rate:
         self._left, self._since = self._most, time.monotonic()
 
     def take(self, count: int) -> float:
-        """Take ``count`` tokens; returns for how many seconds the bucket is empty then."""
+        """Take ``count`` tokens. Return for how many seconds the bucket is empty after that."""
         now = time.monotonic()
         self._left = min(self._most, self._left + (now - self._since) * self._per_second) - count
         self._since = now
@@ -49,7 +49,7 @@ class Rate:
 class QueryBook:
     """Queries by id. ``next_number`` is the first id that no kernel of the session has used.
 
-    ``full`` means that the last `ask` refused a query because the pending prompts are too long together.
+    ``full`` means that the last `ask` refused a query because the pending prompts are too long in total.
     """
 
     def __init__(self, next_number: int, limit: int, modes: Iterable[str]) -> None:
@@ -65,14 +65,14 @@ class QueryBook:
         self._changed: dict[str, None] = {}
 
     def restore(self, next_number: int, pending: Iterable[AskedQuery], answers: Mapping[str, QueryOutcome]) -> None:
-        """Begin with what another supervisor knew."""
+        """Start with what another supervisor knew."""
         self.next_number = next_number
         for row in pending:
             self._wait_for(row)
         self._enter_answers(answers)
 
     def take_changed(self) -> list[str]:
-        """The ids of queries that were asked, answered or withdrawn since the last call."""
+        """Return the ids of queries that were asked, answered or withdrawn since the last call."""
         changed = list(self._changed)
         self._changed.clear()
         return changed
@@ -83,7 +83,7 @@ class QueryBook:
         return [row for query in told if (row := self._enter(query)) is not None]
 
     def known(self, told: Iterable[Json]) -> list[str]:
-        """Each id among them once that is known: a kernel says again to a new supervisor what it has asked."""
+        """Return the known ids among them: a kernel repeats to a new supervisor what it has asked."""
         ids = dict[str, None]()
         for query in told:
             with suppress(ProtocolError):
@@ -91,14 +91,14 @@ class QueryBook:
         return [query_id for query_id in ids if query_id in self.pending or query_id in self.answers]
 
     def rest(self, told: Sized) -> float:
-        """For how many seconds to stop reading from a kernel that has announced this; 0 within its limit.
+        """Return for how many seconds to stop reading from a kernel that has announced this; 0 within its limit.
 
-        Refused queries count as well, because looking at them is what takes the time.
+        Refused queries count as well, because examining them is what takes the time.
         """
         return self._rate.take(max(1, len(told)))
 
     def inherit(self, parent: QueryBook, waited: Iterable[str]) -> None:
-        """Begin with what the parent knows, except for the queries that its running cell waits for."""
+        """Start with what the parent knows, except for the queries that its running cell waits for."""
         self.next_number = parent.next_number
         without = set(waited)
         for query_id, row in parent.pending.items():
@@ -142,9 +142,9 @@ class QueryBook:
         return query
 
     def claim(self, ids: Iterable[str], asked: Iterable[str]) -> set[str]:
-        """Those of ``ids`` that the cell which ``asked`` them may wait for.
+        """Return those of ``ids`` that the cell that ``asked`` them may wait for.
 
-        Each id counts once: the cell's clock stands still during a wait, and must not do so for ever.
+        Each id counts once: the cell's clock is paused during a wait, and must not be paused forever.
         """
         claimed = set(ids).intersection(asked) - self._awaited
         self._awaited |= claimed
@@ -157,7 +157,7 @@ class QueryBook:
             self.withdraw(query_id)
 
     def withdraw(self, query_id: str) -> bool:
-        """Forget a pending query; False if it was not pending."""
+        """Forget a pending query. Return False if it was not pending."""
         self._changed[query_id] = None
         row = self.pending.pop(query_id, None)
         self._characters -= len(row.prompt) if row is not None else 0
@@ -165,7 +165,7 @@ class QueryBook:
 
 
 def at_once(rows: Iterable[AskedQuery]) -> Iterator[tuple[AskedQuery, ...]]:
-    """Divide rows into messages: one that is over the protocol's limit would cost the reader its connection."""
+    """Divide rows into messages: one over the protocol's limit would cost the reader its connection."""
     some: list[AskedQuery] = []
     characters = 0
     for row in rows:
@@ -179,7 +179,7 @@ def at_once(rows: Iterable[AskedQuery]) -> Iterator[tuple[AskedQuery, ...]]:
 
 
 def given_in(given: GivenAnswers | None) -> GivenAnswers | None:
-    """The answers that a cell has given itself, as its kernel reports them; None if there are none or too many."""
+    """Return the answers that a cell has given itself, as its kernel reports them; None for none or too many."""
     if given is None or len(json.dumps(messages.plain(given))) > MOST_GIVEN:
         return None
     if given.problem is not None:

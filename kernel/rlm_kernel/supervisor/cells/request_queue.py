@@ -1,6 +1,6 @@
-"""What waits for one session: requests of its clients, and work of the supervisor's own.
+"""The queue of one session: requests of its clients, and the supervisor's own work.
 
-The `driver` takes one after the other; everybody else only adds to the queue.
+The `driver` takes one after the other; everything else only adds to the queue.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rlm_ipc.errors import KernelBusy, KernelError, UnknownKernel
 from rlm_kernel.supervisor.cells.cell_request import EXECUTE, CellRequest
 
 MAX_QUEUE = 1000
-_FULL = f"{MAX_QUEUE} requests wait for this session already; wait until some are done"
+_FULL = f"{MAX_QUEUE} requests are already waiting for this session; wait until some are done"
 
 Operation = Callable[[], Awaitable[Any]]
 
 
 @dataclass(slots=True, eq=False)
 class QueuedOperation:
-    """Work between two requests; ``future`` gets what comes of it."""
+    """Work between two requests; ``future`` gets its result."""
 
     work: Operation
     future: asyncio.Future[Any]
@@ -33,7 +33,7 @@ Item = CellRequest | QueuedOperation
 
 
 class RequestQueue:
-    """The queue of the session ``kernel_id``. ``taken`` is what is being done now."""
+    """The queue of the session ``kernel_id``. ``taken`` is the item in progress."""
 
     def __init__(self, kernel_id: str) -> None:
         self._kernel_id = kernel_id
@@ -43,18 +43,18 @@ class RequestQueue:
         """The same by the clock that nobody sets."""
         self.taken: Item | None = None
         self.waits: Callable[[CellRequest], None] = lambda _: None
-        """Hears of each request that has been put into the queue."""
+        """Called with each request that is put into the queue."""
         self._waiting: deque[Item] = deque()
         self._filled = asyncio.Event()
 
     @property
     def idle(self) -> bool:
-        """True while no request is being done, nothing waits, and something may still come."""
+        """True while no request is in progress, nothing waits, and something may still come."""
         return not (self._waiting or self.closed or isinstance(self.taken, CellRequest))
 
     @property
     def rests(self) -> bool:
-        """True while nothing at all is being done or waits: what comes now is done at once."""
+        """True while nothing at all is in progress or waits, so that the next item starts at once."""
         return self.taken is None and not self._waiting
 
     @property
@@ -80,29 +80,29 @@ class RequestQueue:
                 self.waits(item)
 
     def holds(self, request: CellRequest) -> bool:
-        """Whether a request has not begun yet."""
+        """Return whether a request has not started yet."""
         return any(item is request for item in self._waiting)
 
     def operation(self, work: Operation) -> asyncio.Future[Any]:
-        """Have ``work`` done between requests."""
+        """Run ``work`` between requests."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.enqueue(QueuedOperation(work, future))
         return future
 
     def leave(self, run: object) -> None:
-        """Take note that the caller of a request has gone."""
+        """Record that the caller of a request has gone."""
         for request in self._requests():
             request.left = request.left or request.run == run
 
     def withdraw(self, run: object) -> bool:
-        """Let no request of that name begin any more; False if there is none."""
+        """Prevent every request of that name from starting. Return False if there is none."""
         found = [request for request in self._requests() if request.run == run]
         for request in found:
             request.withdrawn = True
         return bool(found)
 
     def remove_cells(self, which: Callable[[CellRequest], bool]) -> list[CellRequest]:
-        """Take waiting cells out."""
+        """Remove waiting cells."""
         cells = (item for item in self._waiting if isinstance(item, CellRequest) and item.kind == EXECUTE)
         removed = list(filter(which, cells))
         self._waiting = deque(item for item in self._waiting if not any(item is one for one in removed))
@@ -117,7 +117,7 @@ class RequestQueue:
         return self.taken
 
     def close(self, error: KernelError) -> None:
-        """Take nothing more. Everybody who waits gets ``error``."""
+        """Accept nothing more. Everyone who waits gets ``error``."""
         self.closed = True
         items = [*([self.taken] if self.taken is not None else []), *self._waiting]
         self._waiting.clear()

@@ -1,7 +1,6 @@
 """When copies of a session are taken: in its idle time, except for those that a strict reply waits for.
 
-A fork costs the running cell nothing but the pages that it writes to afterwards, and those are copied while the agent
-thinks.
+A fork costs the running cell only the pages that it writes to afterwards, and those are copied while the agent thinks.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.processes.patience import retrieved
 from rlm_kernel.supervisor.processes.worker_link import ForkRefused
 
-# To copy and to make pages ready takes a processor for as long as a cell. On two cores it would take it from whoever
-# sends the reply and from whoever reads it, so it waits until both are through, and no longer: the next cell needs it.
+# Copying and preparing pages takes a processor for as long as a cell. On two cores it would take it from the sender or
+# the reader of the reply, so it waits until both are done, and no longer: the next cell needs it.
 IDLE_SECONDS = 0.01
 # No cell waits for a copy that could not be taken.
 IDLE_AFTER_REFUSAL_SECONDS = 0.1
@@ -36,8 +35,8 @@ class CheckpointTimer:
         self._tried = 0.0
 
     async def now(self) -> None:
-        """Take a copy. A kernel that cannot be copied goes on without one."""
-        # Noted before the attempt: one that fails, and takes long to, must not be made again before each cell.
+        """Take a copy. A kernel that cannot be copied continues without one."""
+        # Recorded before the attempt: one that fails slowly must not be repeated before each cell.
         self._tried = time.monotonic()
         try:
             await self._processes.checkpoint()
@@ -47,7 +46,7 @@ class CheckpointTimer:
             self._checkpoints.refused(NoCopy.NO_ANSWER, "")
 
     async def look(self) -> None:
-        """Find out whether a copy could be taken now, so that the answer to the cell that has ended can tell."""
+        """Find out whether a copy could be taken now, so that the answer to the cell that has ended can report it."""
         try:
             await self._processes.demand_still()
         except ForkRefused as refused:
@@ -56,7 +55,7 @@ class CheckpointTimer:
             self._checkpoints.possible()
 
     async def cover(self) -> None:
-        """Take a copy of what no copy represents yet, if there are to be copies at all."""
+        """Take a copy of what no copy represents yet, if the policy wants copies."""
         if self.mode != "off" and not self._checkpoints.covered:
             await self.now()
 
@@ -67,7 +66,9 @@ class CheckpointTimer:
         self.later()
 
     def due(self) -> bool:
-        """Whether the next cell must wait for a copy: there was no pause to take it in, or the one before has died.
+        """Return whether the next cell must wait for a copy.
+
+        It must if there was no pause to take one in, or the previous copy has died.
 
         So ``lazy`` never loses more than the last completed cell, unless the session cannot be copied.
         """
@@ -76,13 +77,13 @@ class CheckpointTimer:
         return self._checkpoints.uncopied is None or time.monotonic() - self._tried >= TRY_AGAIN_SECONDS
 
     def later(self) -> None:
-        """Take a copy as soon as the session is idle, if a new one is worth it, and make ready for the next cell."""
+        """Take a copy as soon as the session is idle, if a new one is worth it, and prepare for the next cell."""
         if self.mode != "off" and not self._queue.closed:
             was_refused = self._checkpoints.uncopied is not None
             self._wait(IDLE_AFTER_REFUSAL_SECONDS if was_refused else IDLE_SECONDS, self._if_idle)
 
     def cancel(self) -> None:
-        """Take no copy that was planned for later."""
+        """Cancel a planned copy."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -104,7 +105,7 @@ class CheckpointTimer:
         """Take a new copy of a session that is left alone, so that both share every page: half of their memory.
 
         Until now the kernel kept pages that it had copied ahead for the cell that was expected next. A session that
-        could not be copied is looked at again, as its thread may have ended.
+        could not be copied is checked again, because its thread may have ended.
         """
         uncopied = self._checkpoints.uncopied
         if self._queue.idle and (uncopied is not None or self._checkpoints.newest is not None):

@@ -1,6 +1,6 @@
-"""The sleeping copies of one session: what each stands for, which are kept, and which cells can be undone.
+"""The sleeping copies of one session: what each represents, which are kept, and which cells can be undone.
 
-This is the bookkeeping alone. `kernel_processes` forks the copies, wakes them and ends them.
+This is only the bookkeeping. `kernel_processes` forks the copies, wakes them and ends them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RUN_NO_CODE = (Bind, Unbind, Shadowed, LookAtThreads, Resolve, Variables)
 
 
 def runs_code(request: Request[Any]) -> bool:
-    """Whether user code may run for it. An image is made with its first piece."""
+    """Return whether it may run user code. The first piece of an image creates the whole image."""
     return not isinstance(request, RUN_NO_CODE) and not (isinstance(request, Save) and request.at > 0)
 
 
@@ -90,24 +90,24 @@ class Checkpoints:
         return Uncopied(self.cells - (self.newest.cells if self.newest is not None else 0), *self._refused)
 
     def refused(self, reason: NoCopy, detail: str) -> None:
-        """Take note that no copy can be taken now."""
+        """Record that no copy can be taken now."""
         self._refused = reason, detail
 
     def possible(self) -> None:
-        """Take note that a copy can be taken again."""
+        """Record that a copy can be taken again."""
         self._refused = None
 
     def asked(self, request: Request[Any]) -> None:
-        """Take note that the live process carries out a request, which may change it as no cell says."""
+        """Record that the live process carries out a request, which may change it in a way that no cell describes."""
         self.pristine &= isinstance(request, SUPERVISOR_RESTORES)
         self.only_cells &= not runs_code(request)
 
     def changed(self) -> None:
-        """Take note that something besides cells has changed the live process."""
+        """Record that something other than cells has changed the live process."""
         self.only_cells = False
 
     def add(self, peer: WorkerLink, cells: int) -> list[WorkerLink]:
-        """Enter a copy that was taken after ``cells`` cells; returns those that it replaces, which nobody needs now."""
+        """Add a copy that was taken after ``cells`` cells. Return the copies that it makes unnecessary."""
         # A fresh process can undo the first cell just as well, and needs no memory until then.
         oldest = max(cells - self.undoable, 1 if self.pristine else 0)
         kept = [copy for copy in self.copies if oldest <= copy.cells < cells]
@@ -119,7 +119,7 @@ class Checkpoints:
         return replaced
 
     def keep_images(self, *, after: int = 0, up_to: int | None = None) -> None:
-        """Keep only the images that were given after so many cells, and those that are a part of so many."""
+        """Keep only the images that were given after ``after`` cells, and those that are part of ``up_to`` cells."""
         kept = [image for image in self.images if after < image.cells <= (self.cells if up_to is None else up_to)]
         for image in self.images:
             if image not in kept:
@@ -127,34 +127,34 @@ class Checkpoints:
         self.images = kept
 
     def resumed(self, copy: Checkpoint) -> tuple[str, ...]:
-        """The live process goes on from that copy; returns the threads that are missing now."""
+        """Make that copy the live process. Return the threads that are missing now."""
         threads, copy.threads = copy.threads, ()
         self.cells, self.only_cells = copy.cells, True
         self.possible()
         return threads
 
     def remove(self, peer: WorkerLink) -> None:
-        """Forget a copy: it has ended, or goes on as the live process."""
+        """Forget a copy: it has ended, or continues as the live process."""
         self.copies = [copy for copy in self.copies if copy.peer is not peer]
 
     def drop_oldest(self) -> bool:
-        """Give up the oldest copy that is kept only for a rollback; False if there is none."""
+        """Give up the oldest copy that is kept only for a rollback. Return False if there is none."""
         if len(self.copies) < 2:
             return False
         self.copies.pop(0).peer.drop()
         return True
 
     def can_go_back(self) -> list[int]:
-        """The numbers of cells that can be undone: those that end at a copy, or at a fresh process."""
+        """Return the numbers of cells that can be undone: those that end at a copy, or at a fresh process."""
         known = {copy.cells for copy in self.copies} | ({0} if self.pristine else set())
         return sorted(self.cells - cells for cells in known if 0 < self.cells - cells <= self.undoable)
 
     def taken_after(self, cells: int) -> Checkpoint | None:
-        """The copy that was taken after so many cells."""
+        """Return the copy that was taken after that many cells."""
         return next((copy for copy in reversed(self.copies) if copy.cells == cells), None)
 
     def go_back(self, cells: int) -> None:
-        """The live process has completed only so many cells now; the copies from after them end."""
+        """Record that the live process has completed only that many cells now; later copies end."""
         for copy in self.copies:
             if copy.cells > cells:
                 copy.peer.drop()
@@ -163,6 +163,6 @@ class Checkpoints:
         self.keep_images()
 
     def begin_anew(self) -> None:
-        """Forget everything but the images: a fresh process takes the place of the live one and its copies."""
+        """Forget everything but the images: a fresh process replaces the live one and its copies."""
         self.copies, self.cells, self.only_cells = [], 0, False
         self.possible()

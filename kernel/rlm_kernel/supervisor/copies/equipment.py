@@ -1,6 +1,6 @@
-"""What the supervisor keeps for the processes of one session: loaded texts by name, and answers of queries.
+"""What the supervisor keeps for the processes of one session: loaded texts by name, and answers to queries.
 
-A process that takes over comes from an earlier moment, or from nothing. It is given what it lacks.
+A process that takes over comes from an earlier moment, or from nothing. It gets what it lacks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlm_kernel.supervisor.processes.worker_link import WorkerLink
 class BoundText:
     """A context as a kernel gets it: a header, and read-only descriptors that pin the text while they are open.
 
-    ``serial`` distinguishes it from another context of the same name, as ``revision`` does for whoever loaded it.
+    ``serial`` distinguishes it from another context of the same name, as ``revision`` does for the loader.
     """
 
     descriptors: tuple[int, ...]
@@ -51,13 +51,13 @@ class Equipment:
         self.contexts: dict[str, BoundText] = {}
         self.shadowed: frozenset[str] = frozenset()
         self.told: frozenset[str] = frozenset()
-        """The shadowed contexts that callers know of."""
+        """The shadowed contexts that callers know about."""
         self.serial = 0
         """The serial of the context that was bound last."""
 
     def inherit(self, parent: Equipment) -> None:
-        """Begin with the contexts of the session that this one is a fork of."""
-        # The serials go on from the parent's: the forked process has the parent's texts, by the parent's serials.
+        """Start with the contexts of the session that this one is a fork of."""
+        # The serials continue from the parent's: the forked process has the parent's texts, under the parent's serials.
         self.serial = parent.serial
         self.contexts = {name: shared_text.shared() for name, shared_text in parent.contexts.items()}
 
@@ -72,7 +72,7 @@ class Equipment:
         await self._give(live, name, shared_text)
 
     async def unbind(self, live: WorkerLink, name: str) -> None:
-        """Give up the pin of a context, and take it from the live process."""
+        """Give up the pin of a context, and remove it from the live process."""
         self._mark_plain(name)
         shared_text = self.contexts.pop(name, None)
         if shared_text is not None:
@@ -93,7 +93,7 @@ class Equipment:
             await self._requests.ask(live, Resolve(dict(self._answers)))
 
     async def _give(self, live: WorkerLink, name: str, shared_text: BoundText) -> None:
-        # What is sent is closed when it has left, and these pin the text for the processes to come.
+        # What is sent is closed once it is sent, and these pin the text for later processes.
         copies = tuple(os.dup(fd) for fd in shared_text.descriptors)
         request = Bind(name, shared_text.header, shared_text.type, shared_text.metadata)
         await self._requests.ask(live, request, copies)
@@ -112,7 +112,7 @@ class Equipment:
     ) -> tuple[list[str], list[str]]:
         """Record the contexts that are shadowed now, as the live process reports them.
 
-        Returns the names that became shadowed and those that ceased to be, since a caller was last told. The second
+        Returns the names that became shadowed and those that are free again, since a caller was last told. The second
         list includes the ``returned`` names, which a cell has taken and given back. With ``told=False`` no caller
         listens now: then only the second list is filled, and the rest waits for the next caller.
         """

@@ -1,7 +1,7 @@
 """The kernel processes of one session: the live one, its sleeping copies, and how a copy takes over.
 
 Every process is forked from another one, but all of them are children of the supervisor. So it learns how each ended,
-and the death of the live process does not take its copies along.
+and the copies survive the death of the live process.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ from rlm_kernel.supervisor.processes.worker_link import ForkRefused, LinkOwner, 
 
 ANSWER_SECONDS = 10.0
 GIVEN_AGAIN = 3
-"""So many processes in a row may die of the images that they are given."""
+"""How many processes in a row may die of the images that they are given."""
 START_SECONDS = 30.0
 REPLACED_SECONDS = 0.02
-"""How long a copy outlives the one that replaces it. Taking down its memory takes a processor for as long as a short
-cell: a reply that goes out now must not wait for that."""
+"""How long a copy outlives its replacement.
+
+Releasing its memory takes a processor for as long as a short cell, and a reply that leaves now must not wait for that.
+"""
 
 
 class KernelProcesses:
     """The processes of one session.
 
-    ``fresh_worker`` makes a process that waits for a session, and ``spec`` describes the session to it. ``owner`` hears
-    of their messages and deaths, and ``refusals`` counts what their gate refuses. ``checkpoints`` says what each copy
-    stands for, and ``equipment`` is given to every process that does not have it yet. ``requests`` asks the live one.
+    ``fresh_worker`` creates a process that waits for a session, and ``spec`` describes the session to it. ``owner`` is
+    called with their messages and deaths, and ``refusals`` counts what their gate refuses. ``checkpoints`` says what
+    each copy represents, and ``equipment`` is given to every process that does not have it yet. ``requests`` asks the
+    live one.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class KernelProcesses:
         self.live: WorkerLink | None = None
         self.gate: ForkBroker | None = None
         self.anew_at = 0.0
-        """When it last began anew because somebody asked for it, in seconds since the epoch; 0.0: never."""
+        """When someone last restarted it from scratch, in seconds since the epoch; 0.0: never."""
         self._fresh_worker, self._owner, self._refusals = fresh_worker, owner, refusals
         self._checkpoints, self._equipment, self._requests = checkpoints, equipment, requests
         self._replaced: list[WorkerLink] = []
@@ -86,7 +89,7 @@ class KernelProcesses:
         return [*live, *(copy.peer for copy in self._checkpoints.copies), *self._replaced]
 
     def number_queries_from(self, number: int) -> None:
-        """Let every process from now on give its queries ids from that number on."""
+        """Make every later process number its queries from that number on."""
         self.spec = replace(self.spec, query_base=number)
 
     # -- a fresh process
@@ -104,13 +107,13 @@ class KernelProcesses:
         self.lead(peer)
 
     async def start_equipped(self) -> None:
-        """`start`, and give the process the contexts and answers that the supervisor keeps for it."""
+        """Run `start`, and give the process the contexts and answers that the supervisor keeps for it."""
         await self.start()
         await self._equipment.equip(self.serving)
 
     async def renew(self) -> None:
         """Replace all processes by a fresh one. Raises the same as `start`, and then nothing has changed."""
-        # The old processes end last. A fresh one that does not start leaves the session as it was.
+        # The old processes end last. If the fresh one does not start, the session stays as it was.
         before = self.links()
         await self.start()
         for peer in before:
@@ -132,7 +135,7 @@ class KernelProcesses:
         return answer
 
     def lead(self, peer: WorkerLink) -> None:
-        """Let ``peer`` be the live process."""
+        """Make ``peer`` the live process."""
         self._refuse_when_closed(peer)
         self.live = peer
         oom_victims.prefer(peer.pid, oom_victims.LIVE)
@@ -140,16 +143,16 @@ class KernelProcesses:
         peer.report_to(self._owner)
 
     def _refuse_when_closed(self, peer: WorkerLink) -> None:
-        # The driver is cancelled with the session. But a wait whose answer has arrived already returns it and loses the
-        # cancellation, so the session may be closed here.
+        # The driver is cancelled with the session. But a wait whose answer has already arrived still returns it and
+        # loses the cancellation, so the session may be closed here.
         if self._closed:
             peer.drop()
             raise asyncio.CancelledError
 
     async def hear_out(self) -> None:
-        """Let a live process of an earlier supervisor say again what nobody needs, and listen only then.
+        """Let the live process of an earlier supervisor repeat what nobody needs, and listen only after that.
 
-        Else that would count as said by what runs next. Raises `PeerDied`.
+        Otherwise that would count as output of what runs next. Raises `PeerDied`.
         """
         live = self.serving
         live.report_to(None)
@@ -173,7 +176,7 @@ class KernelProcesses:
             asyncio.get_running_loop().call_later(REPLACED_SECONDS, self._end_replaced, replaced)
 
     async def demand_still(self) -> bool:
-        """Whether the live process has one thread only; raises `ForkRefused` if it has one that no copy can lack."""
+        """Return whether the live process has only one thread; raises `ForkRefused` if a copy needs another one."""
         live = self.serving
         if live.pid is None or not other_threads.count(live.pid):
             return True
@@ -187,21 +190,24 @@ class KernelProcesses:
         self._replaced = [peer for peer in self._replaced if peer not in peers]
 
     def prefault(self) -> None:
-        """Have the live process make the pages its own that any cell writes to, ahead of the next cell."""
+        """Have the live process copy in advance the pages that any cell writes to."""
         if self.live is not None:
             self.live.send(worker_protocol.PREFAULT)
 
     def lost_copy(self, peer: WorkerLink) -> None:
-        """A copy has ended."""
+        """Record that a copy has ended."""
         self._checkpoints.remove(peer)
         self._replaced = [copy for copy in self._replaced if copy is not peer]
 
     async def fork(self, source: WorkerLink, *, asleep: bool = False, leave_threads: bool = False) -> WorkerLink:
-        """A sleeping copy of one of the session's processes; raises `ForkRefused`, `PeerDied` or TimeoutError."""
+        """Return a sleeping copy of one of the session's processes.
+
+        Raises `ForkRefused`, `PeerDied` or TimeoutError.
+        """
         # A process that leaves its threads behind forks twice (`processes.fork_leaving_threads`).
         forks = 2 if leave_threads else 1
         # The session and sessions forked from it may fork the same copy at once. A permission belongs to one process,
-        # so two of them at a time would be mistaken for each other.
+        # so two at a time would be mistaken for each other.
         async with source.forking:
             with nullcontext() if self.gate is None else self.gate.permit(source, forks):
                 copy = await fork(source, ForkState.DORMANT, ANSWER_SECONDS, asleep=asleep, leave_threads=leave_threads)
@@ -211,7 +217,7 @@ class KernelProcesses:
     # -- a copy takes over
 
     async def take_over(self, *, in_cell: bool) -> Loss:
-        """After the live process has died, maybe ``in_cell``: go on from the newest copy, or from a fresh process."""
+        """Continue from the newest copy or a fresh process after the live process has died, perhaps ``in_cell``."""
         checkpoints = self._checkpoints
         why, before, all_lost = checkpoints.uncopied, checkpoints.cells, not checkpoints.untouched
         for _ in range(GIVEN_AGAIN):
@@ -227,9 +233,9 @@ class KernelProcesses:
         return Loss(Lost.CELLS if cells else Lost.NOTHING, cells, in_cell, why, threads or ())
 
     async def _newest_leads(self) -> tuple[str, ...] | None:
-        """Go on from the newest copy, and return the threads that are missing; None: from a fresh process."""
+        """Continue from the newest copy. Return the threads that are missing; None if a fresh process was needed."""
         checkpoints = self._checkpoints
-        # A copy can be dead as well, or die when its objects are let go. Each failure removes one, so this ends.
+        # A copy can be dead as well, or die when its objects are released. Each failure removes one, so this ends.
         while (copy := checkpoints.newest) is not None:
             if await self._lead_copy(copy) and await self._is_equipped():
                 return checkpoints.resumed(copy)
@@ -254,9 +260,10 @@ class KernelProcesses:
         self._checkpoints.go_back(target)
 
     async def _lead_copy(self, copy: Checkpoint) -> bool:
-        """Let a copy of the copy go on as the live process; False if it died.
+        """Make a copy of the copy the live process. Return False if it died.
 
-        The copy itself sleeps on, so that a second crash finds one too. It goes on itself only if it cannot be forked.
+        The copy itself keeps sleeping, so that a second crash finds one too. It becomes live itself only if it cannot
+        be forked.
         """
         try:
             peer = await self.fork(copy.peer)
@@ -286,7 +293,7 @@ class KernelProcesses:
         return True
 
     async def _is_equipped(self) -> bool:
-        """Equip a process that was a copy; False if it died of it (letting go of objects may run finalisers)."""
+        """Equip a process that was a copy. Return False if that killed it (releasing objects may run finalisers)."""
         try:
             await self._equipment.equip(self.serving)
         except PeerDied:
@@ -296,9 +303,9 @@ class KernelProcesses:
     # -- images of variables
 
     async def restore(self, request: Restore, file: int) -> RawAnswer:
-        """Give the live process an image of variables, and keep that for the processes after it until a copy has it.
+        """Give the live process an image of variables, and keep it for later processes until a copy has it.
 
-        Raises the kernel's KernelError, or `PeerDied`: its caller has the image still, so nothing is lost by that.
+        Raises the kernel's KernelError, or `PeerDied`: the caller still has the image, so nothing is lost by that.
         """
         checkpoints, keeping = self._checkpoints, self.serving.keeping
         pristine = checkpoints.pristine
@@ -307,13 +314,13 @@ class KernelProcesses:
         except PeerDied:
             checkpoints.pristine = pristine
             raise
-        checkpoints.cells += 1  # it has changed variables like a cell, and its loss counts like a cell's
+        checkpoints.cells += 1  # it has changed variables like a cell, so losing it counts like a cell
         checkpoints.images.append(GivenImage.keep(keeping, request, file, checkpoints.cells))
         await self._equipment.learn_shadowed(self.serving)
         return answer
 
     async def _has_images(self) -> bool:
-        """Give a process that took over the images that follow what it has; False if it died of that."""
+        """Give a process that took over the images that it lacks. Return False if it died of that."""
         checkpoints = self._checkpoints
         try:
             for image in checkpoints.images:
@@ -337,11 +344,11 @@ class KernelProcesses:
         self.gate = gate
 
     def owns(self, pid: int) -> bool:
-        """Whether that process is one of the session's."""
+        """Return whether that process belongs to the session."""
         return any(peer.pid == pid for peer in self.links())
 
     def refused(self, call: str) -> None:
-        """Count an attempt of one of them at that system call, which is being refused."""
+        """Count an attempt by one of them at that system call, which is being refused."""
         self._refusals.refused(call)
 
     # -- the end

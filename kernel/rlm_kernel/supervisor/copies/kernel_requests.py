@@ -14,11 +14,11 @@ from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
 from rlm_kernel.supervisor.processes.worker_link import PeerDied, WorkerLink, heard
 
 RawAnswer = tuple[JsonObject, tuple[bytes, ...]]
-"""The fields of an answer, and the blobs beside it."""
+"""The fields of an answer, with its blobs."""
 
 
 class KernelRequests:
-    """Asks the live process of one session, and tells its ``checkpoints`` of each request.
+    """Asks the live process of one session, and reports each request to its ``checkpoints``.
 
     A request may run user code (a ``__repr__``, a finaliser), so ``start_clock`` gives it the time limit of a cell.
     """
@@ -36,7 +36,7 @@ class KernelRequests:
         try:
             message = await told
         except PeerDied:
-            # Whoever recovers asks the link why it died. It knows of a signal only, which the supervisor has sent.
+            # Recovery asks the link why it died. The link knows only of a signal, which the supervisor sent.
             live.stopped_for = clock.reason
             raise
         finally:
@@ -49,7 +49,7 @@ class KernelRequests:
         return answer.content, message.parts[1:]
 
     async def ask_for(self, live: WorkerLink, request: Request[Reply], nothing: Reply) -> Reply:
-        """`ask`, and read the reply; ``nothing`` if a hostile kernel sent something else."""
+        """Run `ask`, and read the reply; return ``nothing`` if a hostile kernel sent something else."""
         content, _ = await self.ask(live, request)
         try:
             return read_reply(request, content)

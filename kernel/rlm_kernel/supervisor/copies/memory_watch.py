@@ -1,6 +1,6 @@
 """The supervisor's regular checks of a session: memory, threads, programs, files, copies.
 
-Most limits are the system's own (`rlm_sandbox.os_wall.rlimits`). These checks add what it does not count.
+The system itself enforces most limits (`rlm_sandbox.os_wall.rlimits`). These checks cover what it does not count.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from rlm_sandbox.policy.sizes import MIB
 
 SCRATCH_COUNTED = 16
 ROOM_BYTES = 16 * MIB
-"""What a kernel may have beyond its limit before it is killed. RLIMIT_DATA stops it first, with a MemoryError that
-code can catch and act on: pages of the stack, which RLIMIT_DATA does not count, must not get it killed instead."""
+"""How far a kernel may exceed its limit before it is killed.
+
+RLIMIT_DATA stops it first, with a MemoryError that code can catch and react to: pages of the stack, which RLIMIT_DATA
+does not count, must not get it killed instead.
+"""
 
 
 class MemoryWatch:
     """The watch over one session, which may use ``allowed``; the supervisor calls its methods.
 
-    ``scratch`` is the folder that its code may write. ``base`` are the bytes that its process had before any cell.
+    ``scratch`` is the folder that its code may write. ``base`` is the number of bytes that its process had before any
+    cell.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class MemoryWatch:
         self._copies_seen = 0
 
     def memory(self) -> None:
-        """Several times a second: a kernel over its memory is killed, and its copy takes over."""
+        """Kill a kernel that exceeds its memory, several times a second; its copy takes over."""
         live = self._processes.live
         if live is None or live.pid is None or live.dead:
             return
@@ -56,15 +60,15 @@ class MemoryWatch:
             if self._relay.limits is not None:
                 limit = self._allowed.memory_bytes
                 self._relay.limits.blame(
-                    Ended.MEMORY_LIMIT, f"the kernel went over its limit of {limit:,} bytes of memory"
+                    Ended.MEMORY_LIMIT, f"the kernel exceeded its limit of {limit:,} bytes of memory"
                 )
-            # No interrupt first: while it is handled, memory would go on growing.
+            # No interrupt first: memory would keep growing while it is handled.
             live.kill()
 
     def tree(self) -> None:
-        """Every few seconds: threads, and programs that a session runs, count towards its limits.
+        """Count threads, and programs that a session runs, towards its limits, every few seconds.
 
-        RLIMIT_NPROC does not apply to root, so somebody has to count from outside.
+        RLIMIT_NPROC does not apply to root, so something has to count from outside.
         """
         live, limits = self._processes.live, self._relay.limits
         if limits is None or live is None or live.pid is None or live.dead:
@@ -79,7 +83,7 @@ class MemoryWatch:
             limits.stop(Ended.MEMORY_LIMIT, f"kernel and programs use over {self._allowed.memory_bytes:,} bytes")
 
     async def copies(self) -> None:
-        """Every few seconds: copies count as memory of the session. The oldest copy goes first."""
+        """Count copies as memory of the session, every few seconds. The oldest copy goes first."""
         seen, self._copies_seen = self._copies_seen, self._checkpoints.cells
         if len(self._checkpoints.copies) < 2 or (seen == self._checkpoints.cells and self._relay.current is None):
             return
@@ -89,7 +93,7 @@ class MemoryWatch:
             self._copies_seen = -1  # look again: one copy at a time is given up
 
     async def scratch(self) -> None:
-        """Every few seconds: a cell that goes on filling a full scratch folder is stopped."""
+        """Stop a cell that keeps filling a full scratch folder, every few seconds."""
         limits, folder = self._relay.limits, self._folder
         if limits is None:
             return
@@ -99,5 +103,6 @@ class MemoryWatch:
         self._scratch_seen = (limits, held)
         if seen_by is limits and held >= allowed and held > seen:
             limits.stop(
-                Ended.SCRATCH_LIMIT, f"the scratch folder holds its limit of {allowed:,} bytes; delete files in it"
+                Ended.SCRATCH_LIMIT,
+                f"the scratch folder has reached its limit of {allowed:,} bytes; delete files in it",
             )

@@ -1,4 +1,4 @@
-"""How a session goes on after its process has died, and what its caller is told of the loss."""
+"""How a session continues after its process has died, and what its caller learns about the loss."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL_LOST = Loss(Lost.EVERYTHING)
 
 
 class Recovery:
-    """Lets a copy, or a fresh process, take the place of one that died. ``report`` tells callers that it happened."""
+    """Replaces a process that died by a copy or a fresh process. ``report`` tells callers that it happened."""
 
     def __init__(
         self,
@@ -41,20 +41,20 @@ class Recovery:
         self._processes, self._checkpoints, self._history = processes, checkpoints, history
         self._copying, self._queue, self._relay, self._report = copying, queue, relay, report
         self.untold: tuple[str, Loss] | None = None
-        """A loss between two cells, which the next one is to be told of."""
+        """A loss between two cells, to be reported to the next cell."""
 
     def lost(self, link: WorkerLink) -> None:
-        """Take note that a process of the session has died."""
+        """Record that a process of the session has died."""
         self._processes.lost_copy(link)
         if link is not self._processes.live:
             self._copying.later()
         elif self._relay.current is None and self._checkpoints.cells:
             # A process that has run a cell is replaced at once. One that died before its first cell is replaced only
-            # when somebody asks for something: a kernel that cannot live must not be started again for ever.
+            # when it is needed: a kernel that cannot live must not be restarted forever.
             self._queue.operation(partial(asyncio.sleep, 0)).add_done_callback(retrieved)
 
     async def recover(self) -> Loss:
-        """Go on from the newest copy, or from a fresh process; returns what was lost."""
+        """Continue from the newest copy, or from a fresh process. Return what was lost."""
         dead = self._processes.live
         reason = cause_of_death(dead) if dead is not None else "the kernel was gone"
         in_cell = self._relay.current is not None
@@ -68,7 +68,7 @@ class Recovery:
         return loss
 
     async def explain(self, limits: CellLimits | None) -> tuple[str, Loss]:
-        """Recover, and say what happened, which ``limits`` may know, and what was lost."""
+        """Recover. Return what happened, which ``limits`` may know, and what was lost."""
         dead = self._processes.serving
         reason = limits.reason if limits is not None and limits.ended else cause_of_death(dead)
         try:
@@ -77,7 +77,7 @@ class Recovery:
             return f"{reason}, and no kernel could be started in its place: {error}", ALL_LOST
 
     def forget_lost_cells(self) -> None:
-        """Their numbers are given again, by a restored snapshot too: nothing would tell them from what it undoes."""
+        """Forget lost cells: their numbers are reused, also by a restored snapshot, and would be ambiguous."""
         self._history.undo_after(self._checkpoints.cells)
 
     async def copy(self) -> None:
@@ -88,23 +88,26 @@ class Recovery:
             await self.recover()
 
     def began_anew(self) -> None:
-        """Nobody misses what the session had: what was lost of it is told no more, and its cells are forgotten."""
+        """Drop unreported losses and the history of cells: nobody misses what the session had."""
         self.untold = None
         self.forget_lost_cells()
 
     @property
     def cells_untold(self) -> int:
-        """How many completed cells are undone without anybody having been told."""
+        """Return how many completed cells are undone without anyone having been told."""
         return 0 if self.untold is None else self.untold[1].cells
 
     def take_untold(self) -> tuple[str, Loss] | None:
-        """A loss between two cells, once: the next cell fails with it and does not run on variables that are gone."""
+        """Return a loss between two cells, once.
+
+        The next cell fails with it and does not run on variables that are gone.
+        """
         untold, self.untold = self.untold, None
         return untold
 
 
 def cause_of_death(link: WorkerLink) -> str:
-    """Why a process ended, in words for the user."""
+    """Return why a process ended, in words for the user."""
     if link.stopped_for:
         return link.stopped_for
     if isinstance(link.failure, Overfull):

@@ -1,6 +1,6 @@
-"""Undoing cells: a copy of the session from before them takes the place of its process.
+"""Undoing cells: a copy of the session from before them replaces its process.
 
-Memory goes back, behind the same sockets. Files, loaded texts and rows do not, and no query id is used again.
+Memory goes back, behind the same sockets. Files, loaded texts and rows do not, and no query id is reused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Rollback:
 
     @property
     def possible(self) -> list[int]:
-        """The numbers of last cells that can be undone."""
+        """Return the numbers of last cells that can be undone."""
         known = self._checkpoints.cells - self._history.before
         return [count for count in self._checkpoints.can_go_back() if count <= known]
 
@@ -62,19 +62,19 @@ class Rollback:
         await self._processes.go_back(count)
         live = self._processes.serving
         await self._equipment.equip(live)
-        self._recovery.take_untold()  # the next cell runs on what it says below, not on what an earlier crash has lost
+        self._recovery.take_untold()  # the next cell runs on what it says below, not on an earlier loss
         undone = self._history.undo_after(self._checkpoints.cells)
         names = sorted({name for cell in undone for name in cell.defined})
-        found = await self._requests.ask_for(live, Variables(), VariableRows())
-        present = {row.name for row in found.variables}
+        rows = await self._requests.ask_for(live, Variables(), VariableRows())
+        present = {row.name for row in rows.variables}
         present |= self._equipment.contexts.keys()
-        asked = [query for cell in undone for query in cell.queries if self._queries.withdraw(query)]
+        withdrawn = [query for cell in undone for query in cell.queries if self._queries.withdraw(query)]
         await self._copying.secure()
         return RollbackInfo(
             undone=tuple(cell.code for cell in undone),
             restored=tuple(name for name in names if name in present),
             gone=tuple(name for name in names if name not in present),
-            queries=tuple(asked),
+            queries=tuple(withdrawn),
             possible=tuple(self.possible),
         )
 

@@ -11,7 +11,7 @@ from rlm_kernel.supervisor.keeping.keeping import Keeping
 
 @dataclass(frozen=True, slots=True)
 class KeptImage:
-    """What is noted of one for a later supervisor; the keeper holds its file under ``key``."""
+    """The note about one for a later supervisor; the keeper holds its file under ``key``."""
 
     key: str
     request: Restore
@@ -20,7 +20,7 @@ class KeptImage:
 
 @dataclass(frozen=True, slots=True)
 class GivenImage:
-    """It was given as the last of so many ``cells``: it has changed variables like a cell, and counts like one."""
+    """It was given as the last of ``cells``: it has changed variables like a cell, and counts like one."""
 
     kept: KeptImage
     keeping: Keeping
@@ -34,13 +34,13 @@ class GivenImage:
 
     @property
     def cells(self) -> int:
-        """How many cells the process has completed that has it."""
+        """How many cells a process that has it has completed."""
         return self.kept.cells
 
     def file(self) -> int:
-        """A descriptor of its file, which the caller closes."""
+        """Return a descriptor of its file, which the caller closes."""
         return os.dup(self.keeping.entries[self.kept.key].descriptors[0])
 
     def drop(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self.keeping.drop(self.kept.key)

@@ -1,4 +1,4 @@
-"""Pipes that the supervisor holds, and the keeper with it: what has their other end is over when both let go."""
+"""Pipes that the supervisor and the keeper hold: the holders of the other end are ended when both release theirs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class HeldPipe:
 
     @classmethod
     def of(cls, held: int) -> Self:
-        """The pipe of a writing end, which it takes over."""
+        """Return the pipe of a writing end, and take ownership of it."""
         pipe = cls.__new__(cls)
         pipe._reading, pipe.held, pipe._holders = -1, held, 1
         return pipe
 
     def hand_over(self) -> int:
-        """The reading end; the caller owns it from here on."""
+        """Return the reading end; the caller owns it from here on."""
         handed, self._reading = self._reading, -1
         return handed
 
     def share(self) -> Self:
-        """The same pipe for another process, which must `release` it."""
+        """Return the same pipe for another process, which must `release` it."""
         self._holders += 1
         return self
 
@@ -48,15 +48,15 @@ class Space(HeldPipe):
     """A pin on a pid namespace.
 
     The namespace's init process waits for the end of the pipe. Then it ends, and the system kills every process in the
-    namespace with it. So a process that a worker forked unasked cannot outlive its session.
+    namespace with it. So a process that a worker forked without permission cannot outlive its session.
     """
 
 
 class Tether(HeldPipe):
-    """What a process group of a session hangs on: while one of it holds the reading end, the end of the pipe kills all.
+    """What a session's process group hangs on: closing the pipe kills all while a member holds the reading end.
 
     It is a pipe, because on a socket a member that waits for input would keep the signal from all. Each group has its
-    own: who holds one end of a pipe can open the other (``/proc/self/fd``), and whoever writes to it sends the signal.
+    own: a process that holds one end of a pipe can open the other (``/proc/self/fd``), and a writer sends the signal.
     """
 
     def __init__(self, group: int) -> None:

@@ -1,4 +1,4 @@
-"""The supervisor's line to its keeper, which holds what is to outlive it (`rlm_kernel.keeper.keeper`).
+"""The supervisor's line to its keeper, which holds what must outlive it (`rlm_kernel.keeper.keeper`).
 
 The supervisor holds the same itself, and starts another keeper when this one dies. So either may die at any time.
 """
@@ -23,10 +23,10 @@ from rlm_kernel._immortal import make_immortal
 from rlm_kernel.keeper import keeper
 
 REAPED_SECONDS = 0.3
-"""How long the keeper may take to tell how a child of its own has ended."""
+"""How long the keeper may take to report how one of its children ended."""
 
 VAIN_STANDBYS = 3
-"""After so many processes in a row that were to stand by and ended before they did, no other is started."""
+"""After this many consecutive standby processes ended before they were ready, no other is started."""
 _WAITS = b"w"
 _STANDBY = keeper.STANDBY.decode()
 
@@ -42,7 +42,7 @@ class Entry:
 
 
 def start_under_keeper(also_closed: int | None = None) -> socket.socket:
-    """Go on in a child of a process that becomes the keeper; returns the line to it. For a process with one thread.
+    """Continue in a child of a process that becomes the keeper. Return the line to it. For a process with one thread.
 
     So the keeper is the parent of this supervisor, of the next ones, and of every process that they leave behind.
     """
@@ -62,20 +62,22 @@ def start_under_keeper(also_closed: int | None = None) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """The process that is the next supervisor: it waits at the other end of ``line``."""
+    """The process that becomes the next supervisor: it waits at the other end of ``line``."""
 
     pid: int
     line: socket.socket
 
 
 def stand_by(let_go: Callable[[], None]) -> Standby | tuple[socket.socket, int]:
-    """Fork a process that waits until it is to be the next supervisor; for a process with one thread.
+    """Fork a process that waits to become the next supervisor; for a process with one thread.
 
-    So nothing has to be imported when this one dies. Here returns the other process; there, when its time has come, the
-    line to the keeper and its generation. There ``let_go`` closes what is this process's alone.
+    So nothing has to be imported when this one dies. In this process, return the other one; in the other, when its turn
+    has come, return the line to the keeper and its generation. There ``let_go`` closes what belongs to this process
+    alone.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # Two processes share what they both have imported until one of them writes to it, as to count a reference is.
+    # The two processes share what both have imported until one of them writes to it, and counting a reference is
+    # writing.
     make_immortal(gc.get_objects())
     gc.freeze()
     if pid := os.fork():
@@ -87,7 +89,7 @@ def stand_by(let_go: Callable[[], None]) -> Standby | tuple[socket.socket, int]:
 
 
 def await_turn(line: socket.socket) -> tuple[socket.socket, int]:
-    """Wait at the other end of ``line`` to be the next supervisor; a process that nobody needs any more ends."""
+    """Wait at the other end of ``line`` to become the next supervisor; a process that is no longer needed ends."""
     with suppress(OSError):
         line.send(_WAITS)
     data, descriptors = keeper.receive(line)
@@ -107,7 +109,7 @@ def _keeper_argv(descriptor: int) -> list[str]:
 
 
 class Keeping:
-    """What is kept, by name. ``generation`` counts the supervisors; the first has 1 and begins with nothing.
+    """What is kept, by name. ``generation`` counts the supervisors; the first has 1 and starts with nothing.
 
     ``program`` is what the keeper starts as the next supervisor.
     """
@@ -116,10 +118,10 @@ class Keeping:
         self.generation, self._program = generation, program
         self.entries: dict[str, Entry] = {}
         self.before_failed = False
-        """Whether the supervisor before this one failed by itself: somebody's SIGKILL is no failure."""
+        """Whether the previous supervisor failed by itself: someone else's SIGKILL is not a failure."""
         self._line = line
         self.keeper = discovery.peer(line).pid
-        """The process of the keeper: it has made the line, or has been the process that did."""
+        """The process of the keeper: it created the line, or continues the process that did."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serials = itertools.count((generation << 32) + 1)
         self._exits: dict[int, ExitCallback] = {}
@@ -132,18 +134,18 @@ class Keeping:
             self._introduce()
 
     def next_serial(self) -> int:
-        """A number that no supervisor has given before."""
+        """Return a number that no supervisor has returned before."""
         return next(self._serials)
 
     def put(self, name: str, descriptors: Iterable[int] = (), content: bytes = b"") -> None:
-        """Keep copies of these descriptors, and these bytes, in place of what was kept under that name."""
+        """Keep copies of these descriptors, and these bytes, replacing what was kept under that name."""
         self._forget(name)
         copies = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0) for fd in descriptors)
         entry = self.entries[name] = Entry(content, copies)
         self._send(keeper.PUT + name.encode() + b"\0" + entry.content, copies)
 
     def drop(self, name: str) -> None:
-        """Let go of what is kept under that name."""
+        """Release what is kept under that name."""
         if name in self.entries:
             self._forget(name)
             self._send(keeper.DROP + name.encode())
@@ -153,7 +155,7 @@ class Keeping:
             framing.close_all(old.descriptors)
 
     def names(self, prefix: str) -> list[str]:
-        """What is kept under names that begin so."""
+        """Return the names that begin like this."""
         return [name for name in self.entries if name.startswith(prefix)]
 
     # -- the line
@@ -165,7 +167,7 @@ class Keeping:
         self._watch_standby()
 
     def follows(self, standby: Standby) -> None:
-        """Let the keeper know the process that is the next supervisor."""
+        """Announce to the keeper the process that becomes the next supervisor."""
         self.put(_STANDBY, (standby.line.fileno(),), b"%d" % standby.pid)
         standby.line.close()
 
@@ -175,7 +177,7 @@ class Keeping:
         self._loop.add_reader(descriptor, self._hear_standby, descriptor)
 
     def _hear_standby(self, descriptor: int) -> None:
-        """Take note that the next supervisor waits for its turn, or has ended: then another one is to wait."""
+        """Handle that the standby process waits for its turn, or has ended: then another one must wait."""
         assert self._loop is not None
         try:
             waits = os.read(descriptor, 1)
@@ -195,7 +197,7 @@ class Keeping:
         self.drop(_STANDBY)
 
     def _start_standby(self) -> None:
-        """Start a new process that stands by: this one has threads, and cannot be forked any more."""
+        """Start a new standby process: this one has threads, and cannot be forked any more."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [*self._program, "--standby-fd", str(theirs.fileno())]
         try:
@@ -209,16 +211,16 @@ class Keeping:
         self._watch_standby()
 
     def serves(self) -> None:
-        """Tell that this supervisor serves, so that one after it is started at once."""
+        """Report that this supervisor serves, so that its successor is started at once."""
         self._send(keeper.SERVES)
         self.beat()
 
     def beat(self) -> None:
-        """Tell that this supervisor is alive; one that stops saying so is replaced."""
+        """Report that this supervisor is alive; one that stops reporting is replaced."""
         self._send(keeper.ALIVE)
 
     def hand_over(self, program: Sequence[str]) -> None:
-        """Let the keeper start that as the next supervisor, as soon as this one has ended."""
+        """Make the keeper start that program as the next supervisor, as soon as this one has ended."""
         self._program = program
         self._let_standby_go()
         self._introduce()
@@ -232,7 +234,7 @@ class Keeping:
         self._send(keeper.QUIT)
 
     def when_reaped(self, pid: int, callback: ExitCallback) -> None:
-        """Call back with the exit status of a process that has ended and is no child of ours; None: it is not known."""
+        """Call back with the exit status of an ended process that is not our child; None if it is unknown."""
         assert self._loop is not None
         self._exits[pid] = callback
         self._loop.call_later(REAPED_SECONDS, self._reaped, pid, None)
@@ -252,7 +254,7 @@ class Keeping:
         os.close(pidfd)
 
     def _fetch(self) -> None:
-        """Take everything over from the supervisor before; waits for it."""
+        """Take everything over from the previous supervisor; waits for it."""
         while True:
             data, descriptors = keeper.receive(self._line)
             if data == keeper.ALL:
@@ -260,7 +262,7 @@ class Keeping:
             if data == keeper.FAILED:
                 self.before_failed = True
             if not data:
-                sys.exit("the keeper has gone, and all that it held")
+                sys.exit("the keeper is gone, with everything that it held")
             if data.startswith(keeper.PUT):
                 name, _, content = data[1:].partition(b"\0")
                 self.entries[name.decode()] = Entry(content, tuple(descriptors))
@@ -279,7 +281,7 @@ class Keeping:
             self._reaped(int(pid), int(status))
 
     def _replace(self) -> None:
-        """The keeper has died: start another one, and give it everything."""
+        """Start another keeper after this one has died, and give it everything."""
         assert self._loop is not None
         self._loop.remove_reader(self._line.fileno())
         self._line.close()

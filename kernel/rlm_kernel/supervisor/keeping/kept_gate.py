@@ -1,8 +1,8 @@
-"""A fork gate whose attempts outlive the supervisor that has received them.
+"""A fork gate whose attempts outlive the supervisor that received them.
 
-The system gives each attempt out once. Whoever made it then waits for the answer, and no signal but SIGKILL ends that
-wait. So the attempt is received into memory that the keeper holds, too. The system itself writes it there, within the
-call that receives it: at no instant does only a process know of it that may die.
+The system delivers each attempt once. The process that made it waits for the answer, and no signal but SIGKILL ends
+that wait. So the attempt is received into memory that the keeper holds, too. The system itself writes it there, within
+the call that receives it: at no instant is it known only to a process that may die.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _BYTES = ctypes.sizeof(Notification)
 
 
 def new_memory() -> int:
-    """A descriptor of memory for one attempt."""
+    """Return a descriptor of memory for one attempt."""
     fd = os.memfd_create("gate", os.MFD_CLOEXEC)
     os.ftruncate(fd, _BYTES)
     return fd
 
 
 class KeptGate(ForkGate):
-    """A gate that receives into ``memory``, a descriptor of `new_memory`; it stays the caller's.
+    """A gate that receives into ``memory``, a descriptor of `new_memory`, which the caller owns.
 
-    The first thing that it answers is the attempt that an earlier supervisor has ``left`` there. Nobody knows whether
-    that one would have let it through, so it is refused.
+    It first answers the attempt that an earlier supervisor has ``left`` there. Nobody knows whether that one would have
+    let it through, so it is refused.
     """
 
     def __init__(self, fd: int, memory: int, on_refusal: Callable[[Refused], None] | None = None) -> None:

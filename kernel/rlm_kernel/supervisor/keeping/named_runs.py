@@ -1,6 +1,6 @@
 """The cells of one session by the names that their callers gave them: no name runs twice.
 
-Who has asked an earlier supervisor, or has lost its connection, asks again in the same words.
+A caller that asked an earlier supervisor, or lost its connection, repeats its call in the same words.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ANSWER_LOST = (
     "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
 )
 _NAMES_KEPT = 256
-"""Cells that have ended well, of which a cell behind them may still arrive."""
+"""Number of successful cells after which another cell of their batch may still arrive."""
 
 
 class NamedRuns:
-    """The cells whose callers wait for an answer. ``file`` knows the names of the latest that have begun."""
+    """The cells whose callers wait for an answer. ``file`` knows the names of the latest ones that have started."""
 
     def __init__(self, file: SessionFile) -> None:
         self._file = file
@@ -29,7 +29,7 @@ class NamedRuns:
         self._well: deque[str] = deque(maxlen=_NAMES_KEPT)
 
     def of(self, name: str) -> asyncio.Future[CellResult] | None:
-        """What comes of the cell of that name; None if it never began."""
+        """Return the result of the cell with that name; None if it never started."""
         known = self._futures.get(name)
         if known is None and self._file.knows_run(name):
             known = asyncio.get_running_loop().create_future()
@@ -41,20 +41,20 @@ class NamedRuns:
         return known
 
     def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:
-        """A cell of that name is queued, or goes on. What came of earlier ones, nobody has asked for until now."""
+        """Enter a cell with that name that is queued or continues. Nobody has asked for earlier results until now."""
         for known in [known for known, one in self._futures.items() if one.done()]:
             self.told(known)
         self._futures[name] = future
 
     def condition(self, name: str) -> Callable[[], bool] | None:
-        """What tells, when a cell is about to begin, whether the cell of that name has ended well; None without one."""
+        """Return a check that the cell of that name succeeded, to be made as its follower starts; None without one."""
         if not name:
             return None
         future, went_well = self._futures.get(name), name in self._well
         return (lambda: went_well) if future is None else (lambda: _ended_well(future))
 
     def told(self, name: str) -> None:
-        """Its caller is about to get what came of it; if it is lost on the way, the kernel itself says it again."""
+        """Record that its caller is about to get the result; if it is lost on the way, the kernel itself repeats it."""
         future = self._futures.pop(name, None)
         if future is not None and _ended_well(future):
             self._well.append(name)

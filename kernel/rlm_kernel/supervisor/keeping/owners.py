@@ -1,4 +1,4 @@
-"""Whose kernels end with a front end: those of the processes that started them.
+"""The processes that own kernels which end with a front end: those that started them.
 
 A kernel ends with the connection of its owner. After a supervisor's death there is none: then it ends with the process.
 """
@@ -22,14 +22,14 @@ class Owners:
         self._watched: dict[str, int] = {}
 
     def enter(self, kernel_id: str, pid: int) -> None:
-        """The process owns the kernel."""
-        with suppress(OSError):  # it has just ended, and its connection tells
+        """Record that the process owns the kernel."""
+        with suppress(OSError):  # it has just ended, and its connection reports that
             pidfd = os.pidfd_open(pid)
             self._keeping.put(_key(kernel_id), (pidfd,))
             os.close(pidfd)
 
     def take_over(self, kernel_id: str) -> bool:
-        """Follow the owner of a kernel that another supervisor has left; False if it has ended."""
+        """Follow the owner of a kernel that another supervisor has left. Return False if it has ended."""
         entry = self._keeping.entries.get(_key(kernel_id))
         if entry is None or has_ended(entry.descriptors[0]):
             return False
@@ -38,7 +38,7 @@ class Owners:
         return True
 
     def forget(self, kernel_id: str) -> None:
-        """The kernel has ended."""
+        """Forget a kernel that has ended."""
         if (pidfd := self._watched.pop(kernel_id, None)) is not None:
             asyncio.get_running_loop().remove_reader(pidfd)
             os.close(pidfd)

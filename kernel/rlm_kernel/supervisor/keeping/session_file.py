@@ -1,9 +1,9 @@
-"""What a supervisor must not lose of one session, and a kernel must not be asked: a file in memory, kept by the keeper.
+"""What a supervisor must not lose of one session and must not ask a kernel for: a file in memory, kept by the keeper.
 
 The memory of such a file outlives a SIGKILL, so nothing is ever flushed. Numbers that change with every cell are plain
-stores of eight bytes, in an order that is right at any instant. What must not be parted is in one of two places: the
-number that says which one counts is stored last. So is everything else, as JSON. What grows is not written anew each
-time: changes are added to a log behind it, until that is half as long.
+stores of eight bytes, in an order that is right at any instant. Values that must change together are in one of two
+places: the number that says which one counts is stored last. Everything else works the same way, as JSON. Data that
+grows is not rewritten each time: changes are appended to a log behind it, until that is half as long.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct(
     _FAILURES,
 ) = range(0, 8 * 8, 8)
 _CELLS, _CELLS_PLACES = 128, (136, 136 + _FOUR.size)
-"""The number of the place that counts, and the places: four numbers that a kill must not part."""
+"""The number of the valid place, and the places: four numbers that a kill must not separate."""
 _NUMBERS_BYTES = 4096
 # The file is sparse: only what is written takes memory.
 _REQUEST = 1 << 20
@@ -48,23 +48,23 @@ _REQUEST = 1 << 20
 class Part:
     """A JSON object in the file, with a log of changes.
 
-    At ``numbers`` stand the number of its place, the two lengths there, and the two lengths of the logs.
+    At ``numbers`` are the number of its place, the two lengths there, and the two lengths of the logs.
     """
 
     numbers: int
     places: tuple[int, int]
 
     def length(self, place: int) -> int:
-        """Where the length of what is written stands."""
+        """Return where the length of what is written is stored."""
         return self.numbers + 8 + 8 * place
 
     def log_length(self, place: int) -> int:
-        """Where the length of the log behind it stands."""
+        """Return where the length of the log behind it is stored."""
         return self.numbers + 24 + 8 * place
 
 
 SPEC, STATE, QUERIES, FAILED = (Part(2048 + 64 * n, (1 + 2 * n << 33, 2 + 2 * n << 33)) for n in range(4))
-"""What its caller wants; what its processes are; its queries; the latest answer that no process will say again."""
+"""What its caller wants; its processes; its queries; the latest answer that no process will repeat."""
 _LOG = 1 << 32
 """How far behind its place a part's log begins."""
 _LEAST_LOG = 1 << 16
@@ -92,13 +92,13 @@ class SessionFile:
 
     @classmethod
     def new(cls) -> SessionFile:
-        """An empty one."""
+        """Return an empty one."""
         fd = os.memfd_create("session", os.MFD_CLOEXEC)
         os.ftruncate(fd, _NUMBERS_BYTES)
         return cls(fd)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self._numbers.close()
         os.close(self.fd)
 
@@ -113,36 +113,36 @@ class SessionFile:
     # -- what its process has completed
 
     def note_cells(self, cells: int, counted: int, *, only_cells: bool, pristine: bool) -> None:
-        """What `checkpoints.Checkpoints` says of the live process; the request ``counted`` is the latest in it."""
+        """Record what `checkpoints.Checkpoints` says of the live process; the request ``counted`` is its latest."""
         place = 1 - self._get(_CELLS)
         _FOUR.pack_into(self._numbers, _CELLS_PLACES[place], cells, only_cells, pristine, counted)
         self._set(_CELLS, place)
 
     @property
     def cells(self) -> tuple[int, bool, bool, int]:
-        """What was noted last: cells, whether there were only cells, whether it was fresh, the request counted last."""
+        """Return the last record: cells, whether only cells changed it, whether it was fresh, the request counted."""
         cells, only_cells, pristine, counted = _FOUR.unpack_from(self._numbers, _CELLS_PLACES[self._get(_CELLS)])
         return cells, bool(only_cells), bool(pristine), counted
 
-    # -- whose death it may be
+    # -- supervisors that may die of it
 
     def begin_taking_over(self, *, before_failed: bool) -> int:
-        """A supervisor is about to take the session over; returns how many in a row have failed at that."""
+        """Record that a supervisor is about to take the session over. Return how many in a row have failed at that."""
         failures = self._get(_FAILURES) + 1 if before_failed and self._get(_TAKING) else 0
         self._set(_FAILURES, failures)
         self._set(_TAKING, 1)
         return failures
 
     def taken_over(self) -> None:
-        """The session works again."""
+        """Record that the session works again."""
         self._set(_TAKING, 0)
 
-    # -- the request that runs
+    # -- the request in progress
 
     def begin(self, serial: int, parts: Sequence[bytes], started: float, since: float) -> None:
-        """A request is about to go out; ``started`` by the clock of the system, ``since`` by the monotonic one."""
+        """Record a request that is about to go out; ``started`` by the system clock, ``since`` by the monotonic one."""
         data = framing.pack(b"r", parts)
-        self._set(_RUNNING, 0)  # until all of it is here: half of it must not be taken for the one before
+        self._set(_RUNNING, 0)  # until all of it is here: half of it must not be taken for the previous one
         if not self._put(data, _REQUEST):
             return
         self._set(_REQUEST_BYTES, len(data))
@@ -152,44 +152,44 @@ class SessionFile:
         self._set(_RUNNING, serial)
 
     def note_published(self, messages: int) -> None:
-        """So many messages of the kernel have been shown to those who watch."""
+        """Record that this many messages of the kernel have been shown to watchers."""
         self._set(_PUBLISHED, messages)
 
     def answered(self, serial: int) -> None:
-        """The request was answered."""
+        """Record that the request was answered."""
         self._set(_ANSWERED, serial)
 
     @property
     def running(self) -> tuple[int, bool]:
-        """The number of the request that was given out last (0: none), and whether it was answered."""
+        """Return the number of the last request sent out (0: none), and whether it was answered."""
         running = self._get(_RUNNING)
         return running, running <= self._get(_ANSWERED)
 
     def note_run(self, name: str) -> None:
-        """A cell that its caller calls by that name is about to begin."""
+        """Record that a cell with that name is about to start."""
         count = self._get(_RUNS)
         at = _RUNS + 8 + count % _MOST_RUNS * _RUN_BYTES
         self._numbers[at : at + _RUN_BYTES] = _digest(name)
         self._set(_RUNS, count + 1)
 
     def knows_run(self, name: str) -> bool:
-        """Whether it is one of the latest that have begun."""
+        """Return whether it is one of the latest that have started."""
         known = self._numbers[_RUNS + 8 : _RUNS + 8 + _MOST_RUNS * _RUN_BYTES]
         return _digest(name) in (known[at : at + _RUN_BYTES] for at in range(0, len(known), _RUN_BYTES))
 
     @property
     def published(self) -> int:
-        """How many messages of it were shown."""
+        """Return how many of its messages were shown."""
         return self._get(_PUBLISHED)
 
     @property
     def times(self) -> tuple[float, float]:
-        """When it was given out, by both clocks."""
+        """Return when it was sent out, by both clocks."""
         started, since = (float(_TIME.unpack_from(self._numbers, place)[0]) for place in (_STARTED, _SINCE))
         return started, since
 
     def request(self) -> tuple[bytes, ...]:
-        """The parts of the latest request."""
+        """Return the parts of the latest request."""
         parser = framing.Parser()
         parser.feed(os.pread(self.fd, self._get(_REQUEST_BYTES), _REQUEST))
         message = parser.next()
@@ -198,7 +198,7 @@ class SessionFile:
     # -- everything else
 
     def write(self, part: Part, message: object) -> bool:
-        """Note a message, in place of what was noted before; False if there is no memory for it."""
+        """Record a message, in place of the previous one. Return False if there is no memory for it."""
         data = _json(message)
         place = 1 - self._get(part.numbers)
         if not self._put(data, part.places[place]):
@@ -209,7 +209,7 @@ class SessionFile:
         return True
 
     def add(self, part: Part, change: object) -> bool:
-        """Note a change of what was written; False if all of it is to be written anew."""
+        """Append a change of what was written. Return False if all of it must be rewritten."""
         data = _json(change) + b"\n"
         place = self._get(part.numbers)
         written, logged = self._get(part.length(place)), self._get(part.log_length(place))
@@ -221,21 +221,21 @@ class SessionFile:
         return True
 
     def _put(self, data: bytes, place: int) -> bool:
-        """Without memory for what is to be noted a session goes on; a later supervisor knows less of it."""
+        """Write data; without memory for it a session continues, but a later supervisor knows less about it."""
         try:
             return os.pwrite(self.fd, data, place) == len(data)
         except OSError as error:
-            log.warning("a session cannot be noted for a later supervisor: %s", error)
+            log.warning("a session cannot be recorded for a later supervisor: %s", error)
             return False
 
     def read(self, part: Part, kind: type[T]) -> T:
-        """What was noted last; a message without anything if nothing was."""
+        """Return what was last recorded; an empty message if nothing was."""
         place = self._get(part.numbers)
         length = self._get(part.length(place))
         return read_known(kind, json.loads(os.pread(self.fd, length, part.places[place]) or b"{}"))
 
     def changes(self, part: Part, kind: type[T]) -> list[T]:
-        """The changes since then, in their order."""
+        """Return the changes since then, in order."""
         place = self._get(part.numbers)
         log = os.pread(self.fd, self._get(part.log_length(place)), part.places[place] + _LOG)
         return [read_known(kind, json.loads(line)) for line in log.split(b"\n") if line]

@@ -12,7 +12,7 @@ from rlm_kernel.supervisor.processes.free_memory import available_memory
 
 SOCKETS_PER_SESSION = 5
 DESCRIPTORS_PER_SESSION = 60
-"""The descriptors that a session needs, with clients that watch it and a few copies."""
+"""The descriptors that a session needs, with watching clients and a few copies."""
 MIB = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ def _setting(name: str, default: int) -> int:
 
 
 class Capacity:
-    """How much this machine may be filled; read once, from the environment."""
+    """How much of this machine may be used; read once, from the environment."""
 
     def __init__(self) -> None:
         self.sessions = _setting("RLM_KERNEL_MAX_SESSIONS", 500)
@@ -35,7 +35,7 @@ class Capacity:
     def demand_room(self, sessions: int) -> None:
         """Raise `MachineFull` unless there is room for one more than ``sessions``."""
         if sessions >= self.sessions:
-            raise MachineFull("sessions", f"{sessions} sessions run, and at most {self.sessions} may")
+            raise MachineFull("sessions", f"{sessions} sessions are running, the maximum is {self.sessions}")
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         used = open_descriptors()
         if used + DESCRIPTORS_PER_SESSION > allowed:
@@ -44,14 +44,14 @@ class Capacity:
 
 
 def demand_memory(size: int, why: str) -> None:
-    """Raise `MachineFull` unless so many bytes are free."""
+    """Raise `MachineFull` unless that many bytes are free."""
     free = available_memory(enough=size)
     if free is not None and free < size:
         raise MachineFull("memory", f"{free // MIB} MB are free, and {-(-size // MIB)} MB {why}")
 
 
 def open_descriptors() -> int:
-    """How many descriptors this process has open; 0 if the system does not say."""
+    """Return how many descriptors this process has open; 0 if the system does not say."""
     with suppress(OSError):
         # Since 6.2 Linux reports the number as the folder's size. Listing it takes long for a supervisor of many
         # sessions, which has thousands.
@@ -60,5 +60,5 @@ def open_descriptors() -> int:
 
 
 def full_instead(error: BaseException) -> BaseException:
-    """The `MachineFull` that an error of the system stands for; any other error unchanged."""
+    """Return the `MachineFull` that an error of the system stands for; any other error unchanged."""
     return machine_full(error) or error

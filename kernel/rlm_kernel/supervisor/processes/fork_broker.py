@@ -24,10 +24,10 @@ from rlm_sandbox.os_wall.fork_notifier import Refused
 
 MOST_AT_ONCE = 16
 PAUSE_SECONDS = 0.02
-"""After so many refusals the gate rests for this long, and whoever tries again waits: a flood costs others nothing."""
+"""After that many refusals the gate pauses for this long, and further attempts wait: a flood costs others nothing."""
 
 FORGIVING_SECONDS = 2.0
-"""For so long after a change of supervisors a fork that the earlier one has asked for is refused, but not counted."""
+"""For this long after a change of supervisors, a fork that the earlier one requested is refused, but not counted."""
 _FORKS = ("clone", "clone3", "fork", "vfork")
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class ForkBrokerUser(Protocol):
     """A session behind a gate."""
 
     def owns(self, pid: int) -> bool:
-        """Whether that process belongs to the session."""
+        """Return whether that process belongs to the session."""
 
     def refused(self, call: str) -> None:
         """Count an attempt of the session at that system call, which is being refused."""
@@ -47,8 +47,8 @@ class ForkBroker:
     """Watches the descriptor ``fd``, which it owns, in the running event loop.
 
     The descriptor comes from a process that may be hostile. Raises ProcessError, and closes it, if it is not a gate.
-    ``keeping`` has the keeper hold it under ``name``: a gate that nobody holds refuses every fork for ever. ``memory``
-    is what an earlier supervisor has received attempts into (`kept_gate`).
+    ``keeping`` has the keeper hold it under ``name``: a gate that nobody holds refuses every fork forever. ``memory``
+    is where an earlier supervisor received attempts (`kept_gate`).
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ForkBroker:
         return gate
 
     def share(self, user: ForkBrokerUser) -> ForkBroker:
-        """The same gate for another session, which must `release` it."""
+        """Return the same gate for another session, which must `release` it."""
         self._users.append(user)
         return self
 
@@ -105,17 +105,17 @@ class ForkBroker:
 
     @contextmanager
     def permit(self, peer: WorkerLink, forks: int = 1) -> Iterator[None]:
-        """Let that process fork so many times while the context lasts; with more than one, its child may as well."""
+        """Let that process fork ``forks`` times while the context lasts; with more than one, its child may as well."""
         assert peer.pid is not None
         self._permits[peer.pid] = forks
         try:
             yield
         finally:
-            # Also a permission that was not used: the process is about to run code of the session again.
+            # Withdraw an unused permission too: the process is about to run code of the session again.
             self._permits.pop(peer.pid, None)
 
     def _attempted(self) -> None:
-        """Answer one attempt. The event loop serves everybody else before the next one."""
+        """Answer one attempt. The event loop serves everything else before the next one."""
         if self._gate is None:
             return
         try:
@@ -136,7 +136,7 @@ class ForkBroker:
             self._loop.add_reader(self._gate.fileno(), self._attempted)
 
     def _refused(self, attempt: Refused) -> None:
-        """Count the attempt for the session that owns the process, or else for the oldest session behind the gate."""
+        """Count the attempt for the session that owns the process, otherwise for the oldest session behind the gate."""
         if self._loop.time() < self._forgives_until and attempt.call in _FORKS:
             return
         self._since_rest += 1

@@ -1,7 +1,7 @@
 """How much memory is left: on the machine, and in the control groups of this process (cgroups(7), versions 1 and 2).
 
 The supervisor asks ten times a second while a cell runs, on its only thread. So a group without a limit is not counted,
-and the detailed account of one with a limit, which takes the system long to make, is read only when that may matter.
+and the detailed statistics of one with a limit, which take the system long to make, are read only when they may matter.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 _GROUPS = "/sys/fs/cgroup"
 _RECLAIMED = ("active_file", "inactive_file")
-"""What `memory.stat` calls the file pages that the system drops when it needs room."""
+"""Names in `memory.stat` for the file pages that the system drops when it needs room."""
 _NO_LIMIT = 1 << 62
 """Version 1 gives the largest number of pages there can be, in bytes."""
 _MOST_BYTES = 1 << 20
-"""More than any of the files has."""
+"""Larger than any of the files."""
 
 
 class Version(NamedTuple):
@@ -31,7 +31,7 @@ _V1, _V2 = Version("memory.limit_in_bytes", "memory.usage_in_bytes"), Version("m
 
 
 def available_memory(process: str = "self", groups: str = _GROUPS, *, enough: int | None = None) -> int | None:
-    """Bytes available without swapping to a process; None if the system does not say.
+    """Return the bytes available without swapping to a process; None if the system does not say.
 
     If there are at least ``enough``, the figure may be too low.
     """
@@ -40,7 +40,7 @@ def available_memory(process: str = "self", groups: str = _GROUPS, *, enough: in
 
 
 def _read(path: str) -> str:
-    # A quarter of the time that `Path.read_text` takes.
+    # Takes a quarter of the time of `Path.read_text`.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(file, _MOST_BYTES).decode()
@@ -55,7 +55,7 @@ def _of_machine() -> int | None:
 
 
 def _groups_of(process: str, groups: str) -> Iterator[tuple[str, Version]]:
-    """The control groups that limit its memory: its own and all above that."""
+    """Yield the control groups that limit its memory: its own and all above it."""
     with suppress(OSError):
         for line in _read(f"/proc/{process}/cgroup").splitlines():
             _, controllers, name = line.split(":", 2)
@@ -66,7 +66,10 @@ def _groups_of(process: str, groups: str) -> Iterator[tuple[str, Version]]:
 
 
 def _upwards(top: str, name: str) -> Iterator[str]:
-    """A group's folder and those above it. In a container the name may be that outside, and only the top be there."""
+    """Yield a group's folder and those above it.
+
+    In a container the name may be the outer one, and only the top exists.
+    """
     names = [part for part in name.split("/") if part]
     while names:
         yield "/".join((top, *names))

@@ -8,7 +8,7 @@ from typing import Any
 from rlm_ipc.json_size import has_too_many_values
 
 LARGEST_JSON = 32 << 20
-"""The most bytes of JSON from a kernel. Parsed values take some twenty times the memory of their JSON."""
+"""Maximum bytes of JSON from a kernel. Parsed values take some twenty times the memory of their JSON."""
 
 
 def parse(data: bytes) -> Any:

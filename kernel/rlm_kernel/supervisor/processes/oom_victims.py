@@ -1,8 +1,8 @@
-"""Whom the system ends first when memory runs out: what a session loses least by, and never the supervisor.
+"""Which process the system ends first when memory runs out: the one whose session loses least, never the supervisor.
 
-A process with a cell under way whose session has a checkpoint goes first: only that cell is undone, and what it has
-filled is free again. Then come sleeping copies, then zygotes, which can be started anew. The last process that holds a
-session's variables goes last.
+A process in a cell whose session has a checkpoint goes first: only that cell is undone, and the memory that it filled
+is free again. Then come sleeping copies, then zygotes, which can be restarted. The last process that holds a session's
+variables goes last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST = 1000
 
 
 def prefer(pid: int | None, score: int) -> None:
-    """Let the system prefer that process by ``score`` thousandths of the memory; at least as much as this one."""
+    """Make the system prefer that process by ``score`` thousandths of the memory; at least as much as this one."""
     with suppress(OSError, ValueError):  # it has ended, or the system does not let us
         told = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -31,5 +31,5 @@ def prefer(pid: int | None, score: int) -> None:
 
 @cache
 def _own_score() -> int:
-    """This process's own score, which stays: it is asked for with every cell."""
+    """Return this process's own score, which is constant: every cell asks for it."""
     return max(0, int(Path("/proc/self/oom_score_adj").read_text()))

@@ -1,7 +1,7 @@
-"""Whether the other threads of a kernel stand still, seen from outside: a kernel cannot look at itself, and could lie.
+"""Whether the other threads of a kernel are idle, seen from outside: a kernel cannot see itself, and could lie.
 
-A copy is made of one thread. What another one was in the middle of would stay half done in it, with its locks held. So
-a copy is made only while every other thread waits.
+A copy is made of one thread. Work of another thread would be cut off half-way in it, with its locks held. So a copy is
+made only while every other thread waits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlm_ipc.worker_requests import OtherThreads
 from rlm_kernel.supervisor.processes.worker_link import ForkRefused
 
 LOOK_SECONDS = 0.02
-"""How long a thread has to have done nothing, if the call in which it waits does not tell that it waits for another."""
+"""How long a thread must have been idle, unless the call in which it waits shows that it waits for another thread."""
 LOOKS_AT_LIBRARIES = 10
 """The threads of a library wait for more work without sleeping, for a tenth of a second."""
 _FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
@@ -26,7 +26,7 @@ _OPENMP = (b"libgomp", b"libomp", b"libiomp")
 
 
 class Seen(NamedTuple):
-    """One look at a thread: whether it is ``parked``, until another thread wakes it, or runs, and its ``effort``."""
+    """One look at a thread: whether it is ``parked`` until another thread wakes it, or runs, and its ``effort``."""
 
     parked: bool = False
     runs: bool = False
@@ -34,7 +34,7 @@ class Seen(NamedTuple):
 
 
 def count(pid: int) -> int:
-    """How many threads a process has besides its first one; 0 if it is gone."""
+    """Return how many threads a process has besides its first one; 0 if it is gone."""
     with contextlib.suppress(OSError):
         return max(0, os.stat(f"/proc/{pid}/task").st_nlink - 3)  # "." and ".." are links too
     return 0
@@ -43,7 +43,7 @@ def count(pid: int) -> int:
 async def demand_still(pid: int, told: OtherThreads) -> None:
     """Raise `ForkRefused` while the process has a thread that runs, or one that no copy could do without.
 
-    ``told`` is what the process says of them.
+    ``told`` is the process's own report about them.
     """
     if told.stuck:
         raise ForkRefused(told.stuck, why=NoCopy.LIBRARY_THREADS)
@@ -62,7 +62,7 @@ async def demand_still(pid: int, told: OtherThreads) -> None:
 
 
 def _look(pid: int) -> dict[str, Seen]:
-    """Each thread but the first one, which waits for us."""
+    """Return a look at each thread but the first one, which waits for us."""
     found = {}
     with contextlib.suppress(OSError):
         for tid in os.listdir(f"/proc/{pid}/task"):
@@ -76,7 +76,7 @@ def _has_moved(before: Seen, now: Seen) -> bool:
 
 
 def _seen(task: str) -> Seen:
-    with contextlib.suppress(OSError):  # some systems do not tell
+    with contextlib.suppress(OSError):  # some systems do not report it
         call = _read(f"{task}/syscall").split()
         if len(call) > 4 and call[0] == _FUTEX and call[4] == _NO_TIMEOUT:
             return Seen(parked=True)

@@ -1,4 +1,4 @@
-"""Waiting for processes that may never answer, and for futures that nobody may ask."""
+"""Waiting for processes that may never answer, and for futures that may never be awaited."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def answered(answer: asyncio.Future[Any], seconds: float, pid: int | None)
 
 
 def retrieved(future: asyncio.Future[Any]) -> None:
-    """Retrieve a future's error that nobody else will ask for, because asyncio logs every one that nobody asked for."""
+    """Retrieve a future's error that nobody else will retrieve, because asyncio logs every unretrieved one."""
     if not future.cancelled():
         future.exception()
 
 
 async def within(began: asyncio.Event, future: asyncio.Future[Any], seconds: float) -> bool:
-    """Wait until the work has begun or is done; False if neither happens within ``seconds``."""
+    """Wait until the work has started or is done. Return False if neither happens within ``seconds``."""
     waiter = asyncio.ensure_future(began.wait())
     done, _ = await asyncio.wait({waiter, future}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     waiter.cancel()

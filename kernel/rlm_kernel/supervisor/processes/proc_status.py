@@ -1,4 +1,4 @@
-"""What the system tells of a process by its pid: its parent, its effort, whether it listens to interrupts (proc(5))."""
+"""What the system reports about a process by its pid: parent, effort, whether it listens to interrupts (proc(5))."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def parent_of(pid: int) -> int | None:
-    """The parent of a process; None if there is no such process."""
+    """Return the parent of a process; None if there is no such process."""
     stat = stat_fields(pid)
     return int(stat[1]) if stat else None
 
 
 def descendants_of(pid: int) -> list[int]:
-    """The processes below one. It takes a look at every process of the machine."""
+    """Return the processes below one. This looks at every process of the machine."""
     below: dict[int | None, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -33,14 +33,14 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def process_of(thread: int) -> int | None:
-    """The process that a thread belongs to; None if there is no such thread."""
+    """Return the process that a thread belongs to; None if there is no such thread."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{thread}/status", "rb") as status:
         return next((int(line[5:]) for line in status if line.startswith(b"Tgid:")), None)
     return None
 
 
 def ignores_interrupts(pid: int) -> bool:
-    """Whether a process ignores SIGINT now; False if there is no such process."""
+    """Return whether a process ignores SIGINT now; False if there is no such process."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as status:
         for line in status:
             if line.startswith(b"SigIgn:"):
@@ -56,7 +56,7 @@ class Effort(NamedTuple):
 
 
 def effort(pid: int | None) -> Effort:
-    """What the process does now; no effort if there is no such process."""
+    """Return the present effort of a process; none if there is no such process."""
     stat = stat_fields(pid or 0)
     if not stat:
         return Effort(0.0, False)

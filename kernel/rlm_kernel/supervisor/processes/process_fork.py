@@ -48,12 +48,12 @@ async def fork(
         if not asleep or space is not None:
             await answered(handshake, seconds, answer.pid)
         elif not child.watch(answer.pid):
-            raise ForkRefused("the copy ended before it had begun")
+            raise ForkRefused("the copy ended before it started")
     except PeerDied as error:
         child.drop()
         if parent.dead:
             raise
-        raise ForkRefused("the copy ended before it had begun") from error
+        raise ForkRefused("the copy ended before it started") from error
     except BaseException:
         child.drop()
         raise

@@ -14,7 +14,7 @@ from rlm_ipc.kernel_reports import Refused
 from rlm_ipc.worker_protocol import RefusedAttempts
 
 MOST_TOLD = 1_000_000
-"""The most refusals that one report of a kernel may add."""
+"""Maximum number of refusals that one report of a kernel may add."""
 
 
 class Refusals:
@@ -45,7 +45,7 @@ class Refusals:
             self._compare()
 
     def info(self) -> Refused:
-        """The counts, as callers of the supervisor see them."""
+        """Return the counts, as callers of the supervisor see them."""
         return Refused(self.calls, self.latest, self.audited, self.cells)
 
     def _compare(self) -> None:

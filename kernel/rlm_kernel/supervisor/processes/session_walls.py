@@ -14,7 +14,7 @@ _NOT_RAISED = WallState(False, "nothing raised it")
 
 
 class SessionWalls:
-    """Which walls stand. ``required`` are the names of those without which no code may run."""
+    """Which walls are active. ``required`` are the names of those without which no code may run."""
 
     def __init__(self, required: Sequence[str]) -> None:
         self._required = required
@@ -26,12 +26,12 @@ class SessionWalls:
         The report comes from a process that has run no user code yet, so it can be believed.
         """
         if started is None or started.error is not None:
-            why = "it did not say which walls stand" if started is None else started.error
+            why = "it did not report its walls" if started is None else started.error
             raise KernelDied(f"a kernel could not start: {why}")
         self.states = {name: started.walls[name] for name in WALL_NAMES if name in started.walls} | _MONITOR
 
     def demand(self) -> None:
-        """Raise `WallsMissing` unless every wall that the policy requires stands."""
+        """Raise `WallsMissing` unless every wall that the policy requires is active."""
         states = {name: self.states.get(name, _NOT_RAISED) for name in self._required}
         missing = [f"{name} ({state.detail})" for name, state in states.items() if not state.standing]
         if missing:
@@ -39,5 +39,5 @@ class SessionWalls:
 
     @property
     def raised_by_kernel(self) -> dict[str, WallState]:
-        """Those that a fork inherits from the process; the supervisor itself is not among them."""
+        """Return those that a fork inherits from the process; the supervisor's own is not among them."""
         return {name: state for name, state in self.states.items() if name not in _MONITOR}

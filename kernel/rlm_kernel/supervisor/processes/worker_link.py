@@ -23,9 +23,9 @@ from rlm_kernel.supervisor.processes.proc_status import ignores_interrupts, pare
 
 MAX_KERNEL_PAYLOAD = 512 << 20
 MOST_UNFINISHED = 2 * MAX_KERNEL_PAYLOAD
-"""The most bytes of incomplete messages, of all kernel processes together."""
+"""Maximum bytes of incomplete messages, of all kernel processes together."""
 MAX_WORD = 1 << 20
-"""The most bytes of one message from a process that serves no session yet: a zygote, or a copy that sleeps."""
+"""Maximum bytes of one message from a process that serves no session yet: a zygote, or a sleeping copy."""
 
 log = logging.getLogger(__name__)
 
@@ -48,27 +48,27 @@ class PeerDied(Exception):
 
 
 class LinkOwner(Protocol):
-    """Who hears of a process; a session does (`kernel_events.KernelEvents`)."""
+    """Receiver of a process's messages and death; a session implements it (`session.SupervisedSession`)."""
 
     def heard(self, link: WorkerLink, message: framing.Message) -> None:
-        """Take a message that nobody waits for."""
+        """Handle a message that nobody waits for."""
         ...
 
     def died(self, link: WorkerLink) -> None:
-        """Take note, once, that the process has ended, after everything that it had written was delivered."""
+        """Handle, once, that the process has ended, after everything that it had written was delivered."""
         ...
 
 
 class WorkerLink:
     """A kernel process (or the zygote). Everything it sends is hostile input.
 
-    Whoever makes it fork through a gate holds ``forking``. A kernel sends a single descriptor, its gate's, with
+    A caller that makes it fork through a gate holds ``forking``. A kernel sends a single descriptor, its gate's, with
     `worker_protocol.Started`; any other is closed. The incomplete messages of all processes that were forked from one
     another count together in ``unfinished``. A process in a pid namespace (``space``) is identified by the number that
     the system attaches to what it writes.
 
-    A process has a ``lifeline`` for its whole life, and on it gets the line of each supervisor (`attach`). One that
-    sleeps has no line yet. ``keeping`` has the keeper hold the lifeline for a later supervisor (`keep`).
+    A process has a ``lifeline`` for its whole life, and gets the line of each supervisor through it (`attach`). A
+    sleeping one has no line yet. ``keeping`` has the keeper hold the lifeline for a later supervisor (`keep`).
     """
 
     _taken: ClassVar[set[int]] = set()
@@ -82,7 +82,7 @@ class WorkerLink:
         parent: WorkerLink | None = None,
     ) -> None:
         self.lifeline, self.keeping, self.unfinished, self.space = lifeline, keeping, unfinished, space
-        self.key: str = ""  # under which the keeper knows it
+        self.key: str = ""  # its name at the keeper
         self.is_zygote = False
         self.tether: Tether | None = parent.tether.share() if parent and parent.tether else None
         self.protocol: int = worker_protocol.PROTOCOL if parent is None else parent.protocol
@@ -104,7 +104,7 @@ class WorkerLink:
 
     @classmethod
     def gone(cls, keeping: Keeping, unfinished: Unfinished) -> WorkerLink:
-        """A process that has ended before this supervisor began."""
+        """Return the link of a process that ended before this supervisor started."""
         lifeline = socket.socket(socket.AF_UNIX)
         lifeline.close()
         link = cls(lifeline, keeping, unfinished)
@@ -112,7 +112,7 @@ class WorkerLink:
         return link
 
     def take_over(self, pid: int, pidfd: int, *, dead: bool) -> None:
-        """Be the link to a process that another supervisor has had, and that may have ended since."""
+        """Take over the link to a process of another supervisor, which may have ended since."""
         self.pid, self._pidfd, self._parent = pid, pidfd, parent_of(pid) or 0
         if dead:
             os.close(pidfd)
@@ -124,12 +124,12 @@ class WorkerLink:
 
     @property
     def stream(self) -> Stream:
-        """Its line to this supervisor; one that sleeps wakes of getting it."""
+        """Its line to this supervisor; a sleeping process wakes when it gets the line."""
         return self._stream or self.attach()
 
     @property
     def failure(self) -> ProtocolError | None:
-        """What was wrong with what it has sent, if that has ended it."""
+        """What was wrong with what it has sent, if that ended it."""
         return None if self._stream is None else self._stream.failure
 
     def attach(self) -> Stream:
@@ -142,19 +142,19 @@ class WorkerLink:
         if self.space is not None and self.pid is None:
             framing.tell_senders(ours, True)
         self._stream = Stream(ours, self._message, self._stream_closed, MAX_WORD, 1, self.unfinished)
-        with theirs, suppress(OSError):  # its end is seen by the pidfd, or by the line
+        with theirs, suppress(OSError):  # the pidfd or the line reports its end
             framing.give_line(self.lifeline, theirs, self.keeping.generation)
         return self._stream
 
     def begin(self, *, asleep: bool) -> None:
-        """Give a process its line that is about to be forked, unless it is to sleep."""
+        """Give its line to a process that is about to be forked, unless it will sleep."""
         if not asleep:
             self.attach()
         elif self.space is not None:
             self._await_greeting()
 
     def _await_greeting(self) -> None:
-        """Learn from the system who greets: a process that sleeps, and has numbers of its own."""
+        """Learn the first message's sender from the system: a sleeping process may have its own process numbers."""
         framing.tell_senders(self.lifeline, True)
         self.loop.add_reader(self.lifeline.fileno(), self._greeted)
 
@@ -170,7 +170,7 @@ class WorkerLink:
                 future.set_result(framing.Message(b"", ()))
 
     def new_tether(self) -> tuple[int, ...]:
-        """A descriptor by which the system ends its process group when supervisor and keeper are gone."""
+        """Return a descriptor through which the system ends its process group when supervisor and keeper are gone."""
         if self.pid is None:
             return ()
         before, self.tether = self.tether, Tether(self.pid)
@@ -183,7 +183,7 @@ class WorkerLink:
         self.keep(f"process/{self.pid}-{self.keeping.next_serial()}")
 
     def keep(self, name: str) -> None:
-        """Let the keeper hold what a later supervisor needs to find this process, under that name and no other."""
+        """Have the keeper hold what a later supervisor needs to find this process, under only that name."""
         if self._pidfd is None:
             return
         if self.key != name:
@@ -193,7 +193,7 @@ class WorkerLink:
         self.keeping.put(name, (self.lifeline.fileno(), self._pidfd, *pipes), b"%d %d" % (self.pid or 0, self.protocol))
 
     def expect(self, tag: bytes) -> asyncio.Future[Any]:
-        """The next message with ``tag``. Fails with `PeerDied`."""
+        """Return the next message with ``tag``. Fails with `PeerDied`."""
         future: asyncio.Future[Any] = self.loop.create_future()
         if self.dead:
             future.set_exception(PeerDied(self.status))
@@ -202,24 +202,24 @@ class WorkerLink:
         return future
 
     def send(self, tag: bytes, parts: tuple[framing.Frame, ...] = (), descriptors: tuple[int, ...] = ()) -> None:
-        """Send; to a dead process, nothing (its end is reported by `on_death`)."""
+        """Send; do nothing for a dead process (`on_death` reports its end)."""
         self.stream.send(tag, parts, descriptors)
 
     def say(self, message: worker_protocol.Tagged, descriptors: tuple[int, ...] = ()) -> None:
-        """Send a message that has fields; to a dead process, nothing."""
+        """Send a message that has fields; do nothing for a dead process."""
         tag, part = worker_protocol.encode(message)
         self.stream.send(tag, (part,), descriptors)
 
     def watch(self, pid: object) -> bool:
-        """Follow the process ``pid``, a number that a kernel has sent; False if this link may not own it.
+        """Follow the process ``pid``, a number that a kernel has sent. Return False if this link may not own it.
 
-        The number is hostile input. It must be a child of this process and belong to no other link. Else a kernel could
-        name another session's process, and have it killed in place of its own.
+        The number is hostile input. It must be a child of this process and belong to no other link. Otherwise a kernel
+        could name another session's process, and have that one killed in place of its own.
         """
         if not isinstance(pid, int) or pid in self._taken:
             return False
-        # A pidfd stays with the process, where a pid passes to another one as soon as this one is reaped. It is opened
-        # before the check, so that the check is about the process that the descriptor means.
+        # A pidfd stays with the process, whereas a pid passes to another one as soon as this one is reaped. It is
+        # opened before the check, so that the check is about the process that the descriptor means.
         try:
             pidfd = os.pidfd_open(pid)
         except (ProcessLookupError, OverflowError, ValueError, OSError):
@@ -228,15 +228,15 @@ class WorkerLink:
             os.close(pidfd)
             return False
         self.pid, self._pidfd, self._parent = pid, pidfd, parent_of(pid) or 0
-        # Two links with one process would reap each other's exit status.
+        # Two links to one process would reap each other's exit status.
         self._taken.add(pid)
         self.loop.add_reader(pidfd, self._ended)
         return True
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether it is a child of this process or the keeper, or of the init process of its pid namespace.
+        """Return whether it is a child of this process or the keeper, or of the init process of its pid namespace.
 
-        Else it must be in the Unix session of the kernel that forked, where nothing else of ours is.
+        Otherwise it must be in the Unix session of the kernel that forked, which holds no other process of ours.
         """
         above, us, (source, of_zygote) = parent_of(pid), {os.getpid(), os.getppid()}, self._source
         known = {*us, parent_of(source)} if source is not None and of_zygote else us
@@ -247,7 +247,7 @@ class WorkerLink:
         return False
 
     def report_to(self, owner: LinkOwner | None) -> None:
-        """Let ``owner`` hear of this process from now on, or nobody."""
+        """Report this process to ``owner`` from now on, or to nobody."""
         self._owner = owner
 
     def serve(self) -> None:
@@ -263,7 +263,7 @@ class WorkerLink:
                 pass
 
     def interrupt(self) -> bool:
-        """Interrupt the process; False while it ignores interrupts, as between two cells."""
+        """Interrupt the process. Return False while it ignores interrupts, as between two cells."""
         if self.pid is not None and ignores_interrupts(self.pid):
             return False
         self.signal(signal.SIGINT)
@@ -271,7 +271,7 @@ class WorkerLink:
 
     @property
     def held_up(self) -> bool:
-        """Whether something that runs between cells keeps the process from reading its messages."""
+        """Return whether something between two cells keeps the process from reading its messages."""
         return self.pid is not None and self.stream.unread and ignores_interrupts(self.pid)
 
     def kill(self) -> None:
@@ -312,7 +312,7 @@ class WorkerLink:
         try:
             owner.heard(self, message)
         except Exception:
-            # No message of an honest kernel does this. A hostile one that could do it twice could fill the log.
+            # No message of an honest kernel gets here. A hostile one that could do this repeatedly could fill the log.
             log.exception("a message from process %s failed in the supervisor; the process is killed", self.pid)
             self.kill()
 
@@ -326,7 +326,7 @@ class WorkerLink:
     # -- its end
 
     def _stream_closed(self) -> None:
-        """The line is closed: the process has ended and all of it was read, or it broke the protocol."""
+        """Handle the end of the line: the process has ended and was read to the end, or it broke the protocol."""
         if self._pidfd is None:
             self._finish()
         else:
@@ -339,7 +339,7 @@ class WorkerLink:
         try:
             info = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
-            if self._parent == self.keeping.keeper:  # which is about to reap it
+            if self._parent == self.keeping.keeper:  # it is about to reap the process
                 self.keeping.when_reaped(self.pid or 0, self._ended_with)
                 return
             info = None

@@ -1,7 +1,7 @@
-"""Zygotes, from which kernels are forked, their heirs, and the processes that are forked from them ahead.
+"""Zygotes, from which kernels are forked, their heirs, and the processes that are forked from them in advance.
 
-The heir of a zygote is a sleeping copy of it, which takes its place when it dies: to import everything anew would take
-seconds, and a session that has lost its process may wait for that.
+The heir of a zygote is a sleeping copy of it, which replaces it when it dies: importing everything again would take
+seconds, and a session that has lost its process may be waiting for that.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ ZYGOTE_SECONDS = 60.0
 FORK_SECONDS = 30.0
 READY_AFTER_SECONDS = 0.1
 HEIR_AGAIN_SECONDS = 1.0
-"""After which an heir that died has a successor: what has killed it may kill that one, too."""
+"""Delay until a dead heir is replaced: what killed it may also kill the next one."""
 UNUSED_SECONDS = 300.0
-"""After which a process that was made ahead ends: it has 20 MB of its own, and saves a session some milliseconds."""
+"""Time until an unused prepared process ends: it has 20 MB of its own, and saves a session some milliseconds."""
 
 ZYGOTE_ENTRY, HEIR_ENTRY = "zygote/", "heir/"
 """How the names begin under which the keeper holds them."""
 
 Kind = tuple[tuple[str, ...], bool]
-"""A kind of process that is made ahead: the modules it has imported, and whether it is for private sessions."""
+"""A kind of prepared process: the modules it has imported, and whether it is for private sessions."""
 
 
 class Zygotes:
-    """The zygote of each set of modules, and of each kind of session the process that waits for the next one.
+    """The zygote of each set of modules, and for each kind of session the process that waits for the next one.
 
-    ``keeping`` lets a later supervisor go on with the zygotes.
+    ``keeping`` lets a later supervisor continue with the zygotes.
     """
 
     def __init__(self, runtime: Path, log: Path, keeping: Keeping, unfinished: Unfinished) -> None:
@@ -56,16 +56,16 @@ class Zygotes:
         self._making: set[asyncio.Future[None]] = set()
         self._closed = False
         self.kernel_info: dict[str, Json] = {}
-        """What the last zygote told of the kernels that are forked from it."""
+        """What the last zygote reported about the kernels that are forked from it."""
 
     def start(self) -> None:
-        """Warm the first zygote, if none was taken over, and have a process ready for the first session."""
+        """Warm up the first zygote, if none was taken over, and prepare a process for the first session."""
         if () not in self._zygotes:
             self._zygotes[()] = asyncio.create_task(self._start(()))
         self._make_ready(((), False))
 
     def take_over(self, zygotes: dict[tuple[str, ...], WorkerLink], heirs: dict[tuple[str, ...], WorkerLink]) -> None:
-        """Go on with what lives of the supervisor before this one."""
+        """Continue with the living zygotes and heirs of the previous supervisor."""
         for preload, heir in heirs.items():
             self._heirs[preload] = heir
             heir.report_to(self)
@@ -74,13 +74,13 @@ class Zygotes:
         for preload, zygote in zygotes.items():
             self._zygotes[preload] = asyncio.create_task(self._greet(zygote, preload))
 
-    # -- what zygotes and heirs are heard of
+    # -- messages and deaths of zygotes and heirs
 
     def heard(self, link: WorkerLink, message: framing.Message) -> None:
-        """Take no note: what a zygote says is an answer."""
+        """Ignore the message: what a zygote says is an answer."""
 
     def died(self, link: WorkerLink) -> None:
-        """Let the heir of a zygote that has died take its place; an heir that has died gets a successor."""
+        """Replace a dead zygote by its heir, and a dead heir by a new one."""
         if self._closed:
             return
         for preload, heir in list(self._heirs.items()):
@@ -92,15 +92,15 @@ class Zygotes:
                 self._inherit(preload)
 
     def pids(self) -> set[int | None]:
-        """The processes that are of no session."""
+        """Return the processes that belong to no session."""
         started = [zygote for task in self._zygotes.values() if (zygote := _started(task)) is not None]
         return {peer.pid for peer in (*started, *self._ready.values(), *self._heirs.values())}
 
     async def fresh_worker(self, preload: tuple[str, ...], *, usual: bool, private: bool) -> WorkerLink:
-        """A fresh process that waits for its session, made ahead for a ``usual`` session, else made now."""
+        """Return a process that waits for its session: for a ``usual`` session a prepared one, otherwise a new one."""
         kind = preload, private
         ready = self._take(kind) if usual else None
-        # Its successor is forked a little later, so as not to compete with the session that starts now.
+        # Its successor is forked a little later, so that it does not compete with the session that starts now.
         asyncio.get_running_loop().call_later(READY_AFTER_SECONDS, self._make_ready, kind)
         if ready is not None and not ready.dead:
             return ready
@@ -125,7 +125,7 @@ class Zygotes:
             else:
                 task.cancel()
 
-    # -- processes made ahead
+    # -- prepared processes
 
     def _make_ready(self, kind: Kind) -> None:
         if kind not in self._ready and not self._closed:
@@ -159,7 +159,7 @@ class Zygotes:
     # -- zygotes
 
     async def _zygote(self, preload: tuple[str, ...]) -> WorkerLink:
-        """A living zygote with these modules imported. It is started when first needed, and again after its death."""
+        """Return a living zygote with these modules imported. It is started on first use, and again after its death."""
         task = self._zygotes.get(preload)
         if task is None or (task.done() and ((zygote := _started(task)) is None or zygote.dead)):
             task = self._inherit(preload) or asyncio.create_task(self._start(preload))
@@ -179,7 +179,7 @@ class Zygotes:
         handshake = peer.expect(Handshake.TAG)
         peer.attach()
         with self._log.open("ab") as log:
-            # The zygote's environment is every kernel's /proc/self/environ: nothing of the user's goes into it.
+            # The zygote's environment is every kernel's /proc/self/environ, so nothing of the user's goes into it.
             _launch(argv, log.fileno(), theirs.fileno(), self._environment())
         theirs.close()
         await asyncio.wait_for(handshake, ZYGOTE_SECONDS)
@@ -195,7 +195,7 @@ class Zygotes:
             self._make_heir(preload)
 
     async def _greet(self, zygote: WorkerLink, preload: tuple[str, ...], *, woken: bool = False) -> WorkerLink:
-        """Have a process that this supervisor has not started be a zygote; one that is ``woken`` slept until now."""
+        """Turn a process that this supervisor has not started into a zygote; a ``woken`` one slept until now."""
         report = zygote.expect(Report.TAG)
         if woken:
             zygote.send(worker_protocol.SAY_AGAIN)
@@ -224,7 +224,7 @@ class Zygotes:
             heir.report_to(self)
 
     def _inherit(self, preload: tuple[str, ...]) -> asyncio.Task[WorkerLink] | None:
-        """Wake the heir of a zygote that has died; without one the next session has a new zygote started."""
+        """Wake the heir of a dead zygote; without one, the next session starts a new zygote."""
         if (heir := self._heirs.pop(preload, None)) is None:
             return None
         task = self._zygotes[preload] = asyncio.create_task(self._greet(heir, preload, woken=True))
@@ -244,22 +244,22 @@ class Zygotes:
 
 
 def _launch(argv: list[str], log: int, line: int, env: dict[str, str]) -> None:
-    """Start a process, and leave it to whoever awaits its handshake on ``line``."""
+    """Start a process, and leave it to the caller that awaits its handshake on ``line``."""
     subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(line,), env=env, cwd="/")
 
 
 def _started(task: asyncio.Task[WorkerLink]) -> WorkerLink | None:
-    """The zygote that a task has started, if it has."""
+    """Return the zygote that a task has started, if it has."""
     return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
 
 def kept_as(entry: str, preload: tuple[str, ...]) -> str:
-    """The name under which the keeper holds a zygote or an heir with these modules."""
+    """Return the name under which the keeper holds a zygote or an heir with these modules."""
     return f"{entry}{VERSION}/{','.join(preload)}"
 
 
 def importable(policy: Policy) -> tuple[str, ...]:
-    """The heavy packages that the policy admits and that are installed: a zygote imports them once for all."""
+    """Return the heavy packages that the policy admits and that are installed: a zygote imports them once for all."""
     from importlib.util import find_spec
 
     return tuple(name for name in HEAVY if name in policy.language.imports and find_spec(name) is not None)
@@ -273,12 +273,12 @@ QUIET_LIBRARIES = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-"""The environment in which importing a library starts no thread: a process with threads cannot be forked safely."""
+"""An environment in which importing a library starts no thread: a process with threads cannot be forked safely."""
 LARGE_COPIES = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=0xffffffffff"}
-"""The environment in which glibc's memcpy uses the cache for large copies too.
+"""An environment in which glibc's memcpy uses the cache for large copies too.
 
-A copy of a text goes to new pages, which the system has just cleared and which are therefore in the cache. Past the
-cache such a copy takes up to a quarter longer. It is worst from a mapped file, which begins at a page boundary, where
-the copy begins a few words later in its page.
+A copy of a text goes to new pages, which the system has just cleared and which are therefore in the cache. Bypassing
+the cache, such a copy takes up to a quarter longer. It is worst from a mapped file, which begins at a page boundary,
+where the copy begins a few words later in its page.
 """
 HEAVY = ("numpy", "pandas")

@@ -1,1 +1,1 @@
-"""The Jupyter sockets of a session, and what passes between its clients and its kernel."""
+"""The Jupyter sockets of a session, and the traffic between its clients and its kernel."""

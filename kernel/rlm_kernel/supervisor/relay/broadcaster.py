@@ -16,20 +16,23 @@ from rlm_kernel.supervisor.cells.cell_request import CellRequest
 from rlm_kernel.supervisor.relay.sockets import SUBSCRIBED_SECONDS, JupyterSockets
 
 ATTACHED = b"\0attachment"
-"""How the names of front ends at attachments begin. No zmq client has such a routing id: one that names itself cannot
-begin with a zero byte, and the names that zmq makes up have exactly five bytes."""
+"""How the names of front ends at attachments begin.
+
+No zmq client has such a routing id: a client's own id cannot begin with a zero byte, and the ids that zmq generates
+have exactly five bytes.
+"""
 BACK_SECONDS = 10.0
-"""How long what is said waits for front ends that another supervisor has had."""
+"""How long messages wait for front ends that belonged to another supervisor."""
 MOST_MISSED_BYTES = 16 << 20
-"""If more than this is said meanwhile, nothing waits."""
+"""Beyond this many bytes in the meantime, nothing waits."""
 
 
 class FrontEnd(Protocol):
-    """A front end that hears of the session over a line of its own; see `attachments.Attachment`."""
+    """A front end that is informed over a line of its own; see `attachments.Attachment`."""
 
     @property
     def name(self) -> str:
-        """What the journal calls its attachment."""
+        """The journal's name for its attachment."""
         ...
 
     def send(self, channel: str, parts: Sequence[bytes]) -> None:
@@ -37,12 +40,12 @@ class FrontEnd(Protocol):
         ...
 
     def close(self, why: str = "") -> None:
-        """Hang up on it; ``why`` the kernel is gone."""
+        """Disconnect it; ``why`` says why the kernel is gone."""
         ...
 
 
 class JupyterBroadcaster:
-    """The sockets of a session, its attachments (by the prefix of their requests).
+    """The sockets of a session and its attachments (by the prefix of their requests).
 
     What the supervisor itself says there.
     """
@@ -52,19 +55,19 @@ class JupyterBroadcaster:
         self.sockets = JupyterSockets(context, connection, on_frames)
         self.attachments: dict[bytes, FrontEnd] = {}
         self._missed: list[tuple[str, Sequence[bytes]]] | None = None
-        """What was shown, and said to front ends that are not back yet, since another supervisor has died."""
+        """What was shown, and said to absent front ends, since another supervisor died."""
         self._missed_bytes = 0
         self._topics: set[bytes] = set()
         self.why_ended = ""
-        """What front ends are told when the kernel ends."""
+        """What front ends see when the kernel ends."""
 
     @property
     def watched(self) -> bool:
-        """True while somebody has subscribed to what the session shows."""
+        """True while someone has subscribed to what the session shows."""
         return bool(self._topics or self.attachments or self.sockets.holds or self._missed is not None)
 
     def take_over(self, listeners: tuple[int, ...]) -> None:
-        """Go on for a supervisor that has died. Its front ends are about to come back, each by itself."""
+        """Continue for a supervisor that has died. Its front ends are about to return, each by itself."""
         self._missed = []
         self.sockets.loop.call_later(BACK_SECONDS, self._miss_no_more)
         self.sockets.take_over(listeners)
@@ -73,7 +76,7 @@ class JupyterBroadcaster:
         self._missed = None
 
     def attach(self, prefix: bytes, front_end: FrontEnd) -> None:
-        """A front end has come, or is back; the names of its requests begin with ``prefix``."""
+        """Add a front end that has come or returned; the names of its requests begin with ``prefix``."""
         self.attachments[prefix] = front_end
         for channel, parts in self._missed or ():
             if parts[0] == prefix:
@@ -89,7 +92,7 @@ class JupyterBroadcaster:
                 self._miss_no_more()
 
     def send(self, channel: str, parts: Sequence[bytes]) -> None:
-        """Send without waiting: to all on iopub, else to the client whose name comes first, also at an attachment."""
+        """Send without waiting: on iopub to all, otherwise to the client that is named first, also at an attachment."""
         attachment = self.attachments.get(parts[0]) if parts else None
         if attachment is not None:
             attachment.send(channel, parts[1:])
@@ -102,7 +105,7 @@ class JupyterBroadcaster:
         self.sockets.send(channel, parts)
 
     def close(self, why: str = "") -> None:
-        """Close the attachments and the sockets, and tell ``why`` the kernel is gone."""
+        """Close the attachments and the sockets; ``why`` says why the kernel is gone."""
         why = why or self.why_ended or KERNEL_STOPPED
         for attachment in list(self.attachments.values()):
             attachment.close(why)
@@ -118,7 +121,7 @@ class JupyterBroadcaster:
         topic: str = "",
         buffers: Sequence[bytes] = (),
     ) -> None:
-        """Show something of a request (None: of no request) on iopub, if anybody watches."""
+        """Show something about a request (None: about no request) on iopub, if anyone watches."""
         if self.watched:
             header = b"{}" if request is None else self._header(request)
             message = self.signer.parts(kind, header, content, metadata)
@@ -134,7 +137,7 @@ class JupyterBroadcaster:
         self.publish(request, "stream", {"name": name, "text": text}, topic=f"stream.{name}")
 
     def welcome(self, parts: list[bytes]) -> None:
-        """Greet a new subscriber of iopub (protocol 5.4), or take note that a topic has no subscriber any more."""
+        """Greet a new subscriber of iopub (protocol 5.4), or record that a topic has no subscriber any more."""
         kind, topic = parts[0][:1], parts[0][1:]
         if kind == b"\x00":
             self._topics.discard(topic)

@@ -1,4 +1,4 @@
-"""Whether the console in which a person has called `exit` may end its kernel: only who has started one may."""
+"""Whether the console in which a person called `exit` may end its kernel: only the one that started it may."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from rlm_ipc.framing import json_part
 from rlm_ipc.jupyter_wire import DELIMITER
 
 OWNER = "client"
-"""The label of a kernel that names the Jupyter session of the client which has started it."""
+"""The label of a kernel that names the Jupyter session of the client that started it."""
 _ASKS = b'"ask_exit"'
 
 
 def told_to_end(parts: Sequence[bytes], owner: str) -> Sequence[bytes]:
-    """A kernel's reply as its client gets it: one that says to leave says to the ``owner`` that the kernel ends too.
+    """Return a kernel's reply as its client gets it.
+
+    A reply that says to leave tells the ``owner`` that the kernel ends too.
 
     A kernel knows nobody's names, and tells every console to keep it.
     """

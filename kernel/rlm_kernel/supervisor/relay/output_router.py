@@ -29,11 +29,11 @@ MOST_HELD_BYTES = 64 << 20
 MOST_FAULTS = 20
 LONGEST_FAULT = 8192
 LEAST_SECONDS = 0.2
-"""What is left at least of the time of a cell that goes on under another supervisor."""
+"""The minimum remaining time of a cell that continues under another supervisor."""
 SHOWN_KINDS = frozenset((*DISPLAYS, "update_display_data", "clear_output", "execute_input", "error"))
 """The kinds of messages that a cell may show; any other kind from a kernel is dropped."""
 WRITING_KINDS = frozenset((EXECUTE, "comm_open", "comm_msg", "comm_close"))
-"""The kinds of requests with output of their own. What is written during another one belongs to the latest cell."""
+"""The kinds of requests with output of their own. Output during any other request belongs to the latest cell."""
 _UNREADABLE = CellReply(
     CellStatus.ERROR,
     ename="KernelError",
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """A request that another supervisor gave out, so many ``seconds`` ago: ``shown`` messages about it were shown."""
+    """A request that another supervisor sent out ``seconds`` ago: ``shown`` messages about it were shown."""
 
     began: float
     seconds: float
@@ -69,13 +69,13 @@ class OutputRouter:
         self.limits: CellLimits | None = None
         self.busy_since: float | None = None
         self.file: SessionFile | None = None
-        """Where it is noted how much of a request was shown to those who watch."""
+        """Where the number of messages of a request that watchers have seen is recorded."""
         self.owner = ""
-        """The Jupyter session of the client that has started the kernel for itself."""
+        """The Jupyter session of the client that started the kernel for itself."""
         self._heard = self._shown_before = 0
-        """How many messages about the request have come, and how many of them another supervisor has shown."""
+        """How many messages about the request have arrived, and how many of them another supervisor has shown."""
         self.goes_on = False
-        """Whether the request has gone out from another supervisor: what the kernel says of it, it may say again."""
+        """Whether another supervisor sent out the request: the kernel may repeat what it said about it."""
         self._held: list[tuple[str, list[bytes]]] | None = None
         self._held_bytes = 0
         self._faults = 0
@@ -85,7 +85,7 @@ class OutputRouter:
         """What its threads and tasks have written since then."""
 
     def running(self) -> OutputSoFar:
-        """The cell that runs now, and what it has written so far."""
+        """Return the cell that runs now, and its output so far."""
         request = self.current
         content = shown_content(request) if request is not None else None
         output = request.output if request is not None else None
@@ -98,7 +98,7 @@ class OutputRouter:
         return OutputSoFar(output.text("stdout"), output.text("stderr"), cell)
 
     def hears(self) -> None:
-        """Take note that a message of the kernel has come, before it is dealt with."""
+        """Record that a message of the kernel has arrived, before it is processed."""
         self._heard += 1
         if self.current is not None and self.current.output is not None:
             self.current.output.published = self._is_news
@@ -109,7 +109,7 @@ class OutputRouter:
 
     @property
     def _may_be_known(self) -> bool:
-        """Whether another supervisor may have died after it had shown the message, and before it had noted that."""
+        """Return whether another supervisor may have died after showing the message but before recording that."""
         return self.goes_on and self._heard == self._shown_before + 1
 
     def _note_shown(self) -> None:
@@ -119,7 +119,7 @@ class OutputRouter:
     def begin(
         self, request: CellRequest, live: WorkerLink, hold: bool, taken_over: TakenOver | None = None
     ) -> CellLimits:
-        """Start the clock of a request that goes to the kernel now, or has gone there from another supervisor."""
+        """Start the clock of a request that goes to the kernel now, or was sent to it by another supervisor."""
         request.started, self.busy_since = time.perf_counter(), time.time()
         before = 0.0
         self._heard = self._shown_before = 0
@@ -134,8 +134,8 @@ class OutputRouter:
             request.output = CellOutput(allowed.output_bytes, spool, allowed.content_bytes, self._publish_text)
         self._held, self._held_bytes = [] if hold else None, 0
         self.current = request
-        left = max(LEAST_SECONDS, allowed.cell_seconds - before)
-        self.limits = CellLimits(live, left, allowed.interrupt_grace_seconds, of=allowed.cell_seconds)
+        remaining = max(LEAST_SECONDS, allowed.cell_seconds - before)
+        self.limits = CellLimits(live, remaining, allowed.interrupt_grace_seconds, of=allowed.cell_seconds)
         if request.says_that_it_waits:
             self.front.publish(request, "clear_output", {"wait": False})
         if request.direct is not None and taken_over is None:
@@ -145,7 +145,7 @@ class OutputRouter:
         return self.limits
 
     def _publish_text(self, name: str, text: str) -> None:
-        """Publish text of the request in flight. The output has no reference to the request: it would be a cycle."""
+        """Publish text of the request in flight. The output has no reference to the request, which would be a cycle."""
         self.front.stream(self.current, name, text)
         self._note_shown()
 
@@ -160,7 +160,7 @@ class OutputRouter:
         self.current = self.limits = self.busy_since = None
 
     def forget_held(self) -> None:
-        """Drop what was held back: its kernel is gone, and the cell it confirms with it."""
+        """Drop what was held back: its kernel is gone, and with it the cell that it confirms."""
         self._held = None
 
     def text(self, message: framing.Message) -> None:
@@ -173,7 +173,7 @@ class OutputRouter:
 
     @property
     def _output(self) -> CellOutput | None:
-        """Where text goes that is written now."""
+        """Return where text that is written now goes."""
         own = self.current.output if self.current is not None else None
         return self._late if own is None else own
 
@@ -190,8 +190,8 @@ class OutputRouter:
         if sum(map(len, parts)) > LARGEST_JSON:
             self._refuse(channel)
             return
-        told = told_to_end(parts, self.owner) if channel == "shell" else parts
-        request, signed = self.current, self.front.signer.signed(told, again=self._may_be_known)
+        message = told_to_end(parts, self.owner) if channel == "shell" else parts
+        request, signed = self.current, self.front.signer.signed(message, again=self._may_be_known)
         if signed is None:
             return
         if (output := self._output) is not None:
@@ -203,7 +203,7 @@ class OutputRouter:
         if not self._is_news:
             return
         if self._held is not None and (channel == "shell" or self._held):
-            if self._held_bytes < MOST_HELD_BYTES:  # a reply and an idle status are small; more is a hostile kernel
+            if self._held_bytes < MOST_HELD_BYTES:  # a reply and an idle status are small; more is hostile
                 self._held.append((channel, signed))
                 self._held_bytes += sum(map(len, signed))
         else:
@@ -220,7 +220,7 @@ class OutputRouter:
             self.front.fail(request, _UNREADABLE)
 
     def show(self, message: framing.Message) -> None:
-        """Keep what a direct cell shows for its caller, and publish it to those who watch."""
+        """Keep what a direct cell shows for its caller, and publish it to watchers."""
         request, shown = self.current, heard(Shown, message)
         if shown is None and request is not None and request.output is not None:
             request.output.write(worker_protocol.STDERR, _NOT_SHOWN)
@@ -250,15 +250,15 @@ class OutputRouter:
             self.front.status(request, "idle")
         reply = request.reply
         if reply is not None and limits.ended not in (None, Ended.INTERRUPTED) and reply.status is CellStatus.OK:
-            # A finaliser that was stopped, or code that caught the interrupt: either is no cell that ended by itself.
+            # A stopped finaliser, or code that caught the interrupt: in both cases the cell did not end by itself.
             reply = request.reply = replace(reply, status=CellStatus.ERROR)
         if limits.ended is not None and reply is not None and reply.status is CellStatus.ERROR:
             request.ended, request.reason = limits.ended, limits.reason
         self._resolve(request, done)
 
     def skip(self, request: CellRequest) -> None:
-        """Answer for a cell that does not begin after one that failed. Nobody who watches hears of it."""
-        request.ended, request.reason = Ended.SKIPPED, "a cell before it in its batch has not ended well"
+        """Answer for a cell that does not start after one that failed. Watchers do not see it."""
+        request.ended, request.reason = Ended.SKIPPED, "an earlier cell of its batch did not succeed"
         if request.direct is not None and not request.direct.done():
             request.direct.set_result(direct_result(request, CellDone(), 0.0))
 

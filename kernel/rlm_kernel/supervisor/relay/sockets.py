@@ -1,8 +1,8 @@
-"""The five Jupyter sockets of one session, owned by the supervisor for as long as the session lives.
+"""The five Jupyter sockets of one session, owned by the supervisor while the session lives.
 
 The messaging protocol: https://jupyter-client.readthedocs.io/en/stable/messaging.html. Requests are ROUTER sockets,
-iopub is an XPUB that greets every subscriber (``iopub_welcome``, protocol 5.4), so a client knows when it will miss
-nothing.
+iopub is an XPUB that greets every subscriber (``iopub_welcome``, protocol 5.4), so a client knows from when on it will
+miss nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ HOLD_SECONDS = 2.0
 REPLY_SECONDS = 5.0
 AGAIN_SECONDS = 0.02
 SUBSCRIBED_SECONDS = 0.02
-"""How long after one subscription the others of a client that has come back have come."""
+"""How long after one subscription the other subscriptions of a returning client have arrived."""
 
 
 class JupyterSockets:
     """The sockets. After `bind`, every request goes to ``on_frames(channel, parts)``.
 
-    The keeper holds the listening descriptors, so they outlive the supervisor. Its connections do not: clients come
-    back by themselves, and what the next supervisor says to them waits for them for a while (`hold`).
+    The keeper holds the listening descriptors, so they outlive the supervisor. Its connections do not: clients
+    reconnect by themselves, and the next supervisor's messages wait for them for a while (`hold`).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class JupyterSockets:
 
     @property
     def holds(self) -> bool:
-        """Whether what is shown waits until somebody subscribes again."""
+        """Whether what is shown waits until someone subscribes again."""
         return self._held is not None
 
     def bind(self) -> None:
@@ -65,7 +65,7 @@ class JupyterSockets:
             for channel in CHANNELS:
                 self.listeners += (listening(self.connection, channel),)
             self._bind_all()
-        except OSError as error:  # zmq's errors are some, too
+        except OSError as error:  # some of zmq's errors are OSErrors, too
             self.close()
             full = full_instead(error)
             taken = CallerError(f"the addresses of the connection cannot be bound: {error}")
@@ -76,7 +76,7 @@ class JupyterSockets:
             self._bind(channel, listener)
 
     def take_over(self, listeners: tuple[int, ...]) -> None:
-        """Listen where an earlier supervisor has listened, whose clients are about to come back."""
+        """Listen where an earlier supervisor has listened, whose clients are about to return."""
         self.listeners = listeners
         self._held = []
         self._patient_until = self.loop.time() + REPLY_SECONDS
@@ -84,7 +84,7 @@ class JupyterSockets:
         self._bind_all()
 
     def release(self) -> None:
-        """Show what was held for clients that come back."""
+        """Show what was held for returning clients."""
         held, self._held = self._held or [], None
         for parts in held:
             self.send("iopub", parts)
@@ -92,7 +92,7 @@ class JupyterSockets:
     def _bind(self, channel: str, listener: int) -> None:
         sock = self._sockets[channel] = bound(self.context, self.connection, channel, listener)
         if self.holds and channel not in ("iopub", "hb"):
-            sock.setsockopt(zmq.ROUTER_MANDATORY, 1)  # else what is said to a client that is not back yet is dropped
+            sock.setsockopt(zmq.ROUTER_MANDATORY, 1)  # otherwise messages to a client that is not back yet are dropped
         sock.linger = LINGER_MS
         self.loop.add_reader(sock.FD, self._drain, channel)
 
@@ -109,7 +109,7 @@ class JupyterSockets:
         except zmq.ZMQError as error:
             if error.errno == errno.EHOSTUNREACH and self.loop.time() < self._patient_until:
                 self.loop.call_later(AGAIN_SECONDS, self.send, channel, parts)
-        # zmq's descriptor is edge-triggered: a request that came in while we sent would not wake the loop again.
+        # zmq's descriptor is edge-triggered: a request that arrived while we sent would not wake the loop again.
         if channel not in self._draining:
             self._draining.add(channel)
             self.loop.call_soon(self._drain, channel)

@@ -1,6 +1,6 @@
-"""What a front end shows of a cell that waits: whose cell it waits for, or whose answers.
+"""What a front end shows about a waiting cell: whose cell it waits for, or whose answers.
 
-The first of these notes goes when the waiting cell begins; the second is part of the cell's output.
+The first of these notes disappears when the waiting cell starts; the second is part of the cell's output.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from rlm_kernel.supervisor.cells.request_queue import RequestQueue
 from rlm_kernel.supervisor.relay.broadcaster import JupyterBroadcaster
 
 SHOWN_AFTER_SECONDS: Final = 1.0
-"""Most cells begin before that, and nobody asks why."""
+"""Most cells start before that, and nobody asks why."""
 LONGEST_LINE: Final = 80
 _NAMED_QUERIES: Final = 3
 _WHOSE: Final = {"agent": "an agent", "notebook": "another notebook", TERMINAL: "a terminal"}
 
 
 class WaitingNotes:
-    """Looks after the cells of Jupyter clients in one queue, of which `watch` hears."""
+    """Handles the cells of Jupyter clients in one queue; `watch` gets each of them."""
 
     def __init__(self, queue: RequestQueue, front: JupyterBroadcaster) -> None:
         self._queue, self._front = queue, front
 
     def watch(self, request: CellRequest) -> None:
-        """Look at a cell again in a moment, when it may still wait."""
+        """Check a cell again in a moment, when it may still be waiting."""
         if request.direct is None and request.kind == EXECUTE and not self._queue.closed:
             asyncio.get_running_loop().call_later(SHOWN_AFTER_SECONDS, self._look, request)
 
@@ -41,7 +41,7 @@ class WaitingNotes:
         if isinstance(ahead, CellRequest) and ahead.kind == EXECUTE and not _same_client(ahead, request):
             request.says_that_it_waits = True
             self._front.stream(request, "stderr", _note(ahead))
-        else:  # its own client's cells go first, and then maybe another's
+        else:  # its own client's cells go first, and then perhaps another's
             self.watch(request)
 
 
@@ -58,7 +58,7 @@ def _note(ahead: CellRequest) -> str:
 
 
 def waits_for_answers(ids: Sequence[str]) -> str:
-    """The note on a cell that waits for the answers of these queries."""
+    """Return the note on a cell that waits for the answers to these queries."""
     more = f" and {len(ids) - _NAMED_QUERIES} more" if len(ids) > _NAMED_QUERIES else ""
     return (
         f"[waits for an agent's answer to {', '.join(ids[:_NAMED_QUERIES])}{more}. If no agent works in this session, "

@@ -1,4 +1,4 @@
-"""A cell that waits for the answers of its queries: for which, and for how long its clock stands still."""
+"""A cell that waits for the answers to its queries: which ones, and for how long its clock is paused."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rlm_kernel.supervisor.relay.waiting_notes import SHOWN_AFTER_SECONDS, waits
 
 
 class AnswerWait:
-    """Whether the running cell of a session waits for answers: its worker says so, and is told of each that comes.
+    """Whether the running cell of a session waits for answers: its worker says so, and gets each one that arrives.
 
-    Its clock stands still until all are there, or ``seconds`` are over. ``report`` tells callers for which it waits; a
-    person at a front end is shown it.
+    Its clock is paused until all have arrived, or ``seconds`` have passed. ``report`` tells callers which ones it waits
+    for; a person at a front end sees it.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class AnswerWait:
         return tuple(sorted(self._open))
 
     def begin(self, waits: Waits) -> None:
-        """Begin a wait of the running cell for answers. An empty list ends the wait: the cell was interrupted in it."""
+        """Start a wait of the running cell for answers. An empty list ends the wait: the cell was interrupted in it."""
         self.end()
         current, limits, queries = self._relay.current, self._relay.limits, self._queries
         if current is None or limits is None:
@@ -58,11 +58,11 @@ class AnswerWait:
         )
         limits.wait_for_input()
         self._tell()
-        # Answers may have arrived before the cell began to wait.
+        # Answers may have arrived before the cell started to wait.
         self.answer(Resolved({name: queries.answers[name] for name in claimed if name in queries.answers}))
 
     def answer(self, news: Resolved) -> None:
-        """Give the cell that waits what has come."""
+        """Give the waiting cell what has arrived."""
         live = self._processes.live
         if not self._open or live is None or not news.answers:
             return
@@ -72,7 +72,7 @@ class AnswerWait:
             self._go_on()
 
     def _show(self, request: CellRequest) -> None:
-        """Say in a front end for what its cell waits, unless a model answers: that needs nobody."""
+        """Say in a front end what its cell waits for, unless a model answers, which needs nobody."""
         asked = (self._queries.pending.get(name) for name in self.ids)
         if request.direct is None and any(query is not None and query.mode == "blocking" for query in asked):
             self._relay.front.stream(request, "stderr", waits_for_answers(self.ids))
@@ -84,7 +84,7 @@ class AnswerWait:
         self.end()
 
     def end(self) -> None:
-        """Let the cell go on, with answers or without; call it before the cell's limits end."""
+        """Let the cell continue, with answers or without; call it before the cell's limits end."""
         if self._open:
             self._open.clear()
             self._go_on()

@@ -1,4 +1,4 @@
-"""What Jupyter clients ask of a session over its sockets."""
+"""Requests of Jupyter clients to a session over its sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlm_kernel.supervisor.running.answer_wait import AnswerWait
 class ClientRequests:
     """Queues requests, passes input on, and answers those that the supervisor answers itself.
 
-    ``interrupt`` interrupts what runs, or else the next cell. ``shut_down`` ends the session, if clients may do that.
+    ``interrupt`` interrupts what runs, otherwise the next cell. ``shut_down`` ends the session, if clients may do that.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ClientRequests:
             self.input_came(parts)
 
     def input_came(self, parts: list[bytes]) -> None:
-        """Pass on what a person has typed for a cell that asks."""
+        """Pass on what a person has typed for a cell that asked."""
         if self._processes.live is not None:
             if self._relay.limits is not None and not self._wait.ids:
                 self._relay.limits.input_came()

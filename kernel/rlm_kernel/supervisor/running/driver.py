@@ -1,6 +1,6 @@
-"""The driver of a session: it does what waits in the queue, strictly one after the other.
+"""The driver of a session: it processes the queue, strictly one item after the other.
 
-That makes recovery simple: while a request or a copy is being made, nothing else touches the kernel.
+That makes recovery simple: while a request runs or a copy is taken, nothing else touches the kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GivenOut:
-    """A request that another supervisor has given out under a number, and maybe ``answered``."""
+    """A request that another supervisor sent out under a number, and that may be ``answered``."""
 
     request: CellRequest
     serial: int
@@ -50,11 +50,11 @@ class Driver:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, going_on: GivenOut | None = None) -> None:
-        """Begin to work, maybe with a request that another supervisor has given out."""
+        """Start to work, possibly with a request that another supervisor sent out."""
         self._task = asyncio.create_task(self._drive(going_on))
 
     def cancel(self) -> None:
-        """Stop, also in the middle of something."""
+        """Stop, even in the middle of something."""
         if self._task is not None:
             self._task.cancel()
 
@@ -75,7 +75,7 @@ class Driver:
             else:
                 await self._runner.run(item)
         except Exception as error:
-            # A fault of ours in one request must not silence the session for all that follow.
+            # A fault of ours in one request must not stop the session for all later ones.
             log.exception("a request of kernel %s failed in the supervisor", self._relay.kernel_id)
             self._give_up(item, error)
         finally:

@@ -1,4 +1,4 @@
-"""What the supervisor notes of one session, so that the next one can go on with it (`adoption`)."""
+"""What the supervisor records about one session, so that the next one can continue it (`adoption`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlm_kernel.supervisor.processes.refusals import Refusals
 
 @dataclass(frozen=True, slots=True)
 class KeptCopy:
-    """A checkpoint: under which name the keeper holds its process, and what `checkpoints.Checkpoint` says of it."""
+    """A checkpoint: the name under which the keeper holds its process, and the fields of `checkpoints.Checkpoint`."""
 
     key: str
     cells: int
@@ -79,7 +79,7 @@ class KeptState:
     history: tuple[UndoneCell, ...] = ()
     untold: str = ""
     untold_loss: Loss | None = None
-    """A loss that no cell was told of yet, and its reason."""
+    """A loss that no cell has been told about yet, and its reason."""
     last_used: float = 0.0
     anew_at: float = 0.0
 
@@ -95,7 +95,7 @@ class KeptQueries:
 
 
 class NotedSession(Protocol):
-    """A session as it is noted; see `session.SupervisedSession`."""
+    """A session as it is recorded; see `session.SupervisedSession`."""
 
     kernel_id: str
     processes: KernelProcesses
@@ -110,34 +110,34 @@ class NotedSession(Protocol):
 
 
 class KeptSession:
-    """Notes one session in its ``file``, which the keeper holds."""
+    """Records one session in its ``file``, which the keeper holds."""
 
     def __init__(self, keeping: Keeping, file: SessionFile, checkpoints: Checkpoints) -> None:
         self.keeping, self.file = keeping, file
         self._checkpoints = checkpoints
         self._texts: set[str] = set()
         self.counted = 0
-        """The number of the request that the live process has completed last."""
+        """The number of the last request that the live process completed."""
         self._noted: tuple[object, ...] = ()
         self._queries_noted = False
 
     def note_cells(self) -> None:
-        """Note what the live process has completed."""
+        """Record what the live process has completed."""
         known = self._checkpoints
         self.file.note_cells(known.cells, self.counted, only_cells=known.only_cells, pristine=known.pristine)
 
     def begin(self, request: CellRequest, started: float) -> int:
-        """Note the request that is about to go out; returns its number."""
+        """Record the request that is about to go out. Return its number."""
         self.note_cells()
         serial = self.keeping.next_serial()
         self.file.begin(serial, request.kept(), started, time.monotonic())
-        # After the request itself: a name that is known, of a request that is not, is one whose answer is lost.
+        # After the request itself: a known name of an unknown request means that the answer was lost.
         if request.direct is not None and isinstance(request.run, str):
             self.file.note_run(request.run)
         return serial
 
     def note(self, session: NotedSession) -> None:
-        """Note everything that has changed."""
+        """Record everything that has changed."""
         self.note_cells()
         known = _structure(session)
         if known != self._noted:
@@ -147,7 +147,7 @@ class KeptSession:
         self.note_queries(session.queries)
 
     def note_queries(self, book: QueryBook) -> None:
-        """Note what has changed in the query book."""
+        """Record what has changed in the query book."""
         changed = book.take_changed()
         if not changed and self._queries_noted:
             return
@@ -165,22 +165,22 @@ class KeptSession:
         self._texts = set(texts)
 
     def enter(self, kernel_id: str, spec: KeptSpec, listeners: Sequence[int]) -> None:
-        """Let the keeper know the session, with the descriptors of its listening sockets."""
+        """Register the session at the keeper, with the descriptors of its listening sockets."""
         self.file.write(SPEC, spec)
         self.keeping.put(session_key(kernel_id), (self.file.fd, *listeners))
 
     def adopted(self, texts: set[str], counted: int) -> None:
-        """Go on noting a session that another supervisor has entered."""
+        """Continue to record a session that another supervisor registered."""
         self._texts, self.counted = texts, counted
 
     def failed(self, request: CellRequest) -> None:
-        """Note an answer that no process will say again: it tells a loss, and that once."""
+        """Record an answer that no process will repeat: it reports a loss, once."""
         if request.direct is not None:
             self.file.write(FAILED, FailedRun(str(request.run), request.direct.result()))
             self.file.note_run(str(request.run))
 
     def close(self, kernel_id: str) -> None:
-        """Forget the session: it has ended."""
+        """Forget a session that has ended."""
         for key in self._texts:
             self.keeping.drop(key)
         self.keeping.drop(session_key(kernel_id))
@@ -188,7 +188,7 @@ class KeptSession:
 
 
 def kept_queries(file: SessionFile) -> KeptQueries:
-    """The query book as it was noted last."""
+    """Return the last record of the query book."""
     number, pending, answers = 0, dict[str, AskedQuery](), dict[str, QueryOutcome]()
     for noted in (file.read(QUERIES, KeptQueries), *file.changes(QUERIES, KeptQueries)):
         number = noted.next_number
@@ -209,17 +209,17 @@ def _queries_of(book: QueryBook, names: Sequence[str]) -> KeptQueries:
 
 
 def session_key(kernel_id: str) -> str:
-    """Under which name the keeper holds a session."""
+    """Return the name under which the keeper holds a session."""
     return f"session/{kernel_id}"
 
 
 def text_key(kernel_id: str, serial: int) -> str:
-    """Under which name the keeper holds a text of a session."""
+    """Return the name under which the keeper holds a text of a session."""
     return f"text/{kernel_id}/{serial}"
 
 
 def _structure(session: NotedSession) -> tuple[object, ...]:
-    """What `_state_of` tells, except for the history: cheap to compare after each cell."""
+    """Return what `_state_of` records, except for the history: cheap to compare after each cell."""
     live, equipment, refusals = session.processes.live, session.equipment, session.refusals
     return (
         live.key if live is not None else "",

@@ -1,4 +1,4 @@
-"""What the live process of a session says of itself, besides its answers: output, queries, faults."""
+"""What the live process of a session says besides its answers: output, queries, faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlm_kernel.supervisor.running.answer_wait import AnswerWait
 
 
 class KernelMessages:
-    """Hands each message on to what deals with it. ``report`` tells callers of queries."""
+    """Passes each message on to its handler. ``report`` tells callers about queries."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class KernelMessages:
         self._queries, self._wait, self._processes, self._report = queries, wait, processes, report
 
     def take(self, live: WorkerLink, message: framing.Message) -> None:
-        """Deal with one message; one that no kernel sends is dropped."""
+        """Handle one message; one that no kernel sends is dropped."""
         self._relay.hears()
         if message.tag in (worker_protocol.STDOUT, worker_protocol.STDERR):
             self._relay.text(message)

@@ -1,4 +1,4 @@
-"""How one request of a session runs: on which process, within which limits, and what follows when that one dies."""
+"""How one request of a session runs: on which process, within which limits, and what happens when that one dies."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ from rlm_kernel.supervisor.running.answer_wait import AnswerWait
 from rlm_kernel.supervisor.running.kept_session import KeptSession
 
 ANSWERED_WITHOUT_CODE = ("is_complete_request", "history_request", "comm_info_request", "kernel_info_request")
-"""Requests of Jupyter clients that run no code of the session, which every other may: the cell, but also a completion
-or an inspection without the language wall, and a message to a comm."""
+"""Requests of Jupyter clients that run no code of the session.
+
+All others may run some: cells, completions and inspections without the language wall, and messages to a comm.
+"""
 
 _EVERYTHING = 1 << 62
 """More messages than any request has."""
@@ -43,9 +45,9 @@ _EVERYTHING = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class RequestRunner:
-    """Runs the requests of one session, one at a time. ``report`` tells callers what a cell has done besides.
+    """Runs the requests of one session, one at a time. ``report`` tells callers what else a cell has done.
 
-    ``note`` has everything noted that another supervisor would need; ``kept`` notes the request itself.
+    ``note`` records everything that another supervisor would need; ``kept`` records the request itself.
     """
 
     processes: KernelProcesses
@@ -62,7 +64,7 @@ class RequestRunner:
     report: Callable[[Event], None]
 
     async def run(self, request: CellRequest) -> None:
-        """Run a request, or answer why it does not begin."""
+        """Run a request, or answer why it does not start."""
         if request.may_begin is not None and not request.may_begin():
             self.relay.skip(request)
             return
@@ -95,10 +97,10 @@ class RequestRunner:
         return request.kind not in ANSWERED_WITHOUT_CODE and self.copying.mode == "strict"
 
     async def go_on(self, request: CellRequest, serial: int, *, answered: bool) -> None:
-        """Go on with a request that another supervisor has given out; one that has not arrived is run.
+        """Continue a request that another supervisor sent out; one that has not arrived is run.
 
-        The live process says again what it has said since then, as soon as it notices the end of its line. One that was
-        ``answered`` already changes nothing: its caller may not have got the answer.
+        The live process repeats what it has said since then, as soon as it notices the end of its line. A request that
+        was ``answered`` already changes nothing: its caller may not have received the answer.
         """
         completed = self.kept.counted == serial
         if answered:
@@ -122,7 +124,7 @@ class RequestRunner:
             limits.end()
             self.relay.end()
             ended.cancel()
-            with suppress(PeerDied):  # whatever is next goes on from a copy
+            with suppress(PeerDied):  # whatever is next continues from a copy
                 await self.processes.hear_out()
             await (self._unknown(request) if completed else self.run(_anew(request)))
             return
@@ -131,7 +133,7 @@ class RequestRunner:
         await self._follow(live, request, limits, ended, serial, completed=completed)
 
     async def _resumed_with(self, request: CellRequest) -> bool:
-        """Go on from a copy that was taken after the request, and knows its answer; False if there is none."""
+        """Continue from a copy that was taken after the request and knows its answer. Return False if there is none."""
         if (await self.recovery.recover()).nothing:
             self.processes.serving.send(worker_protocol.SAY_AGAIN)
             return True
@@ -141,7 +143,7 @@ class RequestRunner:
         return False
 
     async def _answer_again(self, request: CellRequest, serial: int) -> None:
-        """Make the answer again that another supervisor has given. A loss since then is the next cell's to tell."""
+        """Recreate the answer that another supervisor has given. A loss since then is reported by the next cell."""
         try:
             if self.processes.serving.dead:
                 if not (await self.recovery.recover()).nothing:
@@ -168,7 +170,7 @@ class RequestRunner:
             await self._unknown(request)
 
     async def _unknown(self, request: CellRequest) -> None:
-        """Say of a request that was answered what is known of its answer."""
+        """Answer a request that was answered before with what is known of its answer."""
         if request.direct is None or request.direct.done():
             return
         failed = self.kept.file.read(FAILED, FailedRun)
@@ -189,7 +191,7 @@ class RequestRunner:
         completed: bool = False,
     ) -> None:
         runs_code, is_cell = request.kind not in ANSWERED_WITHOUT_CODE, request.kind == EXECUTE
-        if preferred := self.checkpoints.covered:  # only this cell is lost then, and its memory is free again
+        if preferred := self.checkpoints.covered:  # then only this cell is lost, and its memory is free again
             oom_victims.prefer(live.pid, oom_victims.RUNS_A_COPIED_CELL)
         try:
             done = heard(worker_protocol.CellDone, await ended) or worker_protocol.CellDone()
@@ -198,8 +200,8 @@ class RequestRunner:
                 oom_victims.prefer(live.pid, oom_victims.LIVE)
             if not completed:
                 self.refusals.told(done.refused)
-            # The cell counts before the copy is taken, so that the copy stands for the session with this cell. A death
-            # of the process in between loses the cell and tells so: its reply is still held.
+            # The cell counts before the copy is taken, so that the copy represents the session with this cell. If the
+            # process dies in between, the cell is lost and reported as lost: its reply is still held.
             self._finish(request, done, is_cell, completed)
             self.kept.counted = serial
             if runs_code and not is_cell:
@@ -208,7 +210,7 @@ class RequestRunner:
                 await self.copying.now()
             elif runs_code and self.copying.mode == "lazy":
                 await self.copying.look()
-            elif is_cell:  # without copies a crash loses what cells have done
+            elif is_cell:  # without copies a crash loses the effects of cells
                 self.checkpoints.keep_images(up_to=0)
             request.uncopied = self.checkpoints.uncopied
             self.note()
@@ -226,10 +228,13 @@ class RequestRunner:
             self.copying.later()
 
     def _uncount(self, request: CellRequest, serial: int) -> bool:
-        """Count a cell no more if it was counted, and the dead process has left no copy with it; returns whether."""
+        """Undo the count of a cell whose process died without leaving a copy that contains it.
+
+        Return whether it was undone.
+        """
         if request.kind != EXECUTE or self.kept.counted != serial or self.checkpoints.covered:
             return False
-        self.checkpoints.cells -= 1  # it is undone itself, and no completed one with it
+        self.checkpoints.cells -= 1  # only it is undone, and no completed cell with it
         self.kept.counted = 0
         return True
 
@@ -253,7 +258,7 @@ class RequestRunner:
 
 
 def _anew(request: CellRequest) -> CellRequest:
-    """The request without what has come meanwhile, which was not its own."""
+    """Return the request without what was collected meanwhile, which was not its own."""
     return CellRequest.of_kept(request.kept(), request.direct or asyncio.get_running_loop().create_future())
 
 

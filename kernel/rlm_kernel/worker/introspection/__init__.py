@@ -1,4 +1,4 @@
 """Completion and inspection. They read objects, and never run code of the session.
 
-A front end asks at each key press, between cells: a property or a ``__getattr__`` that ran then would run unasked.
+A front end asks at each key press, between cells: a property or a ``__getattr__`` would run unasked.
 """

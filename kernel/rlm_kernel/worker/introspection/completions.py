@@ -1,4 +1,4 @@
-"""What Tab offers at a cursor, each with its type and its signature."""
+"""What Tab offers at a cursor, each match with its type and its signature."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import may_touch_private
 
 MOST: Final = 1_000
-"""Matches in a reply. A front end looks for what is typed next among these, and does not ask again."""
+"""Matches in a reply. A front end filters these as the user types on, and does not ask again."""
 MOST_GLOBALS: Final = 2_000
 _MODULE_PATH: Final = re.compile(r"^\s*(?:import|from)\s+(?:.*,\s*)?([\w.]*)$")
 _FROM_NAMES: Final = re.compile(r"^\s*from\s+([\w.]+)\s+import\s+[(]?(?:[\w\s,]*,\s*|\s*)(\w*)$", re.DOTALL)
@@ -39,7 +39,7 @@ _MAGIC: Final = re.compile(r"^\s*(%{1,2}\w*)$")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Something to type at the cursor: its text, of which type it is, and the signature of what can be called."""
+    """Something to type at the cursor: its text, its type, and the signature if it can be called."""
 
     text: str
     type: str
@@ -47,7 +47,7 @@ class Match:
 
 
 def complete(around: SessionSurroundings, code: str, position: int) -> tuple[int, list[Match]]:
-    """Return where the completed text begins, and what it may be."""
+    """Return where the completed text begins, and the matches."""
     cursor = locate(code, position)
     if cursor.comment:
         return position, []
@@ -128,7 +128,7 @@ def _attribute_names(owner: Known) -> list[str]:
 
 
 def _may_show(owner: Known, name: str, word: str) -> bool:
-    """Whether the policy lets code read the attribute, and the person has begun to ask for names of its kind."""
+    """Return whether the policy lets code read the attribute, and the person has started to type names of its kind."""
     if not name.startswith("_"):
         return True
     if not word.startswith("_"):
@@ -159,7 +159,7 @@ _FUNCTION_NAMES: Final = ("ufunc", "_ArrayFunctionDispatcher", "cython_function_
 
 
 def _subscripted(cursor: Cursor) -> str | None:
-    """The expression whose key the cursor is in, also within a list of keys; None if it is in no subscript."""
+    """Return the expression whose key the cursor is in, also within a list of keys; None if it is in no subscript."""
     for call in reversed(cursor.calls):
         if call.bracket == "[" and call.of:
             return call.of
@@ -169,7 +169,7 @@ def _subscripted(cursor: Cursor) -> str | None:
 
 
 def _keys(around: SessionSurroundings, expression: str, cursor: Cursor) -> list[Match]:
-    """The keys that begin with what is typed: within a quote their rest, else as they are written."""
+    """Return the keys that begin with what is typed: within a quote the rest of each, otherwise as they are written."""
     found = around.scope.text(_INDEXERS.sub("", expression))
     if found is None:
         return []
@@ -183,7 +183,7 @@ _INDEXERS: Final = re.compile(r"\.(?:loc|at)$")
 
 
 def _within(key: str, quote: str) -> str:
-    """A key as it is written between quotes."""
+    """Return a key as it is written between quotes."""
     if "r" in quote.lower():
         return key
     text = key.encode("unicode_escape").decode("ascii") if not key.isprintable() else key.replace("\\", "\\\\")
@@ -223,7 +223,7 @@ def _in_text(around: SessionSurroundings, cursor: Cursor) -> tuple[int, list[Mat
 
 
 def _columns_for(around: SessionSurroundings, cursor: Cursor) -> list[Match]:
-    """The columns of a table, in a call of one of its methods: ``df.groupby('``."""
+    """Return the columns of a table, in a call of one of its methods: ``df.groupby('``."""
     call = next((call for call in reversed(cursor.calls) if call.bracket == "(" and call.of), None)
     if call is None or "." not in call.of:
         return []
@@ -252,7 +252,7 @@ def _magics(around: SessionSurroundings, word: str) -> list[Match]:
 
 
 def experimental(matches: Iterable[Match], start: int, end: int) -> list[Mapping[str, str | int]]:
-    """Return the matches as JupyterLab reads types and signatures."""
+    """Return the matches in the form in which JupyterLab reads types and signatures."""
     return [
         {"start": start, "end": end, "text": match.text, "type": match.type, "signature": match.signature}
         for match in matches

@@ -1,4 +1,4 @@
-"""What the text before a cursor asks for: an attribute, a key, an argument, a file, a module, or a name."""
+"""What the text before a cursor is part of: an attribute, a key, an argument, a file, a module, or a name."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Token:
 class Call:
     """A bracket that is open at the cursor.
 
-    ``of`` is the expression before it (empty if there is none), ``bracket`` the sign, ``start`` where it stands, and
-    ``names`` the keyword arguments that are there already.
+    ``of`` is the expression before it (empty if there is none), ``bracket`` the character, ``start`` its position, and
+    ``names`` the keyword arguments already given.
     """
 
     of: str
@@ -55,9 +55,9 @@ class Call:
 class Cursor:
     """The place of a cursor.
 
-    ``word`` is the name or the content of the text that ends there, ``start`` where it begins. Within a text,
-    ``quote`` is what opened it. After a dot ``owner`` is the expression before the dot. ``line`` is the statement up to
-    the cursor, and ``calls`` are the open brackets, the innermost last.
+    ``word`` is the name or the string content that ends there, ``start`` where it begins. Within a string, ``quote`` is
+    what opened it. After a dot ``owner`` is the expression before the dot. ``line`` is the statement up to the cursor,
+    and ``calls`` are the open brackets, innermost last.
     """
 
     word: str
@@ -77,26 +77,26 @@ def tokens(text: str) -> list[Token]:
 
 
 def locate(code: str, position: int) -> Cursor:
-    """Say where a cursor is."""
+    """Return where a cursor is."""
     return _locate(code[:position], 0)
 
 
 def _locate(text: str, shift: int) -> Cursor:
-    found = tokens(text)
-    last = found[-1] if found else None
+    parts = tokens(text)
+    last = parts[-1] if parts else None
     if last is not None and last.kind == "comment":
         return Cursor("", shift + len(text), "", comment=True)
-    open_at = _open_brackets(found)
-    calls = tuple(_call(text, found, at, shift) for at in open_at)
-    line = text[_statement_start(found, open_at) :]
+    open_at = _open_brackets(parts)
+    calls = tuple(_call(text, parts, at, shift) for at in open_at)
+    line = text[_statement_start(parts, open_at) :]
     if last is not None and last.kind == "text" and (quote := _unclosed(last.text)):
         body = last.start + len(quote)
         content = text[body:]
         if "f" in quote.lower() and (inner := _replacement(content)) is not None:
             return _locate(content[inner:], shift + body + inner)
-        return Cursor(content, shift + body, line, quote, calls=calls, argument=_begins_argument(found[:-1]))
+        return Cursor(content, shift + body, line, quote, calls=calls, argument=_begins_argument(parts[:-1]))
     word = last.text if last is not None and last.kind in ("name", "number") else ""
-    rest = [token for token in (found[:-1] if word else found) if token.kind not in ("space", "line", "join")]
+    rest = [token for token in (parts[:-1] if word else parts) if token.kind not in ("space", "line", "join")]
     start = shift + len(text) - len(word)
     if rest and rest[-1].text == ".":
         begin = _primary_start(rest, len(rest) - 2)
@@ -106,7 +106,7 @@ def _locate(text: str, shift: int) -> Cursor:
 
 
 def _unclosed(text: str) -> str:
-    """The prefix and the quote of a text that has no end; empty if it has one."""
+    """Return the prefix and the quote of an unterminated string; empty if it is terminated."""
     opened = _TEXT_PARTS.match(text)
     if opened is None:
         return ""
@@ -116,7 +116,7 @@ def _unclosed(text: str) -> str:
 
 
 def _replacement(content: str) -> int | None:
-    """Where the expression of an f-string begins in which the cursor stands; None if it stands in the text."""
+    """Return where the f-string expression that holds the cursor begins; None if the cursor is in its text."""
     depth, begin = 0, None
     for at, sign in enumerate(content.replace("{{", "  ")):
         if sign == "{":
@@ -137,7 +137,7 @@ def _open_brackets(found: list[Token]) -> list[int]:
 
 
 def _statement_start(found: list[Token], open_at: list[int]) -> int:
-    """Where the statement begins: after the last line's end that is outside brackets."""
+    """Return where the statement begins: after the last line end outside brackets."""
     last = open_at[0] if open_at else len(found)
     depth = 0
     for at in range(last - 1, -1, -1):
@@ -152,7 +152,7 @@ def _statement_start(found: list[Token], open_at: list[int]) -> int:
 
 
 def _primary_start(found: list[Token], at: int) -> int | None:
-    """The index at which the expression begins that ends with token ``at``; None if none ends there."""
+    """Return the index of the first token of the expression that ends with token ``at``; None if none ends there."""
     begin = None
     while at >= 0:
         token = found[at]

@@ -1,4 +1,4 @@
-"""What an expression is, by its syntax tree: names, attributes, keys and calls, each looked up and none carried out."""
+"""What an expression is, by its syntax tree: names, attributes, keys and calls are looked up, never executed."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _MOST_STEPS: Final = 200
 
 @dataclass(slots=True)
 class Scope:
-    """The names that an expression may use: those of the session, over them those that the cell itself defines.
+    """The names that an expression may use: the session's, overridden by those that the cell itself defines.
 
-    ``written`` are the latter, each with how to know what it is. ``module`` finds an admitted module.
+    ``written`` are the latter, each with the expression that defines it. ``module`` finds an admitted module.
     """
 
     namespace: Mapping[Any, Any]
@@ -90,12 +90,12 @@ class Scope:
         return None if held is MISSING else known.known(held)
 
     def text(self, expression: str) -> Known | None:
-        """Return what a text says, as an expression."""
+        """Return what the expression in a text is."""
         self.steps = 0
         return self.known(_parsed(expression))
 
     def known(self, node: ast.AST) -> Known | None:
-        """Return what an expression is; None if nobody can say without running it."""
+        """Return what an expression is; None if that cannot be known without running it."""
         self.steps += 1
         if self.steps > _MOST_STEPS:
             return None
@@ -113,14 +113,14 @@ class Scope:
             case ast.Constant(value=value):
                 return known.known(value)
             case ast.IfExp(body=inner) | ast.BinOp(left=inner) | ast.UnaryOp(operand=inner) | ast.Await(value=inner):
-                found = self.known(inner)
-                return None if found is None else Known(found.kind)
+                operand = self.known(inner)
+                return None if operand is None else Known(operand.kind)
             case ast.NamedExpr(value=inner):
                 return self.known(inner)
-            case ast.Compare(left=inner) if (found := self.known(inner)) is not None and not one_of(
-                found.kind, (int, str)
+            case ast.Compare(left=inner) if (operand := self.known(inner)) is not None and not one_of(
+                operand.kind, (int, str)
             ):
-                return Known(found.kind)
+                return Known(operand.kind)
         kind = _DISPLAYS.get(type(node))
         return None if kind is None else Known(kind)
 
@@ -136,7 +136,7 @@ class Scope:
 
 
 def _parsed(expression: str) -> ast.AST:
-    """The tree of an expression; an empty one for what is none."""
+    """Return the tree of an expression; an empty one if it is not an expression."""
     try:
         return parsing.expression(expression)
     except parsing.NOT_PYTHON:
@@ -188,8 +188,8 @@ def _collect(body: list[ast.stmt], line: int, found: dict[str, ast.AST]) -> None
         _define(node, found)
         inside = (node.end_lineno or 0) >= line
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and inside:
-            given = node.args
-            for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs):
+            parameters = node.args
+            for argument in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs):
                 found[argument.arg] = argument
             _collect(node.body, line, found)
         elif isinstance(node, ast.ClassDef) and inside:

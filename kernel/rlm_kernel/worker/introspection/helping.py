@@ -1,4 +1,4 @@
-"""What ``help(x)`` prints: what ``x?`` tells, and a line for each member of a class or a module."""
+"""What ``help(x)`` prints: the output of ``x?``, and a line for each member of a class or a module."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def helped(scope: Scope, value: Any) -> str:
     """Describe an object, or what a text names, without running its code."""
     if type(value) is str:
         if (found := scope.text(value)) is None:
-            return f"Nothing is known of {value[:_WIDEST]!r}: help takes an object, or the name of one."
+            return f"Nothing is known about {value[:_WIDEST]!r}: pass an object, or the name of one."
         return _helped(value, found)
     found = known.known(value)
     return _helped(_name(found), found)
@@ -47,7 +47,7 @@ def _helped(name: str, found: Known) -> str:
 
 
 def _class(value: Any) -> str:
-    """A line with the name of a class and what it derives from; empty for anything else."""
+    """Return a line with the name of a class and its bases; empty for anything else."""
     if not is_class(value):
         return ""
     above = ", ".join(name_of(base) for base in _bases_of(value) if base is not object)
@@ -66,7 +66,7 @@ def _name(found: Known) -> str:
 
 
 def _members(found: Known) -> Iterator[str]:
-    """A line for each member of a module, of a class, or of the class of an object that is more than a value."""
+    """Yield a line for each member of a module, of a class, or of the class of an object that is more than a value."""
     value = found.value
     if not is_module(value) and not is_class(value):
         if is_callable(found) or one_of(found.kind, _PLAIN):

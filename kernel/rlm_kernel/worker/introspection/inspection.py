@@ -1,4 +1,4 @@
-"""What Shift-Tab shows of a name or of the call around the cursor, and ``?`` in a cell."""
+"""What Shift-Tab shows for a name or the call around the cursor, and ``?`` in a cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRAILING_SPACE: Final = re.compile(r"[ \t]+$", re.MULTILINE)
 
 
 def inspected(scope: Scope, code: str, position: int, *, source: bool) -> str:
-    """Describe what the cursor is on, or what the call around it calls; empty if nobody knows."""
+    """Describe what the cursor is on, or what the call around it calls; empty if that is unknown."""
     scope.written = expressions.written(code, position)
     candidates = [name_at(code, position)]
     candidates += [call.of for call in reversed(locate(code, position).calls) if call.bracket == "(" and call.of]
@@ -34,7 +34,7 @@ def inspected(scope: Scope, code: str, position: int, *, source: bool) -> str:
 
 
 def describe(expression: str, found: Known, *, source: bool = False) -> str:
-    """Describe an object: signature, type, content and docstring; with ``source`` also the text of its cell."""
+    """Describe an object: signature, type, content and docstring; with ``source`` also its source in its cell."""
     parts = []
     if is_callable(found) and (said := signature(found)):
         parts.append(f"Signature: {expression}{said}")
@@ -68,7 +68,7 @@ def _content(found: Known) -> str:
 
 
 def source_of(value: Any) -> str:
-    """Return the text of a function or a class of a cell; empty for those of libraries, whose files are not read."""
+    """Return the source of a function or a class from a cell; empty for libraries, whose files are not read."""
     value = value.__func__ if type(value) is types.MethodType else value
     if type(value) is not types.FunctionType:
         return ""

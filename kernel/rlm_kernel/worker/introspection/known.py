@@ -44,7 +44,7 @@ class Known:
 
 
 def known(value: Any) -> Known:
-    """Return what is known of an object that is at hand."""
+    """Return what is known of an existing object."""
     return Known(type(value), value)
 
 
@@ -52,17 +52,17 @@ _METHODS: Final = (types.FunctionType, types.MethodDescriptorType, types.Wrapper
 
 
 def attribute(owner: Known, name: str) -> Known | None:
-    """Return what an attribute is; None if nobody can say without running code."""
+    """Return what an attribute is; None if that cannot be known without running code."""
     value = owner.value
     if value is not MISSING and is_module(value):
-        found = entry(module_names(value), name)
-        return None if found is MISSING else known(found)
+        member = entry(module_names(value), name)
+        return None if member is MISSING else known(member)
     if value is not MISSING and is_class(value):
         return _unbound(value, class_entry(value, name))
     raw = class_entry(owner.kind, name)
     if value is not MISSING and not _comes_first(raw):
-        if (kept := instance_entry(value, name)) is not MISSING:
-            return known(kept)
+        if (own := instance_entry(value, name)) is not MISSING:
+            return known(own)
         if name in tables.columns(value) and raw is MISSING:
             return _instance("pandas", "Series")
     if raw is not MISSING:
@@ -71,7 +71,7 @@ def attribute(owner: Known, name: str) -> Known | None:
 
 
 def fields(cls: type) -> dict[str, Known | None]:
-    """Return what objects of a class keep, as the class declares it or its ``__init__`` assigns it."""
+    """Return the fields of a class's objects, as the class declares them or its ``__init__`` assigns them."""
     found: dict[str, Known | None] = dict.fromkeys(_assigned(class_entry(cls, "__init__")))
     for base in mro_of(cls):
         declared = entry(dict_of(base), "__annotations__")
@@ -81,7 +81,7 @@ def fields(cls: type) -> dict[str, Known | None]:
 
 
 def _assigned(init: Any) -> list[str]:
-    """The attributes that an ``__init__`` assigns to its first argument."""
+    """Return the attributes that an ``__init__`` assigns to its first argument."""
     if type(init) is not types.FunctionType or not init.__code__.co_argcount:
         return []
     first, steps = init.__code__.co_varnames[0], list(dis.get_instructions(init.__code__))
@@ -90,12 +90,12 @@ def _assigned(init: Any) -> list[str]:
 
 
 def _loaded(step: dis.Instruction) -> Any:
-    """The name that an instruction puts on top of the stack; from Python 3.13 on one instruction may load two."""
+    """Return the name that an instruction puts on top of the stack; since Python 3.13 one instruction may load two."""
     return step.argval[-1] if type(step.argval) is tuple and step.argval else step.argval
 
 
 def _comes_first(raw: Any) -> bool:
-    """Whether an entry of a class hides what an instance keeps under the same name."""
+    """Return whether an entry of a class hides what an instance keeps under the same name."""
     return one_of(type(raw), (property, types.GetSetDescriptorType))
 
 
@@ -128,7 +128,7 @@ def _bound(owner: Known, name: str, raw: Any) -> Known | None:
         return Known(accessor)
     if tables.is_exactly(raw, "pandas._libs.properties", "AxisProperty"):
         return _axis(owner, name)
-    # A descriptor of another kind would run its ``__get__``; what has none is a plain attribute of the class.
+    # A descriptor of another kind would run its ``__get__``; anything without one is a plain attribute of the class.
     return known(raw) if class_entry(kind, "__get__") is MISSING else None
 
 
@@ -144,7 +144,7 @@ _SAME: Final = frozenset(
 
 
 def _slot(owner: Known, name: str) -> Known | None:
-    """An attribute that C code computes: of arrays and of exact built-in values it is harmless to ask for."""
+    """Return an attribute that C code computes: reading it is harmless for arrays and exact built-in values."""
     if owner.kind is tables.library_class("numpy", "ndarray"):
         if name in _SAME:
             return Known(owner.kind)
@@ -178,7 +178,7 @@ def item(owner: Known, key: Any) -> Known | None:
 
 
 MOST_KEYS: Final = 10_000
-"""How many keys of a dictionary are looked at for those that begin with a word."""
+"""How many keys of a dictionary are searched for those that begin with a word."""
 _KEYS: Final = (str, int, float, bool, bytes, type(None))
 
 
@@ -210,7 +210,7 @@ def _instance(module: str, name: str) -> Known | None:
 
 
 def result(called: Known, name: str = "", owner: Known | None = None) -> Known | None:
-    """Return what a call gives: an object of the class, or what the function's annotation says.
+    """Return what a call returns: an object of the class, or what the function's annotation says.
 
     ``name`` is that of the function, ``owner`` the object whose method it is.
     """
@@ -219,20 +219,20 @@ def result(called: Known, name: str = "", owner: Known | None = None) -> Known |
         return Known(value)
     kind = None if owner is None else owner.kind
     value = implementation(value)
-    if type(value) is types.FunctionType and (found := returned(value, kind)) is not None:
-        return found
+    if type(value) is types.FunctionType and (declared := returned(value, kind)) is not None:
+        return declared
     if (array := tables.library_class("numpy", "ndarray")) is not None and (
         name in _SAME if kind is array else name in _ARRAY_MAKERS and _is_of_numpy(value)
     ):
         return Known(array)
     if not one_of(type(value), FUNCTIONS) or type(value) is types.FunctionType:
         return None
-    made = _RESULTS.get((kind if kind is not None and one_of(kind, _BUILT_IN) else None, name))
-    return None if made is None else Known(made)
+    built = _RESULTS.get((kind if kind is not None and one_of(kind, _BUILT_IN) else None, name))
+    return None if built is None else Known(built)
 
 
 def _is_of_numpy(value: Any) -> bool:
-    # By type: the module of a function may be a text of another class, with an equality of its own.
+    # By type: the module of a function may be a string of another class, with its own equality.
     known_kind = one_of(type(value), (types.FunctionType, types.BuiltinFunctionType))
     return known_kind and type(value.__module__) is str and value.__module__ == "numpy"
 
@@ -251,7 +251,7 @@ def returned(function: types.FunctionType, owner: type | None) -> Known | None:
 
 
 def annotated(annotation: Any, scope: Mapping[Any, Any], owner: type | None = None) -> Known | None:
-    """Return the class that an annotation names: a class itself, or the first one of a text such as ``X | None``."""
+    """Return the class that an annotation names: a class itself, or the first one in a string such as ``X | None``."""
     if is_class(annotation):
         return None if annotation is type(None) else Known(annotation)
     if type(annotation) is types.UnionType:
@@ -283,7 +283,7 @@ def _class_named(name: str, scope: Mapping[Any, Any]) -> type | None:
 
 @functools.lru_cache(maxsize=500)
 def _of_package(package: str, name: str) -> type | None:
-    """A class of a library by its name alone: libraries import most of what annotations name for type checkers only."""
+    """Return a class of a library by its name alone: libraries import most annotated names for type checkers only."""
     for full, module in list(sys.modules.items()):
         if (full == package or full.startswith(f"{package}.")) and is_module(module):
             found = entry(module_names(module), name)
@@ -319,5 +319,5 @@ _RESULTS: Final[dict[tuple[type | None, str], type]] = {
 
 
 def owner_names(cls: type) -> list[tuple[str, Any]]:
-    """Return the names of a class and its bases with what is under them; a base's come after its heirs'."""
+    """Return the names of a class and its bases with what is under them; a base's come after its subclasses'."""
     return [pair for base in mro_of(cls) for pair in entries(dict_of(base))]

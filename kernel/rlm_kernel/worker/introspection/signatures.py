@@ -36,7 +36,7 @@ class Parameter:
     name: str
     shown: str
     keyword: bool
-    """Whether a call can give it by its name."""
+    """Whether a call can pass it by name."""
 
 
 def is_callable(found: Known) -> bool:
@@ -47,7 +47,7 @@ def is_callable(found: Known) -> bool:
 
 
 def signature(found: Known) -> str:
-    """Return the signature with its parentheses; empty if there is none to be had."""
+    """Return the signature with its parentheses; empty if none is available."""
     function, skip = _function(found)
     if function is None:
         return _from_text(found)
@@ -58,7 +58,7 @@ def signature(found: Known) -> str:
 
 
 def parameters(found: Known) -> list[str]:
-    """Return the names of the parameters that a call can give by name."""
+    """Return the names of the parameters that a call can pass by name."""
     function, skip = _function(found)
     if function is not None:
         return [parameter.name for parameter in _parameters(function, skip) if parameter.keyword]
@@ -69,7 +69,7 @@ def parameters(found: Known) -> list[str]:
 
 
 def _function(found: Known) -> tuple[types.FunctionType | None, int]:
-    """The Python function that a call runs, and how many of its parameters are filled already."""
+    """Return the Python function that a call runs, and how many of its parameters are already filled."""
     value, skip = found.value, int(found.bound)
     if type(value) is types.MethodType:
         value, skip = value.__func__, 1
@@ -80,7 +80,7 @@ def _function(found: Known) -> tuple[types.FunctionType | None, int]:
     elif not one_of(type(value), FUNCTIONS) and not library_callable(value):
         value, skip = class_entry(type(value), "__call__"), 1
     value = implementation(value)
-    for _ in range(20):  # decorators tell what they stand for
+    for _ in range(20):  # decorators name what they wrap
         inner = entry(value.__dict__, "__wrapped__") if type(value) is types.FunctionType else MISSING
         if type(inner) is not types.FunctionType:
             break
@@ -97,28 +97,28 @@ def _constructor(cls: type) -> Any:
 def _parameters(function: types.FunctionType, skip: int) -> list[Parameter]:
     code = function.__code__
     positional, keywords = code.co_argcount, code.co_kwonlyargcount
-    names, found = code.co_varnames, []
+    names, parameters = code.co_varnames, []
     defaults = function.__defaults__ or ()
     first = positional - len(defaults)
     for at, name in enumerate(names[:positional]):
         default = defaults[at - first] if at >= first else MISSING
         by_name = at >= code.co_posonlyargcount
-        found.append(Parameter(name, _shown(function, name, default), by_name))
+        parameters.append(Parameter(name, _shown(function, name, default), by_name))
     if code.co_flags & inspect.CO_VARARGS:
-        skip = min(skip, len(found))
+        skip = min(skip, len(parameters))
         name = names[positional + keywords]
-        found.append(Parameter(name, f"*{_shown(function, name, MISSING)}", keyword=False))
+        parameters.append(Parameter(name, f"*{_shown(function, name, MISSING)}", keyword=False))
     for name in names[positional : positional + keywords]:
         default = entry(function.__kwdefaults__ or {}, name)
-        found.append(Parameter(name, _shown(function, name, default), keyword=True))
+        parameters.append(Parameter(name, _shown(function, name, default), keyword=True))
     if code.co_flags & inspect.CO_VARKEYWORDS:
         name = names[positional + keywords + bool(code.co_flags & inspect.CO_VARARGS)]
-        found.append(Parameter(name, f"**{_shown(function, name, MISSING)}", keyword=False))
-    return found[skip:]
+        parameters.append(Parameter(name, f"**{_shown(function, name, MISSING)}", keyword=False))
+    return parameters[skip:]
 
 
 def _with_signs(function: types.FunctionType, shown: list[str], skip: int) -> list[str]:
-    """Add ``/`` and ``*`` where positional and keyword parameters part."""
+    """Add ``/`` and ``*`` between positional and keyword parameters."""
     code, parts = function.__code__, list(shown)
     if code.co_kwonlyargcount and not code.co_flags & inspect.CO_VARARGS:
         parts.insert(max(0, code.co_argcount - skip), "*")
@@ -149,7 +149,7 @@ def _annotation(annotation: Any) -> str:
 
 
 def _from_text(found: Known) -> str:
-    """The signature that a function of C has as text, or that stands in the first line of its documentation."""
+    """Return the signature that a C function has as text, or in the first line of its documentation."""
     value = found.value
     if value is MISSING:
         return ""

@@ -35,7 +35,7 @@ def _inherits(cls: type, base: type) -> bool:
 
 
 def entries(names: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the entries of a dictionary whose keys are plain texts. A key of another class has methods of its own."""
+    """Yield the entries of a dictionary whose keys are plain strings. A key of another class has its own methods."""
     items = names.items() if type(names) is types.MappingProxyType else dict.items(names)
     for key, value in list(items):
         if type(key) is str:
@@ -43,18 +43,18 @@ def entries(names: Any) -> Iterator[tuple[str, Any]]:
 
 
 def entry(names: Any, name: str) -> Any:
-    """Return what a dictionary holds under a plain text, or `MISSING`."""
-    # Not ``names.get(name)``: with the same hash in the dictionary, it asks the key for its equality.
+    """Return what a dictionary holds under a plain string, or `MISSING`."""
+    # Not ``names.get(name)``: if the dictionary has a key with the same hash, that calls the key's ``__eq__``.
     return next((value for key, value in entries(names) if key == name), MISSING)
 
 
 def is_class(value: Any) -> TypeGuard[type]:
-    """Whether a value is a class, whatever it says of itself."""
+    """Return whether a value is a class, whatever it says of itself."""
     return issubclass(type(value), type)
 
 
 def is_module(value: Any) -> TypeGuard[types.ModuleType]:
-    """Whether a value is a module, whatever it says of itself."""
+    """Return whether a value is a module, whatever it says of itself."""
     return issubclass(type(value), types.ModuleType)
 
 
@@ -77,7 +77,7 @@ def instance_names(value: Any) -> dict[Any, Any]:
         found = entry(dict_of(base), "__dict__")
         if found is MISSING:
             continue
-        # The slot that `type` made for this class. A property of that name would be code of the session.
+        # The slot that `type` made for this class. A property with that name would be code of the session.
         if type(found) is types.GetSetDescriptorType and found.__objclass__ is base and found.__name__ == "__dict__":
             names = found.__get__(value)
             return names if issubclass(type(names), dict) else {}
@@ -97,31 +97,31 @@ def instance_entry(value: Any, name: str) -> Any:
 
 
 def text_entry(names: Any, name: str) -> str:
-    """Return a plain text of a dictionary; empty if there is none."""
+    """Return a plain string of a dictionary; empty if there is none."""
     found = entry(names, name)
     return found if type(found) is str else ""
 
 
 def doc_of(value: Any) -> str:
-    """Return the docstring of a class, a function or a module; of anything else that of its class."""
+    """Return the docstring of a class, a function or a module; for anything else that of its class."""
     kind = type(value)
     if kind is types.MethodType:
         return doc_of(value.__func__)
     if one_of(kind, FUNCTIONS):
-        found = value.__doc__
+        doc = value.__doc__
     elif is_module(value):
-        found = entry(module_names(value), "__doc__")
+        doc = entry(module_names(value), "__doc__")
     elif is_class(value):
-        found = entry(dict_of(value), "__doc__") if _flags(value) & _HEAP_TYPE else _type_doc(value)
+        doc = entry(dict_of(value), "__doc__") if _flags(value) & _HEAP_TYPE else _type_doc(value)
     elif library_callable(value) and type(own := _c_attribute(value, "__doc__")) is str:
-        found = own
+        doc = own
     else:
         return doc_of(kind)
-    return found if type(found) is str else ""
+    return doc if type(doc) is str else ""
 
 
 def library_callable(value: Any) -> bool:
-    """Whether a value is a function that a library made in C: a ufunc of numpy, a function of Cython."""
+    """Return whether a value is a C function of a library: a ufunc of numpy, a function of Cython."""
     return name_of(type(value)) in ("ufunc", "_ArrayFunctionDispatcher", "cython_function_or_method")
 
 
@@ -134,7 +134,7 @@ def implementation(value: Any) -> Any:
 
 
 def _c_attribute(value: Any, name: str) -> Any:
-    """Read an attribute that a type of C declares; `MISSING` if the type is not made in C or has no such slot."""
+    """Read an attribute that a C type declares; `MISSING` if it is not a C type or has no such slot."""
     found = class_entry(type(value), name)
     made_in_c = one_of(type(found), (types.GetSetDescriptorType, types.MemberDescriptorType))
     if made_in_c and _inherits(type(value), found.__objclass__):
@@ -143,5 +143,5 @@ def _c_attribute(value: Any, name: str) -> Any:
 
 
 def module_of(cls: type) -> str:
-    """Return the name of the module that a class says it is from; empty if it says none."""
+    """Return the module that a class says it is from; empty if it names none."""
     return text_entry(dict_of(cls), "__module__") if _flags(cls) & _HEAP_TYPE else _type_module(cls)

@@ -29,14 +29,17 @@ class SessionSurroundings:
         self.scope = Scope(namespace, wall.builtins, frozenset(hidden), self._module)
 
     def _module(self, name: str) -> Any:
-        """The copy of an admitted module that is loaded already. To load one takes seconds, and Tab is no import."""
+        """Return the copy of an admitted module that is already loaded.
+
+        Loading one takes seconds, and Tab is not an import.
+        """
         modules = self._modules
         if modules is None or name not in sys.modules or not (modules.admits(name) or modules.leads_to(name)):
             return None
         return _copy(modules, name)
 
     def modules(self, package: str) -> Iterable[str]:
-        """Return the modules that code can import: of a package, or at the top."""
+        """Return the modules that code can import: from a package, or at the top level."""
         modules = self._modules
         if modules is None:
             return ()
@@ -50,7 +53,7 @@ class SessionSurroundings:
         return sorted(named)
 
     def list_folder(self, folder: str) -> list[tuple[str, bool]]:
-        """Return the names in a folder that code may read, and whether each is a folder; nothing of another one."""
+        """Return the names in a folder that code may read, and whether each is a folder; empty for any other folder."""
         path = os.path.expanduser(folder)
         if "\0" in path or not self._may_read(path):
             return []
@@ -81,7 +84,7 @@ def _top_modules(modules: ModuleSet) -> tuple[str, ...]:
 
 @trusted
 def _submodules(package: str) -> list[str]:
-    """The modules in the folder of a package that is loaded, as its files say, and those that it has loaded itself."""
+    """Return the modules of a loaded package: those in its folder, by their files, and those that it has loaded."""
     real = sys.modules[package]
     path = entry(module_names(real), "__path__")
     on_disk = [] if path is MISSING else [found.name for found in pkgutil.iter_modules(path)]

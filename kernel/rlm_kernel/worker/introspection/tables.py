@@ -1,4 +1,4 @@
-"""What objects of numpy and pandas hold, read from where these libraries keep it and not by their methods."""
+"""The contents of numpy and pandas objects, read from where these libraries keep them and not by their methods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def library_class(module: str, name: str) -> type | None:
 
 
 def is_exactly(value: Any, module: str, name: str) -> bool:
-    """Whether a value is of a library's class itself, not of one that derives from it."""
+    """Return whether a value is of a library's class itself, not of one that derives from it."""
     return (cls := library_class(module, name)) is not None and type(value) is cls
 
 
@@ -34,7 +34,7 @@ def axes(value: Any) -> list[Any]:
 
 
 def columns(value: Any) -> list[str]:
-    """Return the names of a DataFrame's columns, or those of a structured array, which are texts."""
+    """Return the names of a DataFrame's columns, or of a structured array's fields, that are strings."""
     if is_exactly(value, "numpy", "ndarray"):
         names = value.dtype.names or ()
         return [name for name in names if type(name) is str]
@@ -43,7 +43,7 @@ def columns(value: Any) -> list[str]:
 
 
 def labels(index: Any) -> list[str]:
-    """Return the labels of an index of pandas that are texts."""
+    """Return the labels of a pandas index that are strings."""
     if not is_exactly(index, "pandas", "Index"):
         return []
     data = entry(instance_names(index), "_data")
@@ -65,7 +65,7 @@ def _is_text_array(data: Any) -> bool:
 
 
 def shape(value: Any) -> str:
-    """Say how large a table or an array is; nothing for anything else."""
+    """Return the size of a table or an array in words; empty for anything else."""
     if is_exactly(value, "numpy", "ndarray"):
         return f"array of {' x '.join(map(str, value.shape)) or 'one'} {value.dtype.name}"
     held = axes(value)

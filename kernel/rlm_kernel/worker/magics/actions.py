@@ -21,7 +21,7 @@ from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.language_wall.wall import leave
 
 LONG_ENOUGH: Final = 0.2
-"""Seconds that a measurement of ``%timeit`` takes at least, if it chooses the number of loops itself."""
+"""Minimum duration of a ``%timeit`` measurement in seconds, if it chooses the number of loops itself."""
 WIDEST: Final = 80
 USAGE: Final = """\
 This session runs Python under a policy. Ask it:
@@ -83,7 +83,7 @@ class Actions:
         return value
 
     def forget(self) -> None:
-        """Forget measurements that an error has cut short."""
+        """Forget measurements that an error has interrupted."""
         self._begun.clear()
 
     def _timeit(
@@ -146,7 +146,7 @@ def _show(form: str, text: str) -> None:
 
 
 def _leave(value: Any) -> Any:
-    """``exit`` alone ends the cell, but for a variable of that name."""
+    """Let ``exit`` alone end the cell, unless code has a variable with that name."""
     return value() if value is leave else value
 
 

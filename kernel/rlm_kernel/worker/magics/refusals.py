@@ -1,4 +1,4 @@
-"""Why a magic is off, and what to do instead."""
+"""Why a magic is not available, and what to do instead."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _WHY: Final[dict[str, str]] = {
 
 
 def sentence(name: str, *, cell: bool = False) -> str:
-    """Say why a magic is off."""
+    """Return why a magic is not available."""
     if name == "!":
         return f"`!` is off in this session: {_PROGRAMS}"
     written = f"`%%{name}`" if cell else f"`%{name}`"
@@ -65,16 +65,16 @@ def sentence(name: str, *, cell: bool = False) -> str:
 
 
 def within(name: str) -> str:
-    """Say that a magic stands where none can."""
+    """Return that a magic is in a place where none is allowed."""
     return sentence(name) if name == "!" else f"`%{name}` can only be a statement, or the value that a name gets"
 
 
 def of_forms(written: str, forms: Iterable[str]) -> str:
-    """Say what figures can be shown as."""
+    """Return the forms in which figures can be shown."""
     known = ", ".join(map(repr, forms))
     return f"figures cannot be shown as {written} in this session, as SVG and PDF may hold scripts: name one of {known}"
 
 
 def of_figures(backend: str) -> str:
-    """Say that figures have one way to be shown."""
+    """Return that figures can be shown in only one way."""
     return f"`%matplotlib {backend}` is off in this session: {_WHY['matplotlib']}"

@@ -1,6 +1,6 @@
-"""Magics in a cell's syntax tree: each is replaced by what it means, or refused with a sentence.
+"""Magics in a cell's syntax tree: each is replaced by its meaning, or refused with an explanation.
 
-The functions that they call are builtins whose names no text can spell, such as ``%time`` (`actions`). A statement that
+The functions that they call are builtins whose names no code can spell, such as ``%time`` (`actions`). A statement that
 a magic times becomes a statement of the cell, so the wall compiles it with the rest.
 """
 
@@ -21,19 +21,19 @@ _CALLS: Final = ("run_line_magic", "run_cell_magic", "system", "getoutput", "sho
 _SHOWN: Final = {"html": "HTML", "HTML": "HTML", "markdown": "Markdown"}
 _FIGURES: Final = ("InlineBackend.figure_format", "InlineBackend.figure_formats")
 FORMS: Final = {"png": "png", "retina": "retina", "png2x": "retina", "jpeg": "jpeg", "jpg": "jpeg"}
-"""What ``%config`` may show figures as, by the names that code writes."""
+"""The forms in which ``%config`` may show figures, by the names that code writes."""
 _COMPLETION: Final = tuple(f"{of}.{trait}" for of in ("Completer", "IPCompleter") for trait in ("use_jedi", "greedy"))
-"""What VS Code and many notebooks set first. Completion is our own: it uses no jedi, and follows expressions anyway."""
+"""What VS Code and many notebooks set first. Our own completion uses no jedi and follows expressions."""
 _LEAVING: Final = ("exit", "quit")
 """Names that are commands if they stand alone, unless code gives them another value."""
 MARKS: Final = ("get_ipython", *_LEAVING)
-"""One of them stands in the Python text of each cell that has something to rewrite, if that text is plain ASCII."""
+"""Every cell that has something to rewrite contains one of these in its Python text, if that text is plain ASCII."""
 RESULT: Final = "_%"
-"""Where the result of a timing goes that nobody keeps."""
+"""Where the result of a timing goes if nobody keeps it."""
 
 
 class MagicRefused(SyntaxError):
-    """A magic that the session does not have."""
+    """A magic that is not available in sessions."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Magic:
-    """A magic as it stands in a cell. ``body`` is the text below a cell magic, ``line`` where it begins."""
+    """A magic in a cell. ``body`` is the text below a cell magic, ``line`` where it begins."""
 
     name: str
     rest: str
@@ -59,13 +59,13 @@ class Magic:
     node: ast.expr
 
     def refused(self, why: str = "") -> MagicRefused:
-        """The error that says why the magic is not carried out."""
+        """Return the error that says why the magic is refused."""
         said = why or refusals.sentence(self.name, cell=self.body is not None)
         return MagicRefused(said, (None, self.node.lineno, self.node.col_offset + 1, None))
 
 
 def rewritten(tree: ast.Module) -> ast.Module:
-    """Return a cell's tree with its magics carried out; raises MagicRefused for one that the session does not have."""
+    """Return a cell's tree with its magics replaced; raises MagicRefused for one that is not available."""
     return ast.fix_missing_locations(_Rewriter().visit(tree))  # type: ignore[no-any-return]
 
 
@@ -98,14 +98,14 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _move(statement: ast.stmt, where: ast.stmt) -> None:
-    """Let a statement that has no place of its own stand where the magic stands."""
+    """Give a statement without a position the position of the magic."""
     for inner in ast.walk(statement):
         if not hasattr(inner, "lineno") and "lineno" in getattr(inner, "_attributes", ()):
             ast.copy_location(inner, where)
 
 
 def _magic(node: ast.expr) -> Magic | None:
-    """The magic that a call stands for; None if it is no call of IPython's own with texts."""
+    """Return the magic that a call stands for; None if it is not IPython's own call with strings."""
     match node:
         case ast.Call(
             func=ast.Attribute(value=ast.Call(func=ast.Name(id="get_ipython"), args=[]), attr=kind),
@@ -135,7 +135,7 @@ def _call(name: str, *given: ast.expr) -> ast.Call:
 
 
 def _parsed(magic: Magic, text: str, lines_below: int) -> list[ast.stmt]:
-    """The statements of a magic, each with its line in the cell."""
+    """Return the statements of a magic, each with its line in the cell."""
     try:
         tree = parsing.module(translated(text))
     except SyntaxError as error:
@@ -175,7 +175,7 @@ def _time(magic: Magic, targets: list[ast.expr] | None) -> list[ast.stmt]:
 
 
 def _together(body: list[ast.stmt]) -> ast.stmt:
-    """Statements as one: between two of them a shell does work of its own, which is not to be measured."""
+    """Return the statements as one: a shell works between two statements, which must not be measured."""
     return ast.If(ast.Constant(True), body, [])
 
 
@@ -192,18 +192,18 @@ def _timeit(magic: Magic, targets: list[ast.expr] | None) -> list[ast.stmt]:
     begun = ast.Assign([ast.Name("%begun", ast.Store())], _call("%clock"))
     ended = ast.Return(ast.BinOp(_call("%clock"), ast.Sub(), _name("%begun")))
     parameters = ast.arguments([], [ast.arg("%rounds"), ast.arg("%clock")], None, [], [], None, [])
-    given = [ast.Constant(getattr(options, field.name)) for field in fields(options)]
+    arguments = [ast.Constant(getattr(options, field.name)) for field in fields(options)]
     inner = ast.FunctionDef(
         target.id if isinstance(target, ast.Name) else RESULT,
         parameters,
         [*setup, begun, loop, ended],
-        [_call("%timeit", *given)],
+        [_call("%timeit", *arguments)],
     )
     return [inner]
 
 
 def _timing(magic: Magic) -> tuple[Timing, str]:
-    """The options of ``%timeit``, and the text behind them."""
+    """Return the options of ``%timeit``, and the text after them."""
     options, rest = Timing(), magic.rest.strip()
     while rest.startswith("-"):
         word, _, rest = rest.partition(" ")

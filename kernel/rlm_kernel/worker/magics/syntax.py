@@ -13,10 +13,10 @@ _HINTS: Final = re.compile(r"^[ \t]*(?:[%!?]|\*?[\w.]+\s*=\s*[%!])|\?[ \t]*$|\bg
 
 
 def translated(text: str) -> str:
-    """Return a cell with its magics as Python; the text itself if it has none, or is not to be understood."""
+    """Return a cell with its magics as Python; the text itself if it has none, or cannot be parsed."""
     if not _HINTS.search(text) or _is_python(text):
         return text
-    # The empty lines before a cell magic stay, so that the numbers of the lines do.
+    # The empty lines before a cell magic stay, so that line numbers do not change.
     body = text.lstrip("\n")
     empty = len(text) - len(body)
     try:

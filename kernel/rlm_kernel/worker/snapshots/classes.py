@@ -1,4 +1,4 @@
-"""What makes a class: a plain class statement, or a library that reads it (enum, dataclass, namedtuple, slots)."""
+"""What creates a class: a plain class statement, or a library that reads it (enum, dataclass, namedtuple, slots)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_DATACLASS: Final = frozenset({"__hash__", "__repr__", "__eq__", "__replace__
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What makes the class, what that needs, and the ``generated`` names, which it makes again."""
+    """What creates the class, what that needs, and the ``generated`` names, which it creates again."""
 
     name: str
     generated: frozenset[str] = frozenset()
@@ -30,11 +30,11 @@ class Form:
     options: dict[str, bool] = field(default_factory=dict)
     members: tuple[EnumMember, ...] = ()
     values: Any = None
-    """What are values in it: the defaults of fields."""
+    """The values in it: the defaults of fields."""
 
 
 def form_of(cls: type, names: Names, is_of_cell: Callable[[Any], bool]) -> Form:
-    """The form of a class of the session with that namespace; raises Unkept."""
+    """Return the form of a session's class with that namespace; raises Unkept."""
     written = {name for name, value in names.items() if is_of_cell(getattr(value, "__func__", value))}
     if issubclass(cls, enum.Enum):
         return _enumeration(cls, names, written)
@@ -83,7 +83,7 @@ def _dataclass(cls: type, names: Names, written: set[str]) -> Form:
 
 
 def _default(name: str, one: dataclasses.Field[Any]) -> tuple[str, Names, Names, Names]:
-    """Name, options, metadata and default of a field."""
+    """Return the name, options, metadata and default of a field."""
     options = {option: getattr(one, option) for option in FIELD_OPTIONS}
     default = {}
     if one.default is not dataclasses.MISSING:
@@ -94,13 +94,13 @@ def _default(name: str, one: dataclasses.Field[Any]) -> tuple[str, Names, Names,
 
 
 def own_fields(cls: type) -> list[tuple[str, dataclasses.Field[Any]]]:
-    """The fields that a dataclass declares itself."""
+    """Return the fields that a dataclass declares itself."""
     fields, names = dict_of(cls)["__dataclass_fields__"], dict_of(cls).get("__annotations__", {})
     return [(name, fields[name]) for name in names if name in fields]
 
 
 def _is_of_typing(value: Any) -> bool:
-    """Whether `typing.Protocol` has put it into a class."""
+    """Return whether `typing.Protocol` put it into a class."""
     function = getattr(value, "__func__", value)
     return type(function) is types.FunctionType and function.__module__ == "typing"
 

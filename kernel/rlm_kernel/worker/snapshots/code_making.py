@@ -1,7 +1,7 @@
 """Functions and classes of a snapshot: made of code that the wall has compiled, and filled with values afterwards.
 
 No class body, decorator, `__init_subclass__`, `__set_name__` or metaclass of the session runs again. The exception is
-an enumeration, which its own metaclass has to make.
+an enumeration, which its own metaclass has to create.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Given = Callable[[str, tuple[Any, ...]], Any]
 
 
 class CodeMaker:
-    """The functions, classes and closures of one image; `Unavailable` stands where this session cannot make one."""
+    """The functions, classes and closures of one image; `Unavailable` stands where this session cannot create one."""
 
     def __init__(self, environment: Environment, made_class: Callable[[Any], Any], given: Given) -> None:
         self._environment, self._given = environment, given
@@ -51,7 +51,7 @@ class CodeMaker:
         self._texts: list[tuple[str, str, int, dict[bool, types.CodeType]]] = []
 
     def make(self, tables: Tables) -> None:
-        """Make everything that the tables name, without its values."""
+        """Create everything that the tables name, without its values."""
         if not 0 <= tables.cells <= MOST_CELLS:
             raise Unkept("it has an impossible number of cells")
         for text in tables.texts:
@@ -208,11 +208,11 @@ class CodeMaker:
                 for constant in function.__code__.co_consts:
                     if type(constant) is Cache and constant.owner is None:
                         constant.owner = cls
-        if issubclass(type(cls), abc.ABCMeta):  # it has looked for abstract methods before the others were there
+        if issubclass(type(cls), abc.ABCMeta):  # it looked for abstract methods before the others were there
             cls.__abstractmethods__ = frozenset(record.abstract)  # type: ignore[attr-defined]
         if record.form == "dataclass":
             _check_fields(record.fields)
-            # Objects may come before the defaults of the fields do, and need its methods: `__hash__`, say.
+            # Objects may come before the defaults of the fields do, and need its methods, such as `__hash__`.
             _make_dataclass(cls, record, [(name, {}, {}, {}) for name in record.fields])
         _put_plain(cls, record)
         register_class(cls)
@@ -297,7 +297,7 @@ def _equip_function(
 
 @trusted
 def _new_class(meta: type, name: str, bases: tuple[type, ...], names: Names) -> type:
-    """Make a class by the metaclass below the session's, which would register it too early."""
+    """Create a class with the metaclass below the session's, which would register it too early."""
     maker: Any = next(one for one in mro_of(meta) if one is type or (_is_of_library(one) and "__new__" in dict_of(one)))
     cls: type = maker.__new__(meta, name, bases, names)
     add_class(cls)
@@ -356,8 +356,8 @@ def _make_dataclass(cls: type, record: ClassRecord, fields: list[tuple[str, Name
         type.__setattr__(cls, "__annotations__", dict.fromkeys(record.fields, object))
     slots = {name: names[name] for name in record.fields if type(names.get(name)) is types.MemberDescriptorType}
     for name, options, metadata, default in fields:
-        made: Any = dataclasses.field(**options, **default, metadata=metadata or None)
-        type.__setattr__(cls, name, made)
+        field: Any = dataclasses.field(**options, **default, metadata=metadata or None)
+        type.__setattr__(cls, name, field)
     options = {name: value for name, value in record.options.items() if name in DATACLASS_OPTIONS}
     decorate: Any = dataclasses.dataclass
     decorate(cls, **options)

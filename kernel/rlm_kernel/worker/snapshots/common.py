@@ -13,22 +13,22 @@ Names = Namespace
 
 
 class Unkept(Exception):
-    """A value that a snapshot does not keep, or does not give back; the message says why."""
+    """A value that a snapshot does not keep or does not restore; the message says why."""
 
 
 class Unavailable(Unkept):
-    """The session that restores does not have what a value needs. It costs the variables that need it, no others."""
+    """The restoring session lacks what a value needs. This costs the variables that need it, no others."""
 
 
 class Making(Protocol):
-    """What a kind needs of the `restoring.Restorer` that has it make an object."""
+    """What a kind needs of the `restoring.Restorer` that creates an object with it."""
 
     environment: Any
     kept: list[Any]
 
 
 class Lost:
-    """Stands for what this session cannot make, until the variables that hold it are left out."""
+    """Stands for what this session cannot create, until the variables that hold it are left out."""
 
     __slots__ = ("reason",)
 
@@ -37,26 +37,26 @@ class Lost:
 
 
 identity: Final[Callable[[Any], int]] = object.__hash__
-"""Tells objects apart as `id` does. But `id` raises an audit event, which takes longer than all else."""
+"""Distinguishes objects as `id` does. But `id` raises an audit event, which takes longer than all else."""
 
 VALUES: Final = (str, bytes, int, float, complex, tuple, frozenset)
-"""Classes whose objects get their value when they are made, and keep it."""
+"""Classes whose objects get their value when they are created, and keep it."""
 HOLDERS: Final = (dict, list, set, bytearray)
-"""Classes whose objects are made empty, and filled."""
+"""Classes whose objects are created empty, and filled later."""
 COMPREHENSIONS: Final = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 OF_FUNCTION: Final = 0x0003
-"""CO_OPTIMIZED and CO_NEWLOCALS: the code of a function, and not of a class body or a module."""
+"""CO_OPTIMIZED and CO_NEWLOCALS: the code of a function, not of a class body or a module."""
 _ABSTRACT: Final = frozenset({"typing", "abc", "enum", "collections.abc"})
 _HEAP_TYPE: Final = 1 << 9
 
 
 def own(cls: Any) -> bool:
-    """Whether it is a class of the session."""
+    """Return whether it is a class of the session."""
     return issubclass(type(cls), type) and cls in USER
 
 
 class Shape:
-    """How objects of a session's class are made: by which class that is not the session's, and with which slots."""
+    """How objects of a session's class are created: by which class outside the session, and with which slots."""
 
     __slots__ = ("base", "clean", "cls", "compares", "has_hash", "slots")
 
@@ -83,7 +83,7 @@ def _maker_of(cls: type) -> type:
 
 
 def _slots_of(cls: type) -> Names:
-    """The slots that the classes of the session declare, by name; of two of one name that of the nearer class."""
+    """Return the slots that the classes of the session declare, by name; for equal names that of the nearer class."""
     found: Names = {}
     for base in mro_of(cls):
         if base in USER:
@@ -103,14 +103,14 @@ def _is_written(cls: type, name: str) -> bool:
 
 
 def expect(value: Any, *allowed: type) -> Any:
-    """``value``, if it is exactly of one of these types."""
+    """Return ``value``, if it is exactly of one of these types."""
     if type(value) not in allowed:
         raise Unkept(f"a {type(value).__name__} stands where a {allowed[0].__name__} belongs")
     return value
 
 
 def names_in(value: Any) -> Names:
-    """A copy of a table of names. Not the table: a finaliser could change that between the check and the use."""
+    """Return a copy of a table of names. Not the table: a finaliser could change that between the check and the use."""
     names = dict(expect(value, dict))
     for name in names:
         expect(name, str)

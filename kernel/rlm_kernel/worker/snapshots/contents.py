@@ -1,4 +1,4 @@
-"""What is in functions, closures and objects of a session's classes, as a snapshot keeps it."""
+"""The contents of functions, closures and objects of a session's classes, as a snapshot keeps them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlm_kernel.worker.snapshots.common import Names, Shape
 
 
 def content_of_function(function: types.FunctionType) -> tuple[Any, ...]:
-    """Its defaults, attributes and annotations."""
+    """Return its defaults, attributes and annotations."""
     return (
         function.__defaults__,
         function.__kwdefaults__,
@@ -20,7 +20,7 @@ def content_of_function(function: types.FunctionType) -> tuple[Any, ...]:
 
 
 def content_of_cell(cell: types.CellType) -> tuple[Any, ...]:
-    """Its value; nothing if it has none."""
+    """Return its value; empty if it has none."""
     try:
         return (cell.cell_contents,)
     except ValueError:  # a variable that has no value yet
@@ -28,7 +28,7 @@ def content_of_cell(cell: types.CellType) -> tuple[Any, ...]:
 
 
 def value_of(base: type, value: Any) -> Any:
-    """The value itself, without the class of the session."""
+    """Return the value itself, without the class of the session."""
     if base is tuple:
         return tuple.__getitem__(value, slice(None))
     if base is frozenset:
@@ -39,14 +39,14 @@ def value_of(base: type, value: Any) -> Any:
 
 
 def state_of(value: Any, shape: Shape) -> tuple[Names | bool, Names, Any] | None:
-    """Attributes, slots and items of an object; None if it has none of them.
+    """Return the attributes, slots and items of an object; None if it has none of them.
 
-    True stands for the attributes of a dict whose items they are, because its code has assigned it to its `__dict__`.
+    True stands for the attributes of a dict that are its own items, because its code assigned it to its `__dict__`.
     """
     names: Names | bool = {}
     try:
         own = object.__getattribute__(value, "__dict__")
-        names = own is value or dict(dict.items(own))  # a class may say otherwise what is in a dict of its own
+        names = own is value or dict(dict.items(own))  # a class may define differently what is in a dict of its own
     except AttributeError:
         pass  # it has slots only
     slots: Names = {}

@@ -1,8 +1,8 @@
 """Hashes of variables that are equal for equal values in any kernel, to compare a session with its snapshot.
 
-Two images of one session may differ in something that belongs to no value: which equal texts are one object. So a hash
-of each variable is made of its opcodes, without that. It takes much longer than the image itself, and is only made when
-the images differ.
+Two images of one session may differ in something that belongs to no value: which equal strings are one object. So a
+hash of each variable is made of its opcodes, without that. It takes much longer than the image itself, and is made only
+when the images differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlm_kernel.worker.snapshots.saving import Saver
 
 
 def digest_of_each(environment: Environment, values: Names) -> dict[str, str]:
-    """What identifies each value, by name; that of one that cannot be saved is the reason."""
+    """Return an identity of each value, by name; for one that cannot be saved, the reason."""
     found = {}
     for name, value in values.items():
         try:
@@ -43,7 +43,7 @@ def _digest(image: Image) -> str:
 
 
 def _canonical(values: bytes) -> Iterator[Any]:
-    """The opcodes of pickles, with texts and bytes spelled out wherever the memo stands for them."""
+    """Yield the opcodes of pickles, with strings and bytes written out wherever the memo stands for them."""
     memo: list[tuple[Any, int]] = []
     stream, last, objects = io.BytesIO(values), None, 0
     while stream.tell() < len(values):

@@ -24,7 +24,7 @@ from rlm_sandbox.language_wall.registry import CLEAN, USER, add_class, dict_of, 
 from rlm_sandbox.language_wall.wall import LanguageWall
 
 Place = tuple[str, tuple[str, ...]]
-"""The maker of something that a session gives, and its arguments."""
+"""The maker of something that a session provides, and its arguments."""
 _PLAIN: Final = (int, str, float, bool, tuple, list, dict, set, frozenset, types.ModuleType, type(None))
 _FUNCTIONS: Final = (type, types.FunctionType, types.BuiltinFunctionType)
 _FUTURE: Final = 0x1FF0000
@@ -35,7 +35,7 @@ _HEAP_TYPE: Final = 1 << 9
 
 
 class Environment:
-    """A session under the language wall; ``adopt`` gives the placeholder of a query."""
+    """A session under the language wall; ``adopt`` returns the placeholder of a query."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class Environment:
     # -- code
 
     def text_of(self, code: types.CodeType) -> tuple[str, int] | None:
-        """The text of the cell that a code object is from, and its flags."""
+        """Return the text of the cell that a code object is from, and its flags."""
         entry = linecache.cache.get(code.co_filename)
         if not code.co_filename.startswith(CELL_PREFIX) or entry is None or len(entry) != 4:
             return None
         return "".join(entry[2]), code.co_flags & _FUTURE
 
     def add_text(self, text: str) -> str:
-        """Take a cell of a snapshot, for tracebacks and for the snapshot after this one; returns its file name."""
+        """Add a cell of a snapshot, for tracebacks and for the next snapshot. Return its file name."""
         if len(text) > LONGEST_TEXT:
             raise Unkept("a cell in it is too long")
         self._restored.append(text)
@@ -75,17 +75,17 @@ class Environment:
         return self.wall.compile(text, filename, "exec", flags, careful=careful)
 
     def is_own_function(self, value: Any) -> bool:
-        """Whether it is a function of the session's own code."""
+        """Return whether it is a function of the session's own code."""
         return type(value) is types.FunctionType and is_user_function(value)
 
     def is_own_class(self, cls: type) -> bool:
-        """Whether code of the session has made the class."""
+        """Return whether code of the session created the class."""
         return cls in USER
 
     # -- names
 
     def place_of(self, value: Any) -> Place | None:
-        """Under which name code gets the object; None if under none."""
+        """Return the name under which code gets the object; None if there is none."""
         if self._places is None:
             self._places = self._all_places()
         return self._places.get(identity(value))
@@ -107,13 +107,13 @@ class Environment:
         return places
 
     def builtin(self, name: str) -> Any:
-        """A builtin of the session; raises Unavailable."""
+        """Return a builtin of the session; raises Unavailable."""
         if name.startswith("_") or name not in self.wall.builtins:
             raise Unavailable(f"it needs the builtin {name[:60]!r}, which this session does not have")
         return self.wall.builtins[name]
 
     def module(self, name: str) -> types.ModuleType:
-        """The session's copy of a module, imported as by a statement of a cell; raises Unavailable."""
+        """Return the session's copy of a module, imported as by a statement of a cell; raises Unavailable."""
         if not self._modules.admits(name) and not self._modules.leads_to(name):
             raise Unavailable(f"it needs the module {name[:60]!r}, which this session's policy does not admit")
         try:
@@ -127,13 +127,13 @@ class Environment:
         return self._modules.copy_of(name)
 
     def module_name(self, value: types.ModuleType) -> str:
-        """The name under which code imports a module."""
+        """Return the name under which code imports a module."""
         if not is_sanitised(value):
             raise Unkept("it is a module that code cannot import")
         return value.__name__
 
     def external(self, module: str, name: str) -> Any:
-        """What a module gives under a name; raises Unavailable."""
+        """Return what a module provides under a name; raises Unavailable."""
         given = self.module(module).__dict__
         if name.startswith("_") or name not in given:
             raise Unavailable(f"it needs {module[:60]}.{name[:60]}, which this session does not have")
@@ -142,7 +142,7 @@ class Environment:
     # -- attributes
 
     def get(self, value: Any, name: str) -> Any:
-        """Read an attribute, as code of the session would by `getattr`."""
+        """Read an attribute, as code of the session would with `getattr`."""
         return dynamic.guarded_getattr(value, name)
 
     def check_store(self, value: Any, name: str) -> None:
@@ -151,7 +151,7 @@ class Environment:
             attributes.check_store(value, name)
 
     def begin(self) -> None:
-        """Prepare for objects of the session: without this the raw metaclasses would be handed out."""
+        """Prepare for objects of the session: without this the raw metaclasses would be exposed."""
         self.wall.begin_cell()
         self.wall.prepare(self.namespace)
 
@@ -176,17 +176,17 @@ class OpenEnvironment(Environment):
         return code
 
     def is_own_function(self, value: Any) -> bool:
-        """Whether it is a function from a cell."""
+        """Return whether it is a function from a cell."""
         return type(value) is types.FunctionType and value.__code__.co_filename.startswith(CELL_PREFIX)
 
     def is_own_class(self, cls: type) -> bool:
-        """Whether a cell has made the class."""
+        """Return whether a cell created the class."""
         if cls not in USER and cls.__flags__ & _HEAP_TYPE and dict_of(cls).get("__module__") == "__main__":
             add_class(cls)  # nobody has: there is no wall through which it came
         return cls in USER
 
     def place_of(self, value: Any) -> Place | None:
-        """Under which name code gets the object; None if under none."""
+        """Return the name under which code gets the object; None if there is none."""
         if (name := self._builtins.get(identity(value))) is not None:
             return "builtin", (name,)
         if not issubclass(type(value), _FUNCTIONS):
@@ -198,7 +198,7 @@ class OpenEnvironment(Environment):
         return ("ext", (module, name)) if getattr(found, name, None) is value else None
 
     def builtin(self, name: str) -> Any:
-        """A builtin."""
+        """Return a builtin."""
         return getattr(sys.modules["builtins"], name)
 
     def module(self, name: str) -> types.ModuleType:
@@ -209,11 +209,11 @@ class OpenEnvironment(Environment):
             raise Unavailable(f"it needs the module {name[:60]!r}: {error}") from None
 
     def module_name(self, value: types.ModuleType) -> str:
-        """The name of a module."""
+        """Return the name of a module."""
         return value.__name__
 
     def external(self, module: str, name: str) -> Any:
-        """What a module has under a name; raises Unavailable."""
+        """Return what a module has under a name; raises Unavailable."""
         try:
             return getattr(self.module(module), name)
         except AttributeError as error:
@@ -224,7 +224,7 @@ class OpenEnvironment(Environment):
         return getattr(value, name)
 
     def check_store(self, value: Any, name: str) -> None:
-        """Every attribute may be set."""
+        """Allow every attribute."""
 
     def begin(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing: there is nothing to prepare."""

@@ -1,4 +1,4 @@
-"""An image: variables as one sequence of bytes. A header in JSON, the pickle of the values, and buffers beside it."""
+"""An image: variables as one sequence of bytes. A header in JSON, the pickle of the values, and separate buffers."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Tables, the pickle in pieces, and buffers. Long pieces and buffers are those of the variables: not copied."""
+    """Tables, the pickle in pieces, and buffers. Long pieces and buffers belong to the variables and are not copied."""
 
     tables: Tables
     values: Sequence[bytes | bytearray | memoryview]
     buffers: Sequence[Any] = ()
 
     def parts(self) -> list[memoryview]:
-        """The bytes of the image in order."""
+        """Return the bytes of the image in order."""
         views = [memoryview(buffer).cast("B") for buffer in self.buffers]
         header = Header(self.tables, sum(map(len, self.values)), tuple(len(view) for view in views))
         return [memoryview(with_header(plain(header))), *(memoryview(piece) for piece in self.values), *views]
 
 
 def parted(parts: Sequence[memoryview]) -> list[memoryview]:
-    """The same bytes, none of them in an object that may change."""
+    """Return the same bytes, none of them in an object that may change."""
     return [part if type(part.obj) is bytes else memoryview(bytes(part)) for part in parts]
 
 
 def slice_of(parts: Sequence[memoryview], start: int, count: int) -> bytes:
-    """So many bytes of the whole, from ``start`` on."""
+    """Return ``count`` bytes of the whole, from ``start`` on."""
     return b"".join(_slices(parts, start, start + count))
 
 
@@ -55,14 +55,14 @@ def _slices(parts: Sequence[memoryview], start: int, end: int) -> Iterator[memor
 
 
 def pieces_of(parts: Sequence[memoryview]) -> tuple[Piece, ...]:
-    """What the whole consists of. A long part is pieces of its own, which are the same wherever it begins."""
-    found: list[Piece] = []
+    """Return the pieces of the whole. A long part has pieces of its own, which do not depend on where it begins."""
+    pieces: list[Piece] = []
     open_, size = list[memoryview](), 0
 
     def close() -> None:
         nonlocal size
         if size:
-            found.append(Piece(size, hash_of(*open_)))
+            pieces.append(Piece(size, hash_of(*open_)))
             open_.clear()
             size = 0
 
@@ -71,44 +71,44 @@ def pieces_of(parts: Sequence[memoryview]) -> tuple[Piece, ...]:
             close()
         at = 0
         while at < len(part):
-            taken = part[at : at + PIECE - size]
-            open_.append(taken)
-            size += len(taken)
-            at += len(taken)
+            chunk = part[at : at + PIECE - size]
+            open_.append(chunk)
+            size += len(chunk)
+            at += len(chunk)
             if size == PIECE:
                 close()
         if len(part) >= LONG:
             close()
     close()
-    return tuple(found)
+    return tuple(pieces)
 
 
 def digest_of(pieces: Sequence[Piece]) -> str:
-    """A hash of the whole."""
+    """Return a hash of the whole."""
     return hash_of(*(piece.digest.encode() for piece in pieces))
 
 
 def read_images(descriptor: int, sizes: Sequence[int]) -> list[Image | Unkept]:
-    """The images in a file, one after the other; in place of one that is none the reason."""
+    """Return the images in a file, one after the other; in place of an invalid one, the reason."""
     if not sum(sizes):
         return []
-    found: list[Image | Unkept] = []
+    images: list[Image | Unkept] = []
     view = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
     if not _is_sealed(descriptor):
         view = memoryview(bytes(view))
     at = 0
     for size in sizes:
         try:
-            found.append(read_image(view[at : at + size]))
+            images.append(read_image(view[at : at + size]))
         except Unkept as error:
-            found.append(error)
+            images.append(error)
         at += size
-    return found
+    return images
 
 
 @trusted  # no code of a session calls it, and it asks about one descriptor
 def _is_sealed(descriptor: int) -> bool:
-    """Whether nobody can change the file any more: what has been checked in it is then what is read."""
+    """Return whether nobody can change the file any more, so that what was checked in it is what is read."""
     try:
         return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS == _SEALS
     except OSError:
@@ -116,7 +116,7 @@ def _is_sealed(descriptor: int) -> bool:
 
 
 def read_image(data: memoryview) -> Image:
-    """The image in these bytes; raises Unkept if they are none. No length is believed before it is checked."""
+    """Return the image in these bytes; raises Unkept if they are not one. Every length is checked before it is used."""
     reader = _Reader(data)
     if bytes(reader.take(len(MAGIC))) != MAGIC:
         raise Unkept("these are not the variables of a snapshot, or of another version")
@@ -131,7 +131,7 @@ def read_image(data: memoryview) -> Image:
     if min(sizes) < 0 or sum(sizes) != reader.left:
         raise Unkept("the sizes in the snapshot do not add up")
     values = reader.take(header.values)
-    # A bytearray: what uses a buffer may write to it, and it must not be the session's file.
+    # A bytearray: the user of a buffer may write to it, and it must not be the session's file.
     return Image(header.tables, [values], [bytearray(reader.take(count)) for count in header.buffers])
 
 

@@ -1,8 +1,8 @@
-"""The closed list of library objects that a snapshot keeps: how each is taken apart, made again and filled.
+"""The closed list of library objects that a snapshot keeps: how each is taken apart, recreated and filled.
 
-``make`` and ``fill`` run in the session that restores, on what may be anybody's. Each looks at the types of what it is
-given, and makes its object by a public constructor that a cell could call with the same arguments. None sets a private
-attribute of a library's object, and no method of a library that pickle would call (`__reduce__`, `__setstate__`) runs.
+``make`` and ``fill`` run in the session that restores, on untrusted input. Each checks the types of its arguments, and
+creates its object by a public constructor that a cell could call with the same arguments. None sets a private attribute
+of a library's object, and no method of a library that pickle would call (`__reduce__`, `__setstate__`) runs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel.worker.snapshots.common import Making, Unkept
 
 Split = Callable[[Any], tuple[tuple[Any, ...], Any]]
-"""The arguments that make the object, and the state that fills it, None for none."""
+"""The arguments that create the object, and the state that fills it, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How objects of some classes are kept; ``note`` says what of an object is not.
+    """How objects of some classes are kept; ``note`` says what of an object is not kept.
 
     ``module`` is where code imports the classes from: a session that may not import it does not get the objects.
     """
@@ -40,7 +40,7 @@ TYPES: Final[dict[type, Kind]] = {}
 BASES: Final[dict[type, Kind]] = {}
 """Kinds of classes that a class of the session may derive from."""
 SINGLE_TYPES: Final = {type(None): "None", type(Ellipsis): "Ellipsis", type(NotImplemented): "NotImplemented"}
-"""Classes that no module gives, of which there is one object."""
+"""Classes with a single object that no module provides."""
 _LOADERS: Final[dict[str, Callable[[], None]]] = {}
 _OF_PACKAGE: Final[dict[str, str]] = {}
 _HOMES: Final = {
@@ -53,7 +53,7 @@ _HOMES: Final = {
     "pathlib._local": "pathlib",
     "_pydatetime": "datetime",
 }
-"""The modules that some classes name as their own, and where code imports them from; nothing for what needs none."""
+"""The modules that some classes name as their own, and where code imports them from; empty if no import is needed."""
 _loaded: Final[set[str]] = set()
 
 
@@ -73,7 +73,7 @@ def add(
 
 
 def add_package(package: str, names: tuple[str, ...], load: Callable[[], None]) -> None:
-    """Add the kinds of a package, which ``load`` defines when the first object of it turns up."""
+    """Add the kinds of a package, which ``load`` defines when its first object turns up."""
     _LOADERS[package] = load
     _OF_PACKAGE.update(dict.fromkeys(names, package))
 
@@ -86,9 +86,9 @@ def load_package(package: str) -> None:
 
 
 def of(value: Any, cls: type) -> Kind | None:
-    """The kind of an object."""
-    if (known := TYPES.get(cls)) is not None:
-        return known
+    """Return the kind of an object."""
+    if (kind := TYPES.get(cls)) is not None:
+        return kind
     if issubclass(cls, BaseException):
         return TABLE["exception"] if cls.__module__ == "builtins" else None
     if is_enum(cls):
@@ -104,10 +104,10 @@ def of(value: Any, cls: type) -> Kind | None:
 
 
 def of_function(function: types.FunctionType, given: Callable[[str, str], Any]) -> Kind | None:
-    """The kind of a function that a library has made around one of the session's.
+    """Return the kind of a function that a library has made around one of the session's.
 
-    ``given`` is what a module gives under a name. Its code is known by the maker's: what it says of itself decides
-    nothing.
+    ``given`` returns what a module has under a name. Its code is recognized by the maker's: what it says of itself
+    decides nothing.
     """
     for module, name in AROUND:
         try:
@@ -120,7 +120,7 @@ def of_function(function: types.FunctionType, given: Callable[[str, str], Any]) 
 
 
 def by_name(name: str, import_module: Callable[[str], Any]) -> Kind:
-    """The kind of that name; its package is imported by the session that restores, which admits it or not."""
+    """Return the kind with that name; the session that restores imports its package, and may refuse it."""
     if (package := _OF_PACKAGE.get(name)) is not None:
         import_module(package)
         load_package(package)
@@ -132,12 +132,12 @@ def by_name(name: str, import_module: Callable[[str], Any]) -> Kind:
 
 
 def is_enum(cls: type) -> bool:
-    """Whether it is an enumeration."""
+    """Return whether it is an enumeration."""
     return issubclass(cls, enum.Enum)
 
 
 def links_of(error: BaseException) -> list[Any] | None:
-    """Cause, context, and whether the context is hidden; None if there is nothing to tell."""
+    """Return cause, context, and whether the context is hidden; None if there is nothing to record."""
     of_error = BaseException.__dict__
     cause, context, hidden = (
         of_error[name].__get__(error) for name in ("__cause__", "__context__", "__suppress_context__")

@@ -184,7 +184,7 @@ def _split_error(value: BaseException) -> Any:
 
 
 def make_error(cls: Any, given: Any, named: Any) -> Any:
-    """An exception, without a call of what the session's class says."""
+    """Create an exception without calling what the session's class defines."""
     if not (issubclass(type(cls), type) and issubclass(cls, BaseException)):
         raise Unkept("a class of exceptions is expected")
     given, named = expect(given, tuple), names_in(named)

@@ -1,4 +1,4 @@
-"""Kinds of numpy and pyarrow. Large data goes beside the pickle, without a copy; pandas is in `kinds_pandas`."""
+"""Kinds of numpy and pyarrow. Large data is kept beside the pickle, without a copy; pandas is in `kinds_pandas`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rlm_kernel.worker.snapshots.kinds import add, add_package
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 _BIT_GENERATORS: Final = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 _MOST_SHARED: Final = 4
-"""A view brings its whole array along if that is at most so many times as large."""
+"""A view is kept with its whole array if that is at most this many times as large."""
 
 
 def sizes_of(shape: Any) -> tuple[int, ...]:
-    """The shape of an array."""
+    """Return the shape of an array."""
     if len(expect(shape, tuple)) > 64 or any(type(size) is not int or size < 0 for size in shape):
         raise Unkept("an array has a shape that no array has")
     return shape  # type: ignore[no-any-return]
@@ -61,7 +61,7 @@ def _split_array(value: Any) -> Any:
 
 
 def _owner_of(value: Any) -> Any:
-    """The array whose memory a view shows, if it is to be kept whole."""
+    """Return the array whose memory a view shows, if it is to be kept whole."""
     base = value.base
     while type(base) is _numpy().ndarray and type(base.base) is _numpy().ndarray:
         base = base.base
@@ -189,7 +189,7 @@ def _read_only(array: Any) -> Any:
 
 
 def to_ipc(table: Any) -> pickle.PickleBuffer:
-    """A table as an Arrow stream."""
+    """Return a table as an Arrow stream."""
     pa = sys.modules["pyarrow"]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -201,7 +201,7 @@ def to_ipc(table: Any) -> pickle.PickleBuffer:
 
 
 def from_ipc(data: Any) -> Any:
-    """The table of an Arrow stream, with all of its offsets checked."""
+    """Return the table of an Arrow stream, with all of its offsets checked."""
     pa = sys.modules["pyarrow"]
     table = pa.ipc.open_stream(pa.BufferReader(expect(data, *_BUFFERS))).read_all()
     table.validate(full=True)

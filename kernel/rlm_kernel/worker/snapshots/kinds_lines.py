@@ -12,10 +12,10 @@ from rlm_kernel.worker.snapshots.kinds import add
 
 
 def split_lines(lines: Lines, contexts: Mapping[str, ContextVariable]) -> tuple[ContextVariable, str, int, int]:
-    """The context whose lines they are, the hash of its text, the first line and the one behind the last.
+    """Return the context of the lines, the hash of its text, the first line and the one after the last.
 
     Raises:
-        Unkept: the text is loaded no more.
+        Unkept: the text is no longer loaded.
     """
     text, first, end = span_of(lines)
     for context in contexts.values():

@@ -1,4 +1,4 @@
-"""Kinds of pandas: taken apart into arrays, which have kinds of their own, and made again by public constructors."""
+"""Kinds of pandas: taken apart into arrays, which have kinds of their own, and recreated by public constructors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load() -> None:
 
 
 def _values_of(holder: Any) -> Any:
-    """The array of a column or an index, in a form that has a kind."""
+    """Return the array of a column or an index, in a form that has a kind."""
     found = holder.array
     return found.to_numpy() if type(found).__name__ == "NumpyExtensionArray" else found
 

@@ -1,4 +1,4 @@
-"""Kinds of the standard library: values, collections, dates, texts, streams, numbers of chance, locks."""
+"""Kinds of the standard library: values, collections, dates, strings, streams, random generators, locks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rlm_sandbox.language_wall.names import is_private, may_store
 
 
 def attributes_in(state: Any) -> Names:
-    """A table of attributes that code may set on an object of a library."""
+    """Return a table of attributes that code may set on an object of a library."""
     names = names_in(state)
     for name in names:
         if is_private(name) or not may_store(name):
@@ -47,7 +47,7 @@ def _simple(
     *allowed: type,
     make: Callable[..., Any] | None = None,
 ) -> None:
-    """A kind that is made of plain arguments of these types, and of nothing else."""
+    """Add a kind that is created from plain arguments of these types, and nothing else."""
 
     def made(_: Making, *given: Any) -> Any:
         return (make or cls)(*(expect(value, *allowed) for value in given))
@@ -265,7 +265,7 @@ _make_text = functools.partial(_make_stream, lambda: io.StringIO(newline=""))
 add("text stream", (io.StringIO,), _split_stream, _make_text, _fill_stream)
 add("byte stream", (io.BytesIO,), _split_stream, functools.partial(_make_stream, io.BytesIO), _fill_stream)
 
-# -- numbers of chance
+# -- random generators
 
 
 def _fill_random(_: Making, value: Any, state: Any) -> None:

@@ -1,6 +1,6 @@
 """The functions that the pickle of a snapshot calls, by name only.
 
-When a session is saved, these stand in the pickle. When it is restored, `restoring.Restorer` gives each its meaning.
+When a session is saved, the pickle refers to these. When it is restored, `restoring.Restorer` gives each its meaning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the code of functions stands: the text of a cell, and the path to it among the constants of that cell."""
+"""Where the code of functions is found: the text of a cell, and the path to it among the constants of that cell."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Places:
         self._found: dict[tuple[int, bool], dict[_Signature, list[_Place]]] = {}
 
     def texts(self) -> tuple[CellText, ...]:
-        """The texts, in the order of their numbers."""
+        """Return the texts, in the order of their numbers."""
         return tuple(self._texts)
 
     def find(self, code: types.CodeType) -> tuple[int, Path, bool]:
-        """The number of the text that holds this code, the path to it, and whether it is inside another function."""
+        """Return the number of the text that holds this code, the path to it, and whether it is in another function."""
         told = self._environment.text_of(code)
         if told is None or len(told[0]) > LONGEST_TEXT:
             raise Unkept(f"the function {code.co_qualname} has no source in a cell of this session")
@@ -55,17 +55,17 @@ class Places:
 
 
 def _alike(code: types.CodeType, places: list[_Place]) -> list[_Place]:
-    """The places that hold such code, none if they differ from each other.
+    """Return the places that hold such code; none if they differ from each other.
 
-    CPython 3.12 does not say where a constant stands that a function returns. Two lambdas of one line may then differ
-    in that constant alone.
+    CPython 3.12 does not record the position of a constant that a function returns. Two lambdas in one line may then
+    differ in that constant alone.
     """
     same = [place for place in places if _constants(place[1]) == _constants(code)]
     return same if len({place[1].co_code for place in same}) == 1 else []
 
 
 def _constants(code: types.CodeType) -> tuple[list[str], tuple[str, ...]]:
-    """What it loads, and by its text: 1 is equal to True."""
+    """Return the loaded constants, compared by their repr, because 1 is equal to True."""
     return [repr(constant) for constant in code.co_consts if type(constant) is not types.CodeType], code.co_names
 
 
@@ -78,7 +78,7 @@ def _functions(code: types.CodeType, path: Path) -> Iterator[_Place]:
 
 
 def _signature(code: types.CodeType) -> _Signature:
-    """Tells the functions of one cell apart, in whatever way it was compiled."""
+    """Return a signature that distinguishes the functions of one cell, however it was compiled."""
     first = (code.co_firstlineno, code.co_firstlineno, 0, 0)
     spans = (span for span in code.co_positions() if span[0] and span[1] and span[2] is not None and span != first)
     names = (name for name in (*code.co_varnames, *code.co_freevars) if not name.startswith("."))

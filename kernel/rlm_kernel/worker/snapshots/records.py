@@ -1,6 +1,6 @@
-"""What a snapshot says in JSON: the texts of cells, and the functions and classes that are made of them.
+"""The JSON of a snapshot: the texts of cells, and the functions and classes that are made from them.
 
-Whoever restores reads these strictly (`rlm_ipc.messages.read`): they may be anybody's.
+The restorer reads these strictly (`rlm_ipc.messages.read`), because anyone may have written them.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class EnumMember:
 
 @dataclass(frozen=True, slots=True)
 class ClassRecord:
-    """A class without its values; ``form`` says what makes it, and which of the last fields it needs.
+    """A class without its values; ``form`` says what creates it, and which of the last fields it needs.
 
-    ``order`` is that of its methods and values. Values that are ``plain`` are there before any object is, as a hash may
-    read them.
+    ``order`` is that of its methods and values. ``plain`` values are set before any object is created, because a hash
+    may read them.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What comes first in an image: the tables, and the sizes of what follows."""
+    """The first part of an image: the tables, and the sizes of what follows."""
 
     tables: Tables
     values: int

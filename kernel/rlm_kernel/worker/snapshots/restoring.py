@@ -1,15 +1,15 @@
-"""From an image to variables, inside a session whose walls stand. The bytes may be anybody's.
+"""From an image to variables, inside a session with active walls. Anyone may have written the bytes.
 
 1. The pickle is checked as a whole (`_checker`) before any of it runs.
 2. The wall compiles the texts. Functions get their code from there, empty closures and no defaults; classes are made of
    such functions by the wall's rules. Nothing of the session has run so far.
-3. The pickle makes the values: names come from what the session gives its code, library objects are of `kinds`.
-4. What was made empty is filled, each thing once.
+3. The pickle creates the values: names come from what the session gives its code, library objects are of `kinds`.
+4. What was created empty is filled, each thing once.
 5. Plain values and code are lent to the session before the rest is read, and each variable before the next one:
    `__hash__` and `__eq__` of keys run when a dict or a set takes these, and may read globals.
 
-What this session lacks (a module, say) costs the variables that need it. An error of the session's own code ends the
-reading: what was read before it stays. Anything else that is wrong ends the whole.
+What this session lacks (a module, for example) costs the variables that need it. An error of the session's own code
+stops the reading: what was read before it stays. Any other fault fails the whole image.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from rlm_kernel.worker.snapshots.image import Image
 
 
 class _Maker:
-    """A maker as the pickle gets it: something to call, and nothing to look into."""
+    """A maker as the pickle gets it: it can be called, but not inspected."""
 
     __slots__ = ("_call", "_lost")
 
@@ -115,7 +115,7 @@ class Restorer:
         self.kept: list[Any] = []
         """What only a weak reference points to, until the variables that hold it are there."""
         self.lost: list[Lost] = []
-        """What this session could not make."""
+        """What this session could not create."""
         self.broken: tuple[str, BaseException] | None = None
         """The variable that could not be read, and why; those after it were not tried."""
         self.unread: list[str] = []
@@ -126,7 +126,7 @@ class Restorer:
         self._code = CodeMaker(environment, self.make_cls, self._given)
 
     def restore(self, image: Image, lend: Callable[[str, Any], None]) -> Names:
-        """The variables of the image, `Lost` among them; raises whatever is wrong with it.
+        """Return the variables of the image, with `Lost` among them; raises whatever is wrong with it.
 
         ``lend`` shows one to the session's code until all have been read.
         """
@@ -136,7 +136,7 @@ class Restorer:
         self.environment.begin()
         self._code.make(image.tables)
         reader = _Unpickler(values, image, self)
-        found: Names = {}
+        variables: Names = {}
         order: tuple[Any, ...] = ()
         reading: str | None = None
         try:
@@ -152,7 +152,7 @@ class Restorer:
                         reading = part
                         part = {part: reader.load()}
                     for name, value in names_in(part).items():
-                        found[name] = value
+                        variables[name] = value
                         if type(value) is not Lost:
                             lend(name, value)
         except (Unkept, KeyboardInterrupt):
@@ -160,37 +160,37 @@ class Restorer:
         except BaseException as error:
             if reading is None:
                 raise
-            found.pop(reading, None)
+            variables.pop(reading, None)
             self.broken = reading, error
         self._code.finish()
         names = [name for name in order if type(name) is str]
-        self.unread = [name for name in names if name not in found and name != reading]
-        return {name: found[name] for name in (*names, *found) if name in found}
+        self.unread = [name for name in names if name not in variables and name != reading]
+        return {name: variables[name] for name in (*names, *variables) if name in variables}
 
     # -- makers
 
     def make_cls(self, number: Any) -> Any:
-        """A class of the tables."""
+        """Return a class of the tables."""
         return _found(self._code.classes, number)
 
     def make_fn(self, number: Any) -> Any:
-        """A function of the tables."""
+        """Return a function of the tables."""
         return _found(self._code.functions, number)
 
     def make_ext(self, module: Any, name: Any) -> Any:
-        """What a module of the session gives."""
+        """Return what a module of the session provides."""
         return self.environment.external(expect(module, str), expect(name, str))
 
     def make_builtin(self, name: Any) -> Any:
-        """A builtin of the session."""
+        """Return a builtin of the session."""
         return self.environment.builtin(expect(name, str))
 
     def make_module(self, name: Any) -> Any:
-        """A module of the session."""
+        """Return a module of the session."""
         return self.environment.module(expect(name, str))
 
     def _given(self, maker: str, arguments: tuple[Any, ...]) -> Any:
-        """A base of a class."""
+        """Return a base of a class."""
         makers: dict[str, Callable[..., Any]] = {
             "cls": self.make_cls,
             "ext": self.make_ext,
@@ -202,21 +202,21 @@ class Restorer:
         return makers[maker](*arguments)
 
     def make_context(self, name: Any) -> Any:
-        """A loaded context."""
+        """Return a loaded context."""
         if expect(name, str) not in self.environment.contexts:
             raise Unavailable(f"it needs the context {name[:60]!r}, which is not loaded")
         return self.environment.contexts[name]
 
     def make_content(self, name: Any) -> Any:
-        """The text of a loaded context."""
+        """Return the text of a loaded context."""
         return self.make_context(name)["content"]
 
     def make_query(self, number: Any, text: Any, status: Any) -> Any:
-        """The placeholder of a query."""
+        """Return the placeholder of a query."""
         return self.environment.adopt(expect(number, int), expect(text, str), expect(status, str))
 
     def make_method(self, target: Any, name: Any, function: Any) -> Any:
-        """A bound method: of a function of the session, or as code reads it from an object."""
+        """Return a bound method: of a function of the session, or as code reads it from an object."""
         if type(target) is Lost:
             return target
         if function is None:
@@ -226,7 +226,7 @@ class Restorer:
         return types.MethodType(function, target)
 
     def make_kind(self, name: Any, arguments: Any) -> Any:
-        """An object of a library, of the closed list."""
+        """Return an object of a library, from the closed list."""
         kind = kinds.by_name(expect(name, str), self.environment.module)
         made = kind.make(self, *expect(arguments, tuple))
         if kind.fill is not None:
@@ -234,13 +234,13 @@ class Restorer:
         return made
 
     def make_instance(self, cls: Any, *given: Any) -> Any:
-        """An object of a class of the session; no code of that class runs."""
+        """Return an object of a class of the session; no code of that class runs."""
         made = self._instance(cls, given)
         self._expect_state("instance", made)
         return made
 
     def make_keyed(self, cls: Any, given: Any, state: Any) -> Any:
-        """The same, with its state at once: its hash may need it."""
+        """Return the same, with its state at once: its hash may need it."""
         made = self._instance(cls, expect(given, tuple))
         if state is not None:
             self._set_state(made, state)
@@ -261,11 +261,11 @@ class Restorer:
         kind = kinds.BASES.get(base)
         if kind is None or kind.fill is None or len(given) != 2 or given[0] != kind.name:
             raise Unkept(f"objects of a class that derives from {base.__qualname__} are not kept")
-        made: Any = base.__new__(cls)
+        instance: Any = base.__new__(cls)
         initial: Any = base
-        initial.__init__(made, *((), *expect(given[1], tuple)) if kind.name == "deque" else expect(given[1], tuple))
-        self._expect_state(kind.name, made)
-        return made
+        initial.__init__(instance, *((), *expect(given[1], tuple)) if kind.name == "deque" else expect(given[1], tuple))
+        self._expect_state(kind.name, instance)
+        return instance
 
     def _shape(self, cls: type) -> Shape:
         if (known := self._shapes.get(identity(cls))) is None:

@@ -1,12 +1,12 @@
 """From the variables of a session to an image.
 
-The pickle holds plain values, and calls of makers for everything else. What is not plain is made empty and gets its
-content later, in further pickles that share the memo of the first. So cycles and shared objects need no special care,
-and a chain of many objects needs no recursion.
+The pickle holds plain values, and calls of makers for everything else. Objects that are not plain are created empty and
+get their content later, in further pickles that share the memo of the first. So cycles and shared objects need no
+special care, and a chain of many objects needs no recursion.
 
 A dict or a set that is restored calls `__hash__` and `__eq__` of its keys, which may read globals and class variables.
-So plain values and code come first, then one variable after the other, each with all that it holds. Variables with
-keys that run code of a cell come last.
+So plain values and code come first, then one variable after the other, each with all that it holds. Variables with keys
+that run code of a cell come last.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _LARGEST: Final = 1 << 53
 _LONG: Final = 1 << 20
 _ORDER: Final = {"fn": 0, "cell": 0, "cls": 1}
 _LOOKED_AT_LATE: Final = ("fn", "cell")
-"""What these hold is looked at when its turn comes: their state is a call that does."""
+"""The content of these is read when its turn comes: their state is a call that reads it."""
 _METHODS: Final = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _MARKS: Final = frozenset(map(identity, makers.MAKERS.values()))
 _OF_CLASS: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
 class _Pieces:
-    """Takes what a pickler writes. Long bytes stay where they are: to copy them would take as much memory again."""
+    """Takes what a pickler writes. Long bytes are not copied, which would take as much memory again."""
 
     def __init__(self) -> None:
         self._whole: list[bytes | bytearray | memoryview] = []
@@ -68,7 +68,7 @@ class _Pieces:
         return len(data)
 
     def end(self) -> list[bytes | bytearray | memoryview]:
-        """Everything so far."""
+        """Return everything so far."""
         if self._short.tell():
             self._whole.append(self._short.getvalue())
             self._short = io.BytesIO()
@@ -85,7 +85,7 @@ class _Pickler(pickle.Pickler):
 
 
 class Saver:
-    """Makes one image of variables."""
+    """Creates one image of variables."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -96,21 +96,21 @@ class Saver:
         self._known: dict[int, Reduced] = {}
         """Functions, classes and cells that have a number, by their identity."""
         self._kept: list[Any] = []
-        """Keeps alive what `_known` knows, and whatever was made only for this image."""
+        """Keeps alive what `_known` knows, and whatever was created only for this image."""
         self.notes: dict[str, str] = {}
         """What of a kind is not kept with the object, by the kind."""
         self._late: list[tuple[str, Any, Any]] = []
         self._shapes: dict[int, tuple[Shape, tuple[type]]] = {}
         self._with_state: set[int] = set()
         self._compares = False
-        self._contexts = {identity(found): name for name, found in environment.contexts.items()}
+        self._contexts = {identity(context): name for name, context in environment.contexts.items()}
         self._contents: dict[int, str] = {}
-        for name, found in environment.contexts.items():
-            if type(found) is ContextVariable:
-                self._contents[identity(found["content"])] = name
+        for name, context in environment.contexts.items():
+            if type(context) is ContextVariable:
+                self._contents[identity(context["content"])] = name
 
     def save(self, values: Names) -> Image:
-        """The image of these variables; raises Unkept, or whatever an object of the session's raises."""
+        """Return the image of these variables; raises Unkept, or whatever an object of the session raises."""
         order = sorted(values, key=lambda name: not _is_first(values[name]))
         saver = self
         for attempt in range(_ATTEMPTS):
@@ -128,8 +128,8 @@ class Saver:
         return Tables(self._places.texts(), tuple(self._functions), tuple(self._classes), self._cells)
 
     def _write(self, pickler: _Pickler, values: Names, order: Sequence[str]) -> set[str]:
-        """Write variables in that order; returns those with keys that run code of a cell."""
-        found = set[str]()
+        """Write variables in that order. Return those with keys that run code of a cell."""
+        costly = set[str]()
         pickler.dump(tuple(values))
         first = [name for name in order if _is_first(values[name])]
         pickler.dump({name: self._top(values[name]) for name in first})
@@ -140,35 +140,35 @@ class Saver:
             pickler.dump(self._top(values[name]))
             self._write_late(pickler)
             if self._compares:
-                found.add(name)
+                costly.add(name)
         pickler.dump(None)
-        return found
+        return costly
 
     def _write_late(self, pickler: _Pickler) -> None:
         while self._late:
             batch, self._late = self._late, []
-            # One pickle for each function and class: what one holds may be a key that another one compares.
+            # One pickle for each function and class: the contents of one may be a key that another one compares.
             for entry in sorted((one for one in batch if one[0] in _ORDER), key=lambda one: _ORDER[one[0]]):
                 pickler.dump([_state_now(entry)])
             if rest := [_state_now(one) for one in batch if one[0] not in _ORDER]:
                 pickler.dump(rest)
 
     def late(self, tag: str, target: Any, state: Any) -> None:
-        """Fill ``target`` with the state when everything has been made."""
+        """Fill ``target`` with the state when everything has been created."""
         self._late.append((tag, target, state))
 
     def _top(self, value: Any) -> Any:
-        """A variable; the text of a loaded context is kept once, with the contexts."""
+        """Return a variable; the text of a loaded context is kept once, with the contexts."""
         name = self._contents.get(identity(value)) if type(value) is str else None
         return value if name is None else _Content(name)
 
     # -- one value
 
     def _split(self, value: Any) -> Reduced:
-        """The maker of a value that is not plain, and its arguments."""
+        """Return the maker of a value that is not plain, and its arguments."""
         cls, key = type(value), identity(value)
-        if (known := self._known.get(key)) is not None:
-            return known
+        if (reduced := self._known.get(key)) is not None:
+            return reduced
         if cls is types.FunctionType:
             return NotImplemented if key in _MARKS else self._function(value)
         if issubclass(cls, type):
@@ -270,8 +270,8 @@ class Saver:
         return self.environment.is_own_function(value) and self.environment.text_of(value.__code__) is not None
 
     def _number_of(self, function: types.FunctionType) -> int:
-        if (known := self._known.get(identity(function))) is not None:
-            return int(known[1][0])
+        if (reduced := self._known.get(identity(function))) is not None:
+            return int(reduced[1][0])
         code, number = function.__code__, len(self._functions)
         text, path, nested = self._places.find(code)
         self._remember(function, makers.fn, number)
@@ -299,7 +299,7 @@ class Saver:
         if (known := self._known.get(identity(cell))) is not None:
             return int(known[1][0])
         number, self._cells = self._cells, self._cells + 1
-        self._remember(cell, makers.cls, number)  # never pickled: a cell is no value
+        self._remember(cell, makers.cls, number)  # never pickled: a cell is not a value
         self.late("cell", number, lambda: content_of_cell(cell))
         return number
 
@@ -340,7 +340,7 @@ class Saver:
                 own_methods.add(name)
             else:
                 values[name] = value
-        if "__doc__" in values:  # it cannot be deleted, and so not be put in its place either
+        if "__doc__" in values:  # it cannot be deleted, nor put in its place
             values["__doc__"] = values.pop("__doc__")
         self._classes[number] = ClassRecord(
             str(cls.__name__),
@@ -381,7 +381,7 @@ def _state_now(entry: tuple[str, Any, Any]) -> tuple[str, Any, Any]:
 
 
 def _plain_values(values: Names, fields: tuple[str, ...]) -> Names:
-    """Those of a class's values that JSON keeps as they are."""
+    """Return those of a class's values that JSON can hold unchanged."""
     found = {}
     for name, value in values.items():
         plain = value is None or type(value) is bool or (type(value) is int and abs(value) < _LARGEST)
