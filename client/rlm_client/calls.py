@@ -131,7 +131,7 @@ def load_context(
 
 
 def peek(name: str, offset: int = 0, limit: int | None = None, *, max_chars: int | None = None) -> Call[Page]:
-    """Return lines of a text or variable; ``offset`` counts from 0, a negative one from the end.
+    """Return lines of a text or variable; ``offset`` counts from 0, and a negative one is 0.
 
     With ``limit`` so many, the longest of them cut if need be; without it as many whole ones as there is room for.
     """

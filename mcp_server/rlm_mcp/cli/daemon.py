@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Annotated
 
 import typer
 
-from rlm_ipc.daemon_connection import DaemonConnection, is_running, start_daemon
+from rlm_ipc.daemon_connection import DaemonConnection, ask, is_running, start_daemon
 from rlm_ipc.daemon_requests import HttpServed, ServeHttp, ShowStatus, StopDaemon
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.json_lines import IDLE_SECONDS
 from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.session_requests import ListSessions
 from rlm_ipc.supervisor_end import end_supervisor
-from rlm_mcp.cli.output import NO_DAEMON, Commands, JsonFlag, console, fail, show, until_interrupted
+from rlm_mcp.cli.output import NO_DAEMON, Commands, JsonFlag, console, counted, fail, show, until_interrupted
 
 STOP_SECONDS = 20.0
 
@@ -22,37 +24,76 @@ app = Commands(help="Manage the daemon, the process that all your clients share.
 
 @app.command()
 def start(
-    idle: Annotated[float, typer.Option(min=1.0, help="Exit after this many seconds without a client.")] = IDLE_SECONDS,
+    idle: Annotated[
+        float | None,
+        typer.Option(min=1.0, help=f"Exit after this many seconds without a client (default: {IDLE_SECONDS:g})."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Start the daemon if it is not running. Clients do this automatically."""
-    start_daemon("--idle", str(idle)).close()
+    start_daemon("--idle", str(IDLE_SECONDS if idle is None else idle)).close()
     state = _state()
-    show(state, as_json, lambda: console.print(f"the daemon is running (process {state['pid']})"))
+    message = f"the daemon is running (process {state['pid']})"
+    if idle is not None and state["idle_seconds"] != idle:
+        message += f", and keeps its idle time of {state['idle_seconds']:g} s; to change it: rlm-kernel daemon stop"
+    show(state, as_json, lambda: console.print(message))
 
 
 @app.command()
 def stop(
-    everything: Annotated[bool, typer.Option("--all", help="Also end every kernel, with its variables.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also end every kernel; variables that cannot be saved are lost.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt (never shown without a terminal).")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Stop the daemon. Kernels keep running, and clients start a new daemon when they need it."""
-    if everything and end_supervisor(STOP_SECONDS) and not as_json:
-        console.print("ended the supervisor and every kernel")
+    from rlm_kernel.jupyter import kernelspecs
+
+    kernels = _kernels()
+    if everything and kernels and not yes and sys.stdin.isatty():
+        ends = f"End {counted(kernels, 'kernel')}? Running code stops, and variables that cannot be saved are lost."
+        typer.confirm(ends, abort=True, err=True)
+    pid = _stop_daemon(as_json)
+    lines = ["no daemon is running" if pid is None else f"stopped process {pid}"]
+    if everything:
+        # Only now: a daemon would start another supervisor for a client that calls meanwhile.
+        if end_supervisor(STOP_SECONDS):
+            lines.append("ended the supervisor and every kernel")
+        for attachment, folder in kernelspecs.published():
+            kernelspecs.withdraw(attachment, folder)
+    elif kernels:
+        stays = counted(kernels, "kernel keeps", "kernels keep")
+        lines.append(f"{stays} running; to end every kernel: rlm-kernel daemon stop --all")
+    state: JsonObject = {"stopped": False} if pid is None else {"stopped": True, "pid": pid}
+    show(state, as_json, lambda: print("\n".join(lines)))
+
+
+def _kernels() -> int:
+    """Count the sessions that have a kernel, as far as a daemon knows."""
+    try:
+        return sum(row.kernel != "not started" for row in ask(ListSessions()).sessions)
+    except DaemonUnavailable:
+        return 0
+
+
+def _stop_daemon(as_json: bool) -> int | None:
+    """Stop the daemon, and wait for its end; returns its process, None if there was none."""
     try:
         with DaemonConnection(StopDaemon()) as control:
-            pid = control.pid
             control.wait_for_end()
     except DaemonUnavailable:
-        show({"stopped": False}, as_json, lambda: console.print("no daemon is running"))
-        return
+        return None
     deadline = time.monotonic() + STOP_SECONDS
     while is_running():
         if time.monotonic() > deadline:
+            pid = control.pid
             message = f"process {pid} has not ended after {STOP_SECONDS:g} s; end it with: kill -9 {pid}"
             fail(message, NO_DAEMON, as_json=as_json)
         time.sleep(0.02)
-    show({"stopped": True, "pid": pid}, as_json, lambda: console.print(f"stopped process {pid}"))
+    return control.pid
 
 
 @app.command()

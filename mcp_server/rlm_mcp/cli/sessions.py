@@ -271,6 +271,8 @@ def run(
         source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
     except UnicodeError:
         fail("the code is not UTF-8 text; save it as UTF-8", USAGE, as_json=as_json)
+    if not source.strip():
+        fail("there is no code to run: give it as an argument, or on standard input", USAGE, as_json=as_json)
     open_under(session, policy, as_json)
     where = f"`rlm-kernel journal {session} --last 1` shows" if session else "its journal has"
     stopped = f"the code was stopped; the session keeps its variables, and {where} what it printed"

@@ -37,7 +37,7 @@ You work with the context kernel: it keeps large texts in a shared Python sessio
    of a name.
 8. Unload when done: `unload("prod_log")`. A session that nobody uses for hours is set aside, and later removed.
 
-Limits: 100 MB of loaded text per session, 60 seconds and 1 MB of output per cell. Errors say what to do next.
+The session's policy limits loaded text, memory and the time of a cell: `status` shows them. Errors say what to do next.
 """
 
 _PLAN = """\

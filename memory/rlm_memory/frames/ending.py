@@ -223,7 +223,9 @@ def forget(store: Store, key: int) -> list[FrameRow]:
         deleted = whole(store, key)
         for frame in deleted:
             if frame.status is Status.IN_PROGRESS:
-                raise FrameStatusRefused(frame.id, frame.status, "forget", "pop it first, or end its session")
+                is_session = frame.kind is Kind.SESSION
+                advice = "it stands for a session: end that first" if is_session else "pop it first"
+                raise FrameStatusRefused(frame.id, frame.status, "forget", advice)
         row = deleted[0]
         summaries.forget(store, [frame.key for frame in deleted])
         unfold(store, row)

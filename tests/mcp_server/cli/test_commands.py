@@ -20,6 +20,7 @@ from waiting import wait_until
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc.json_lines import MADE_BY, TERMINAL, hooks_folder, socket_path
+from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_memory.places import tree_of
 
@@ -61,10 +62,56 @@ def test_stopping_everything_leaves_nothing_of_the_supervisor_behind(isolation: 
     runtime = discovery.runtime_dir()
     assert list((runtime / "connections").iterdir())
     (runtime / "other").write_text("")
-    assert "every kernel" in cli("daemon", "stop", "--all").stdout
+    assert list(kernelspecs.published())
+    assert cli("daemon", "stop").stdout.splitlines()[1].startswith("1 kernel keeps running; to end every kernel: ")
+    assert list(kernelspecs.published())  # without a daemon, too, a notebook comes to the kernel
+    assert cli("daemon", "stop", "--all").stdout == "no daemon is running\nended the supervisor and every kernel\n"
     left = {file.name for file in runtime.iterdir()}
     assert not left & {"connections", "scratch", "k", "supervisor.sock"}
     assert "other" in left
+    assert not list(kernelspecs.published())
+
+
+def test_a_person_at_a_terminal_is_asked_before_every_kernel_ends(isolation: Any) -> None:
+    """What is saved comes back; the daemon ends first, as it would start another supervisor for whoever calls."""
+
+    def stop(said: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+        keyboard, terminal = pty.openpty()
+        try:
+            os.write(keyboard, said.encode())
+            command = [*RUN, "daemon", "stop", "--all", *arguments]
+            return subprocess.run(command, stdin=terminal, capture_output=True, check=False)
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
+
+    cli("run", "kept = 41", "--session", "s")
+    refused = stop("n\n")
+    assert (refused.returncode, b"End 1 kernel?" in refused.stderr) == (1, True)
+    assert cli("run", "kept += 1", "--session", "s").stderr == ""
+    done = stop("", "--yes")
+    assert (done.returncode, done.stdout.splitlines()[1]) == (0, b"ended the supervisor and every kernel")
+    assert cli("run", "kept", "--session", "s").stdout == "42\n"
+    assert stop("y\n").returncode == 0
+    assert stop("").stdout == b"no daemon is running\n"
+
+
+def test_a_daemon_that_runs_keeps_its_idle_time_and_says_so(daemons: Any) -> None:
+    """Whoever asks for another one would wait for an end that does not come."""
+    daemons.start("--idle", "600")
+    assert "keeps its idle time of 600 s; to change it: rlm-kernel daemon stop" in " ".join(
+        cli("daemon", "start", "--idle", "5").stdout.split()
+    )
+    for asked in ((), ("--idle", "600")):
+        assert "idle" not in cli("daemon", "start", *asked).stdout
+
+
+@pytest.mark.usefixtures("isolation")
+@pytest.mark.parametrize("code", ["", " \n"])
+def test_nothing_to_run_is_a_mistake(code: str) -> None:
+    """A pipe whose first part has failed would look like a success."""
+    assert "there is no code to run" in cli("run", code=2, stdin=code).stderr
+    cli("daemon", "status", code=3)
 
 
 def test_a_daemon_without_clients_ends_by_itself(daemons: Any) -> None:

@@ -21,6 +21,25 @@ def stored(own) -> int:
     return sum(path.stat().st_size for path in (own.snapshots._files.root / "texts").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("policy", "given", "said"),
+    [
+        ("compat", "5 minutes if not accessed", "1.1 hours if not accessed"),
+        ("default", "7.1 days if not accessed", "7.1 days if not accessed"),
+    ],
+)
+async def test_a_text_says_for_how_long_it_is_kept(connect_own, own, policy: str, given: str, said: str) -> None:
+    """K-1, K-14: at rest, too, as `status` says it; with an unanswered query and with a goal longer."""
+    async with connect_own("s", RLM_KERNEL_POLICY=policy) as agent:
+        assert (await agent("load_context", name="log", content="one"))["expires_in"] == given
+        await agent.run("llm_query('why?')")
+        assert (await agent("load_context", name="log", content="two"))["expires_in"] == said
+        goal = (await agent("push", goal="goal", fork=False))["frame"]
+        assert (await agent("load_context", name="log", content="three"))["expires_in"] == "not while a goal is open"
+        assert (await agent("status"))["kept_until"]["texts_and_queries"] is None
+        await agent("pop", id=goal, summary="done")
+
+
 async def test_texts_of_an_unanswered_query_go_after_a_time_of_their_own(connect_own, own, clock) -> None:
     """K-14, K-23: not before, not never; whoever comes back is told once by each of the two, and never again."""
     async with connect_own("asks") as agent, connect_own("other") as other:

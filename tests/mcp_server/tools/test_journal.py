@@ -41,6 +41,14 @@ async def test_cells_of_agents_are_written_with_what_came_of_them(connect_own, o
     assert {row.author for row in (handshake, failed, asked)} == {"agent"}
 
 
+async def test_an_empty_cell_takes_no_number_and_no_place(connect_own, own) -> None:
+    """Two cells of one number could not be told apart by it."""
+    async with connect_own("s") as agent:
+        for code in ("1", "", " \n", "2"):
+            await agent.run(code)
+    assert [(cell.code, cell.count) for cell in await journal_of(own, "s", 2)] == [("1", 1), ("2", 2)]
+
+
 async def test_the_cell_that_a_run_begins_with_is_nobodys(connect_own, own) -> None:
     """It is the plumbing of `ask` and `RLM`; exports keep it, because a replay needs it."""
     async with connect_own("s") as agent:
@@ -57,7 +65,7 @@ async def test_a_long_session_keeps_its_latest_thousand_cells(connect_own, own) 
         await agent.run("0")
     (session,) = own.sessions
     await journal_of(own, "s", 1)
-    note = CellNote(0, "notebook", "", "", 1.0, 2.0, "ok", "", (), ())
+    note = CellNote(0, "notebook", "0", "", 1.0, 2.0, "ok", "", (), ())
     for number in range(1, 1051):
         own.journal.told(session.key, "another", replace(note, code=str(number), serial=number))
         if number % 10 == 0:

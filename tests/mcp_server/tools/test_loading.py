@@ -28,7 +28,7 @@ async def test_the_sample_of_five_lines_has_five_lines(connect) -> None:
             "line_count": 5,
             "size": len(SAMPLE),
             "type": "test",
-            "expires_in": "2 hours if not accessed",
+            "expires_in": "7.1 days if not accessed",
         }
 
 

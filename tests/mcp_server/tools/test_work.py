@@ -266,6 +266,21 @@ async def test_a_stale_lease_can_be_taken_and_any_lease_on_purpose(worker: Worke
     assert (await two("work"))["next"] == [task]
 
 
+async def test_what_stands_for_a_session_is_ended_and_not_popped(worker: Workers) -> None:
+    """Each verb that a session's frame does not take says so, and none sends to another that refuses it, too."""
+    agent = await worker()
+    await agent("work", do="add", data={"goal": "task"})
+    root = (await agent("frame"))["current"]
+    asked = [("pop", {"summary": "x"}), ("handoff", {}), ("frame", {"do": "forget"})]
+    for tool, given in asked:
+        refused = await agent(tool, id=root, **given)
+        assert (agent.is_error, "it stands for a session" in str(refused), "pop it" in str(refused)) == (
+            True,
+            True,
+            False,
+        )
+
+
 async def test_hand_offs_are_short_and_details_are_a_text(worker: Workers) -> None:
     """E-1, E-2: a write answers with status and summary; details come only when asked for, and as a variable."""
     agent = await worker()

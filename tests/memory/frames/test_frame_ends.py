@@ -282,7 +282,7 @@ def test_forgetting_leaves_no_trace(grown: Grown, database: Path) -> None:
     marker = "MARK-3f1c"
     story = grown.push(f"story {marker}")
     task = grown.push(f"task {marker}", story)
-    first = hints("pop it first, or end its session")
+    first = hints("pop it first")
     with pytest.raises(FrameStatusRefused, match=f"cannot forget frame {story.id}, ", check=first):
         ending.forget(grown.store, story.key)
     values = [HandedOver("x", marker, 5)]

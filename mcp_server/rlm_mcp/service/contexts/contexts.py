@@ -19,7 +19,7 @@ from rlm_mcp.service.contexts.sources import Load
 from rlm_mcp.service.contexts.variables import KernelVariables
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.progress import Progress
-from rlm_mcp.service.sessions.expiry import duration
+from rlm_mcp.service.sessions.expiry import duration, rests_until
 from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.text_access import Texts
@@ -55,7 +55,7 @@ class Contexts:
         fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
         if done.has_table:
             fields["files"] = row.metadata["files"]
-        fields["expires_in"] = f"{duration(session.policy.limits.idle_seconds)} if not accessed"
+        fields["expires_in"] = self._expires_in(session)
         notices = []
         if done.replaced:
             notices.append(f"the source is not all UTF-8: {done.replaced:,} sequences of its bytes became U+FFFD")
@@ -65,6 +65,12 @@ class Contexts:
         if notices:
             fields["notice"] = "; ".join(notices)
         return ToolAnswer(fields)
+
+    def _expires_in(self, session: Session) -> str:
+        """Say how long the session keeps its texts if nobody uses it, at rest too."""
+        now = self._clock()
+        until = rests_until(self._store, session.key, session.policy, now + session.policy.limits.idle_seconds)
+        return "not while a goal is open" if until is None else f"{duration(until - now)} if not accessed"
 
     async def refresh(self, session: Session, name: str, client: ClientInfo, progress: Progress) -> ToolAnswer:
         """Load a context again from where it came from, and tell what changed; raises what `Loader.refresh` does."""

@@ -169,6 +169,8 @@ class Journal:
             self._timer.cancel()
 
     def _add(self, entry: JournalEntry) -> None:
+        if entry.status == "ok" and not entry.code.strip():  # Python gives it no number: the next cell has the same
+            return
         self._waiting.append(entry)
         if self._ended(entry.session) or entry.frame is not None:
             self.flush()

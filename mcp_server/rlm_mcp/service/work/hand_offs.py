@@ -19,6 +19,7 @@ from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory.contexts import StoredContent
 from rlm_memory.frames import rows
 from rlm_memory.frames.rows import FrameRow
+from rlm_memory.frames.states import Kind
 from rlm_memory.store import Store
 from rlm_memory.work import leases
 from rlm_memory.work.handoffs import HandOff, Result, hand_off, of_frame, short
@@ -79,7 +80,9 @@ class HandOffs:
         row = self._row(session, caller, frame)
         found = of_frame(self._store, row.key)
         if found is None:
-            raise ToolFault("no_handoff", f"{row.id} is {row.status} and has no hand-off", "pop it: that writes one")
+            is_session = row.kind is Kind.SESSION
+            hint = "it stands for a session; read the hand-off of a goal" if is_session else "pop it: that writes one"
+            raise ToolFault("no_handoff", f"{row.id} is {row.status} and has no hand-off", hint)
         said: JsonObject = {"frame": row.id, "status": found.status.value, "summary": short(found.summary)}
         said |= {"files": list(found.files), "decisions": list(found.decisions)}
         said |= self._frames.versions.told(row.key)
