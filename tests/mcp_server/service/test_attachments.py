@@ -553,7 +553,7 @@ def test_open_says_what_is_missing_and_keeps_a_notebook_that_is_there(
         done = CliRunner().invoke(app, ["open", "ready", "--file", str(path), *arguments])
         assert done.exit_code == 4
         assert missing in done.stderr
-        for way in (f"its kernel is {spec_of('ready')}", "pip install jupyter-console", "rlm-kernel web --open"):
+        for way in (f"with the kernel {spec_of('ready')}", "pip install jupyter-console", "rlm-kernel web --open"):
             assert way in done.stderr
         assert f"`jupyter console --kernel {spec_of('ready')}`" in done.stderr
     path.write_text("mine")
