@@ -56,7 +56,7 @@ def test_what_is_no_picture_is_not_shown_as_one(show: Any) -> None:
     """A kernel may call anything a PNG: the page says why it shows none."""
     run("forged", FORGED.format(content=base64.b64encode(b"<svg onload=alert(1)>").decode()))
     cell = opened(show("forged"))
-    expect(cell.locator(".picture")).to_contain_text("not shown: it is not a PNG")
+    expect(cell.locator(".picture")).to_contain_text("cannot be shown: it is not a PNG")
     expect(cell.locator("img")).to_have_count(0)
 
 

@@ -182,7 +182,7 @@ def test_a_thousand_goals_cost_what_a_screen_costs(tree: Any, project: str, caps
         ]
         call_tool("plan", {"goal": f"chapter {part}", "children": children}, session=project)
     page = tree()
-    button(page, "Open all").click()
+    button(page, "Expand all").click()
     expect(page.locator("#goals [aria-setsize]").first).to_be_visible()
     assert 10 < page.locator("#goals .goal").count() <= DRAWN
     page.locator("#goals .goal").first.focus()

@@ -163,7 +163,7 @@ def test_runs_are_a_tree_and_are_gone_when_they_are_forgotten(model: ModelEndpoi
     opened(page, "Who is below whom?")
     page.get_by_role("button", name="Forget…").click()
     page.get_by_role("button", name="Forget", exact=True).click()
-    expect(page.locator("#said")).to_have_text("The run is forgotten")
+    expect(page.locator("#said")).to_have_text("The run was deleted")
     expect(lines).to_have_count(known - 2)
     expect(above).to_have_count(0)
 

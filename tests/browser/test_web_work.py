@@ -89,7 +89,7 @@ def test_a_person_claims_releases_steals_unblocks_and_sets_priorities(board: Any
     button(page, "Claim…").click()
     page.get_by_label("For", exact=True).select_option("14400")
     button(page, "Claim").click()
-    expect(page.locator("#said")).to_contain_text(f"{task} is yours")
+    expect(page.locator("#said")).to_contain_text(f"you have claimed {task}")
     expect(card(page, "in_progress", task)).to_contain_text("page")
     assert agent.work("next")["in_progress"] == [task]
     card(page, "in_progress", task).click()
@@ -113,7 +113,7 @@ def test_a_person_claims_releases_steals_unblocks_and_sets_priorities(board: Any
     button(page, "Unblock").click()
     expect(card(page, "ready", task)).to_be_visible()
     page.locator("#board").get_by_role("button").first.click()
-    page.get_by_role("link", name="All that is kept of it").click()
+    page.get_by_role("link", name="All its records").click()
     for verb in ("claim", "release", "steal", "priority", "reopen"):
         expect(page.locator("#frame .events")).to_contain_text(verb)
 
@@ -125,7 +125,7 @@ def test_a_queue_in_which_nothing_moves_says_why(board: Any, agent: Client) -> N
     agent.work("claim", first)
     agent.work("done", first, {"status": "failed", "summary": "no server"})
     page = board()
-    expect(page.locator("#work-stuck")).to_contain_text(f"{first} failed, 1 wait for it")
+    expect(page.locator("#work-stuck")).to_contain_text(f"{first} failed; tasks waiting for it: 1")
     page.locator("#work-stuck").get_by_role("button", name=first).click()
     button(page, "Reopen").click()
     expect(page.locator("#work-stuck")).to_be_hidden()

@@ -287,7 +287,7 @@ def test_on_a_full_disk_people_make_room_and_save_elsewhere(
     assert answer.get("result") == "[1, 2]", answer
     assert call("end_session", session="u")["ended"] == "u"
     full.free()
-    assert call("eval_code", session="idles", code="2")["notice"].startswith("the session was not used for 0.5 seconds")
+    assert call("eval_code", session="idles", code="2")["notice"].startswith("the session was idle for 0.5 seconds")
     wait_until(lambda: call("status", session="durable")["unsaved"]["cells"] == 0)
     assert call("load_context", name="more", content="gamma")["line_count"] == 1
     for session in ("s", "idles", "durable"):

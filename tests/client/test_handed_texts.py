@@ -26,7 +26,7 @@ def test_a_text_of_a_program_came_from_no_file(model: ModelEndpoint, context: ob
     assert (text.name, text.paths) == (name, ())
     with Client(f"handed-{name}") as client:
         assert client.var_info(name).raw["metadata"]["path"] == "-"
-        with pytest.raises(ToolFailed, match="did not come from a file"):
+        with pytest.raises(ToolFailed, match="was not loaded from a file"):
             client.refresh(name)
         client.end_session()
 

@@ -1,11 +1,10 @@
 """The daemon's process: one per user, which serves MCP to every front over a unix socket.
 
 Started by the first front (or by ``rlm-kernel daemon start``), it takes the claim for its socket path,
-opens the service, listens, and ends by itself when nobody was connected for a while. SIGTERM and SIGINT
-end it in order.
+opens the service, listens, and exits after a while without connections. SIGTERM and SIGINT shut it down cleanly.
 
-The supervisor starts beside it, and needs about as long. So it is started first of all: what this module imports is
-little, and the rest of the daemon comes after that.
+The supervisor starts in parallel and takes about as long, so it is started first: this module imports little, and the
+rest of the daemon is imported after that.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from rlm_kernel.supervisor_start import connect_socket
 DEFAULT_SERVER = "rlm_mcp.daemon.served:create"
 """Import string of a function without arguments that returns an async context manager, which yields a `Served`."""
 _JOIN_SECONDS = 10.0
-"""How long the daemon, when it ends, waits for a start of the supervisor that is under way."""
+"""How long the daemon, when it ends, waits for a supervisor that is being started."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a daemon; returns the exit status."""
+    """Run a daemon. Return the exit status."""
     options = _options(argv)
     if not options.foreground:
         discovery.detach()
@@ -54,9 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _claimed_state(server: str) -> contextlib.AbstractContextManager[object]:
-    """Become the one daemon of the rows and texts: two would end each other's sessions.
+    """Become the only daemon of the database and texts: two would end each other's sessions.
 
-    The claim for the socket does not see to that: the folder of sockets may be another one.
+    The claim for the socket does not ensure that, because another daemon may use another folder for its socket.
     """
     if server != DEFAULT_SERVER:
         return contextlib.nullcontext()
@@ -69,7 +68,7 @@ def _claimed_state(server: str) -> contextlib.AbstractContextManager[object]:
             "set RLM_KERNEL_RUNTIME_DIR (or XDG_RUNTIME_DIR, or TMPDIR) as it is set there, "
             "or RLM_KERNEL_STATE_DIR to another folder",
         ) from None
-    except OSError:  # such as a full disk, on which a daemon has to start
+    except OSError:  # for example a full disk, with which a daemon must be able to start
         return contextlib.nullcontext()
 
 
@@ -77,7 +76,7 @@ def _claimed_state(server: str) -> contextlib.AbstractContextManager[object]:
 def _supervisor_beside(server: str) -> Iterator[None]:
     """Start the supervisor while this process imports its modules.
 
-    Who connects to it later starts it, too, and tells why if it cannot be started.
+    A later connection starts it if this fails, and reports the reason if that fails, too.
     """
     if server != DEFAULT_SERVER:
         yield

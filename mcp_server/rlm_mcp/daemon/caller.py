@@ -1,4 +1,4 @@
-"""A connection to the daemon: what it says that it is for, and the daemon's first line."""
+"""A connection to the daemon: its handshake, and the daemon's reply."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rlm_mcp.client_info import ClientInfo, parse_handshake
 from rlm_mcp.errors import HandshakeRefused
 
 HANDSHAKE_SECONDS = 10.0
-"""How long a new connection may take to say what it is for."""
+"""How long a new connection may take to send its handshake."""
 Reply = TypeVar("Reply")
 
 
 class Caller:
-    """Whoever has connected."""
+    """The other side of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -30,11 +30,11 @@ class Caller:
         self.client = ClientInfo()
 
     async def listen(self) -> Request[Any]:
-        """Read what the connection is for.
+        """Read the handshake.
 
         Raises:
-            HandshakeRefused: it does not open with our handshake, or in no role of ours.
-            ProtocolError: the request is none of that role; the text names the field.
+            HandshakeRefused: the connection does not start with our handshake, or names an unknown role.
+            ProtocolError: the request does not fit the role; the text names the field.
         """
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
@@ -64,11 +64,11 @@ class Caller:
         raise HandshakeRefused(f"the request of {size:,} bytes cannot be read as JSON; send less at once")
 
     def accept(self, request: Request[Reply], reply: Reply) -> None:
-        """Reply to a request, which says by its type what it is answered with."""
+        """Reply to a request; its type determines the type of the reply."""
         self._write(Accepted(PROTOCOL, True, VERSION, os.getpid(), plain(reply)))
 
     def refuse(self, error: str, fault: Fault) -> None:
-        """Reply to the handshake that it is not served, and why."""
+        """Refuse the handshake, with the reason."""
         self._write(Refused(PROTOCOL, False, error, fault))
 
     def _write(self, reply: Accepted | Refused) -> None:

@@ -1,8 +1,7 @@
 """One client's connection: newline-delimited JSON-RPC over a unix socket, with the SDK only if the client needs it.
 
-Everything that arrives is hostile. A line that is not a message gets a JSON-RPC error which says what is
-wrong with it, addressed to its id wherever one can be found, so that no caller waits for ever; then the
-next line is read.
+All input is untrusted. A line that is not a message gets a JSON-RPC error that says what is wrong with it. The error
+carries the line's id if it can be found, so that no caller waits forever. Then the next line is read.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ async def serve_client(
     writer: asyncio.StreamWriter,
     handshake: ClientInfo,
 ) -> None:
-    """Serve one client until it hangs up: what ``permit`` covers here, from the first other line on by ``rest``."""
+    """Serve a client until it disconnects: calls that ``permit`` covers here, and from any other line on by ``rest``."""
     token = current_handshake.set(handshake)
     direct = DirectCalls(writer, permit)
     current_direct_calls.set(direct)
@@ -43,7 +42,7 @@ async def serve_client(
 
 
 class ClientLines:
-    """The lines of one client: calls that need no SDK are answered here, other lines come out."""
+    """The lines of one client. Calls that need no SDK are answered here; other lines are passed on."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direct: DirectCalls) -> None:
         self.direct = direct
@@ -53,7 +52,7 @@ class ClientLines:
         self._read: deque[bytes | Oversized] = deque()
 
     async def is_other(self) -> bool:
-        """Answer calls until there is another line, which `next` gives; says whether one has come."""
+        """Answer calls until another line comes, which `next` returns. Return whether one has come."""
         while True:
             while self._read:
                 if not await self._took(self._read[0]):
@@ -69,7 +68,7 @@ class ClientLines:
             self._read.extend(self._lines.feed(data))
 
     async def next(self) -> bytes | None:
-        """Return the next other line; None when the client has hung up."""
+        """Return the next other line, or None if the client has disconnected."""
         while await self.is_other():
             if isinstance(line := self._read.popleft(), bytes):
                 return line
@@ -81,14 +80,14 @@ class ClientLines:
         await self._tell(error_line(refused.request_id, refused.code, str(refused)))
 
     async def write(self, line: bytes) -> None:
-        """Write a line, waiting while the client does not read; raises OSError when it has hung up."""
+        """Write a line, and wait while the client does not read; raises OSError if it has disconnected."""
         if self._writer.is_closing():
             raise BrokenPipeError
         self._writer.write(line)
         await self._writer.drain()
 
     async def _took(self, line: bytes | Oversized) -> bool:
-        """Whether a line is dealt with: it is a call that needs no SDK, it is refused, or it says nothing."""
+        """Tell whether a line is done: it is a call that needs no SDK, it is refused, or it is empty."""
         if isinstance(line, Oversized):
             if (refusal := line.refusal(MAX_LINE)) is not None:
                 await self._tell(refusal)
@@ -103,5 +102,5 @@ class ClientLines:
             return True
 
     async def _tell(self, line: bytes) -> None:
-        with suppress(OSError):  # the client has gone: the next read says so
+        with suppress(OSError):  # the client has disconnected: the next read reports it
             await self.write(line)

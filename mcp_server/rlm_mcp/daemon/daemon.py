@@ -1,8 +1,8 @@
-"""The daemon: accepts connections at its socket, and serves each for what its handshake asks.
+"""The daemon: accepts connections at its socket, and serves each in the role of its handshake.
 
 A connection opens with a handshake line that names its role; `rlm_ipc.daemon_protocol` has the table of roles with
-their requests and replies. In the role ``mcp`` MCP follows, one message a line. For ``http`` and ``web``, MCP over HTTP
-or the web page is served for as long as the connection stays open. Every other role is answered once.
+their requests and replies. In the role ``mcp``, MCP follows, one message per line. For ``http`` and ``web``, MCP over
+HTTP or the web page is served while the connection is open. Every other role gets one answer.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
     from rlm_mcp.daemon.served import Served
 
 CLOSE_SECONDS = 10.0
-"""How long connections may take to end when the daemon stops."""
+"""How long the daemon waits for connections to end when it stops."""
 TICK_SECONDS = 2.0
-"""How often the daemon looks whether it is needed, and whether its folder is still there."""
+"""How often the daemon checks whether it is needed, and whether its folder still exists."""
 
 log = logging.getLogger("rlm_mcp.daemon")
 
 
 class Daemon:
-    """Accepts connections at ``path`` until it is told to stop or nobody needs it any more."""
+    """Accepts connections at ``path`` until it is told to stop or is no longer needed."""
 
     def __init__(self, served: Served, path: Path, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._served = served
@@ -89,7 +89,7 @@ class Daemon:
         try:
             await self._until_stopped(claim)
         finally:
-            # The path goes first: newcomers then start another daemon, which waits for our claim.
+            # Remove the path first: new clients then start another daemon, which waits for our claim.
             if claim.stands():
                 self._path.unlink(missing_ok=True)
             listener.close()
@@ -102,7 +102,7 @@ class Daemon:
             log.warning("hooks will not find the daemon", extra={"reason": str(error)})
 
     def stop(self, reason: str) -> None:
-        """End the daemon in order."""
+        """Shut the daemon down cleanly."""
         log.info("daemon stops", extra={"reason": reason})
         self._stop.set()
 
@@ -152,7 +152,7 @@ class Daemon:
             writer.close()
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Check who is there and what for, then serve that."""
+        """Read the handshake, then serve the connection."""
         peer = discovery.peer(writer.get_extra_info("socket"))
         if peer.uid != os.getuid():
             log.warning("stranger refused", extra={"pid": peer.pid, "uid": peer.uid})
@@ -172,7 +172,7 @@ class Daemon:
         await self._serve(caller, request)
 
     async def _serve(self, caller: Caller, request: Request[Any]) -> None:
-        """Do what a connection is for. Whatever is refused is told with its hint."""
+        """Serve a connection in its role. A refusal is sent with its hint."""
         try:
             match request:
                 case ServeHttp():
@@ -190,7 +190,7 @@ class Daemon:
             hint = getattr(error, "hint", "")
             fault = Fault.USAGE if isinstance(error, WrongUsage) else Fault.REQUEST
             caller.refuse(f"{error}; {hint}" if hint else str(error), fault)
-        except (OSError, asyncio.CancelledError):  # who asked has gone, or the daemon ends
+        except (OSError, asyncio.CancelledError):  # the caller has disconnected, or the daemon ends
             raise
         except Exception as error:
             log.exception("request failed", extra={"role": role_of(request)})
@@ -210,12 +210,12 @@ class Daemon:
             with self._state.hooks.agents.connected(caller.client, caller.client.peer):
                 await serve_client(self._serve_lines, self._served.permit, caller.reader, caller.writer, caller.client)
         finally:
-            if not self._stop.is_set():  # else it is we who hang up: the client lives
+            if not self._stop.is_set():  # else we disconnect, and the client is alive
                 self._state.holders.left(caller.client)
         log.info("client left")
 
     async def _serve_lines(self, lines: ClientLines) -> None:
-        """Serve what a client sends from its first line on that needs the SDK."""
+        """Serve a client with the SDK, from its first line that needs it."""
         server = self._mcp_server()
         from rlm_mcp.daemon.mcp_stream import serve_lines
 
@@ -242,7 +242,7 @@ class Daemon:
             await self._hold_open(caller, served.url)
 
     async def _hold_open(self, caller: Caller, url: str) -> None:
-        """Serve HTTP for as long as whoever asked for it stays connected."""
+        """Serve HTTP while the connection that asked for it is open."""
         self._http.append(url)
         try:
             while await caller.reader.read(CHUNK):
@@ -264,9 +264,9 @@ class Daemon:
 
 
 def run(server: str, path: Path, idle_seconds: float, claim: discovery.InstanceLock, ready_fd: int | None) -> int:
-    """Be the daemon until it ends; returns the exit status of its process.
+    """Run the daemon until it ends. Return the exit status of its process.
 
-    ``server`` names the function that makes what is served, as ``MODULE:FUNCTION``.
+    ``server`` names the function that creates the served object, as ``MODULE:FUNCTION``.
     """
 
     async def serve() -> None:
@@ -285,7 +285,7 @@ def run(server: str, path: Path, idle_seconds: float, claim: discovery.InstanceL
 
 
 def _factory(name: str) -> Callable[[], AbstractAsyncContextManager[Served]]:
-    """Import the function; raises :class:`SetupFault` when there is none of that name."""
+    """Import the function; raises :class:`SetupFault` if it does not exist."""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)

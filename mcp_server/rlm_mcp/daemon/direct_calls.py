@@ -1,11 +1,11 @@
-"""Calls of tools that are answered without the SDK, whose way to a tool and back costs more than most tools.
+"""Tool calls that are answered without the SDK, whose overhead is larger than the cost of most tools.
 
-The SDK serves the first call of a connection, with every check that it makes. The server then permits (`Permit`) calls
-that differ from that one only in their tool, its arguments and who asks. Whatever else a client sends goes to the SDK,
-with the calls behind it. The bytes of an answer are the same on both ways.
+The SDK serves the first call of a connection, with all its checks. The server then permits (`Permit`) calls that differ
+from it only in their tool, arguments and caller. Everything else goes to the SDK, and so do the calls behind it. Both
+ways produce the same bytes.
 
-Clients of ours all say the same of themselves. Their calls are permitted from the first one on: while nobody else has
-come, the daemon does without the SDK.
+Our own clients all send the same envelope. Their calls are permitted from the first one on, so the daemon does not
+import the SDK until another client connects.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 METHOD = "tools/call"
 RequestId = str | int
 _CONNECTION_CLOSED, _INTERNAL_ERROR = -32000, -32603
-"""The codes of errors that the SDK gives for a call whose client has hung up, and for one that fails."""
+"""The SDK's error codes for a call whose client has disconnected, and for one that fails."""
 _RESERVED = "io.modelcontextprotocol/"
-"""How names begin by which MCP itself is told something in the ``_meta`` of a call."""
+"""The prefix of names in the ``_meta`` of a call that are addressed to MCP itself."""
 _TOKEN = "progressToken"
 _CALL = {"jsonrpc", "id", "method", "params"}
 _CANCELLATION = _CALL - {"id"}
@@ -41,7 +41,7 @@ _PARAMS = {"name", "arguments", "_meta"}
 
 @dataclass(frozen=True)
 class Content:
-    """What a call is answered with: texts, and pictures (PNG as base64) behind them."""
+    """The content of an answer: texts, then pictures (PNG as base64)."""
 
     texts: Sequence[str]
     images: Sequence[str]
@@ -49,9 +49,9 @@ class Content:
 
 
 HasLeft = Callable[[], bool]
-"""Says of a call that ends early whether its client has hung up without cancelling it."""
+"""Tells whether the client of a call that ends early has disconnected without cancelling it."""
 CallTool = Callable[[str, Mapping[str, Json], Mapping[str, Json], Progress, HasLeft], Awaitable[Content]]
-"""Calls a tool by its name, with arguments and the ``_meta`` of the call. A client's fault is an answer, too."""
+"""Calls a tool by name, with arguments and the ``_meta`` of the call. A client's error is an answer, too."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ResultShape:
 
 @dataclass(frozen=True)
 class Permit:
-    """What needs no SDK on a connection: a call with this ``envelope``, answered in this shape."""
+    """The calls that need no SDK: those with this ``envelope``, answered in this shape."""
 
     envelope: Mapping[str, Json]
     shape: ResultShape
@@ -80,13 +80,13 @@ class Permit:
 
 
 def envelope(meta: Mapping[str, Any]) -> Mapping[str, Json]:
-    """Return what the ``_meta`` of a call tells MCP itself: version, client, capabilities."""
+    """Return the part of a call's ``_meta`` for MCP itself: version, client, capabilities."""
     return {name: value for name, value in meta.items() if name.startswith(_RESERVED)}
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A call as its line has it."""
+    """A call, as parsed from its line."""
 
     id: RequestId
     name: str
@@ -95,9 +95,9 @@ class _Call:
 
 
 class DirectCalls:
-    """The calls of one connection that are answered here, as soon as the SDK has given a ``permit``.
+    """The calls of one connection that are answered here, once there is a ``permit``.
 
-    ``ours`` permits the calls of a client of ours, until it sends anything else.
+    ``ours`` permits the calls of our own clients, until they send anything else.
     """
 
     def __init__(self, writer: asyncio.StreamWriter, ours: Permit | None = None) -> None:
@@ -106,13 +106,13 @@ class DirectCalls:
         self._writer = writer
         self._running: dict[RequestId, asyncio.Task[None]] = {}
         self._elsewhere: set[RequestId] = set()
-        """Calls that the SDK has and has not answered: those behind them would overtake them here."""
+        """Calls that the SDK has not answered yet. Later calls must not overtake them."""
         self._cancelled: set[RequestId] = set()
-        """Calls, here or there, that the client has cancelled."""
+        """Calls, here or in the SDK, that the client has cancelled."""
         self._has_hung_up = False
 
     def take(self, line: bytes) -> bool:
-        """Answer the call in a line, or cancel one that runs here; says whether the line did either."""
+        """Answer the call in a line, or cancel one that runs here. Return whether the line was one of these."""
         if self._running and (named := _cancelled_in(line)) is not None and named in self._running:
             self._cancelled.add(named)
             self._running[named].cancel()
@@ -127,7 +127,7 @@ class DirectCalls:
         return True
 
     def passed(self, method: str, request: RequestId | None, params: Mapping[str, Json]) -> None:
-        """Hear of a request, or a notification, that goes to the SDK."""
+        """Note a request or a notification that goes to the SDK."""
         self._ours = None
         match method:
             case "tools/call" if request is not None:
@@ -140,11 +140,11 @@ class DirectCalls:
                     self._elsewhere.discard(given)
 
     def answered(self, request: RequestId) -> None:
-        """Hear that the SDK has answered a request."""
+        """Note that the SDK has answered a request."""
         self._elsewhere.discard(_coerced(request))
 
     def has_left(self, request: RequestId) -> bool:
-        """Say whether the client has hung up without cancelling that call."""
+        """Tell whether the client has disconnected without cancelling the call."""
         return self._has_hung_up and _coerced(request) not in self._cancelled
 
     def ended(self, request: RequestId) -> None:
@@ -152,13 +152,13 @@ class DirectCalls:
         self._cancelled.discard(_coerced(request))
 
     def cancel(self) -> None:
-        """Give up what runs: the client has hung up."""
+        """Cancel the running calls: the client has disconnected."""
         self._has_hung_up = True
         for task in self._running.values():
             task.cancel()
 
     async def aclose(self) -> None:
-        """Give up what runs, and wait until it has ended."""
+        """Cancel the running calls, and wait for their end."""
         self.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
@@ -181,7 +181,7 @@ class DirectCalls:
             content = await permit.call(call.name, call.arguments, call.meta, progress, has_left)
             line = permit.shape.line(call.id, content)
         except asyncio.CancelledError:
-            if _coerced(call.id) not in self._cancelled:  # who has cancelled a call is told nothing more of it
+            if _coerced(call.id) not in self._cancelled:  # a cancelled call gets no answer
                 self._put(_failed(call.id, _CONNECTION_CLOSED, "Connection closed"))
             raise
         except Exception:
@@ -195,7 +195,7 @@ class DirectCalls:
 
     async def _write(self, line: bytes) -> None:
         self._put(line)
-        with suppress(OSError):  # the client has gone: the loop that reads hears of it
+        with suppress(OSError):  # the client has disconnected: the reading loop notices it
             await self._writer.drain()
 
 
@@ -210,7 +210,7 @@ def _object_in(line: bytes, method: bytes) -> Mapping[str, Json] | None:
 
 
 def _cancelled_in(line: bytes) -> RequestId | None:
-    """Return which request a line cancels, if it does nothing else."""
+    """Return the request that a line cancels, if it does nothing else."""
     message = _object_in(line, b'"notifications/cancelled"')
     if message is None or message.keys() != _CANCELLATION or message["method"] != "notifications/cancelled":
         return None
@@ -219,7 +219,7 @@ def _cancelled_in(line: bytes) -> RequestId | None:
 
 
 def _call_in(line: bytes) -> _Call | None:
-    """Return the call in a line, if it has nothing but what each call has."""
+    """Return the call in a line, if it has only the usual fields."""
     message = _object_in(line, b'"tools/call"')
     if message is None or message.keys() != _CALL:
         return None
@@ -241,7 +241,7 @@ def _failed(request: RequestId, code: int, message: str) -> bytes:
 
 
 def _coerced(request: RequestId) -> RequestId:
-    """Return a request's id as the SDK tells one from another: it takes the text "7" for the number."""
+    """Return a request's id as the SDK compares it: the string "7" equals the number."""
     if isinstance(request, str):
         with suppress(ValueError):
             return int(request)
@@ -250,4 +250,4 @@ def _coerced(request: RequestId) -> RequestId:
 
 _NONE: Mapping[str, Json] = {}
 current_direct_calls: ContextVar[DirectCalls | None] = ContextVar("rlm_mcp_direct_calls", default=None)
-"""The calls of the connection that is being served; None where a connection has no such way, as over HTTP."""
+"""The direct calls of the current connection; None where there are none, as over HTTP."""

@@ -1,7 +1,7 @@
-"""The daemon's log: one JSON object a line in a file that rotates, ours and the libraries' alike.
+"""The daemon's log: one JSON object per line in a rotating file, for our records and those of libraries.
 
-What belongs to an event is given as ``extra`` and becomes a member of its line. A traceback is its text: where it
-broke, without the variables of the frames, for they hold what people load and ask.
+The ``extra`` fields of a record become members of its line. A traceback is logged as text, without the variables of
+its frames, because they contain users' texts and questions.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ KEPT_FILES = 3
 MEMBERS = {"message": "event", "levelname": "level", "name": "logger", "exc_info": "exception"}
 
 current_client: ContextVar[int | None] = ContextVar("rlm_mcp_log_client", default=None)
-"""The process at the other end of the connection that is being served; each line of it names it."""
+"""The process at the other end of the current connection; each of its log lines names it."""
 
 
 def log_to(file: Path) -> None:
-    """Send the records of all loggers to ``file``, 0600, at most 20 MiB of it."""
+    """Send the records of all loggers to ``file`` (mode 0600), at most 20 MiB."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.touch(mode=0o600)
     handler = logging.handlers.RotatingFileHandler(
@@ -33,9 +33,9 @@ def log_to(file: Path) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
-    # What the log has no room for is lost: its traceback would stand where others look for why no daemon has started.
+    # A record that cannot be written is dropped: its traceback would hide the reason why a daemon did not start.
     logging.raiseExceptions = False
-    # A line for each request of a model costs a tenth of the request's processor time, and journal and rows hold it.
+    # A line for each request to a model costs a tenth of its processor time; the journal has these requests anyway.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 

@@ -1,7 +1,7 @@
-"""Messages of MCP as lines: what a client sends, and what it is sent.
+"""MCP messages as lines, in both directions.
 
-Everything that arrives is hostile. Of a line that is no message `parse_message` says what is wrong with it, and names
-its id wherever one can be found, so that no caller waits for ever.
+All input is untrusted. For a line that is not a message, `parse_message` says what is wrong, with its id if it can be
+found, so that no caller waits forever.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def parse_message(line: bytes) -> JSONRPCMessage:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError as error:
         raise _refusal(line, error) from None
-    # A request whose id has a wrong type passes for a notification, which nobody would answer.
+    # A request whose id has a wrong type would pass as a notification, which gets no answer.
     if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
         raise _refusal(line, None)
     return message
 
 
 def _refusal(line: bytes, error: ValidationError | None) -> MessageRefused:
-    """Say what is wrong with a line that the SDK does not take."""
+    """Say what is wrong with a line that the SDK refuses."""
     _, request_id = edge_id(line[:EDGE], line[-EDGE:])
     try:
         raw = json.loads(line)

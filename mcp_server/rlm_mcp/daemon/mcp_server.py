@@ -1,7 +1,7 @@
 """The MCP server: the SDK's low-level `Server` over one `Service`, for every protocol version it speaks.
 
-Nothing is kept per connection: which session a call is for comes with the call (argument ``session``, or
-``_meta.session``), else from the client's handshake line.
+No state is kept per connection. The session of a call is named by the call (argument ``session``, or
+``_meta.session``), else by the client's handshake.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Context = ServerRequestContext[Any]
 
 
 def build_server(service: Service) -> Server[Any]:
-    """Make the server whose tools work on ``service``; one is enough for any number of connections."""
+    """Create the server for ``service``; one serves any number of connections."""
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         return await lists.listed(context)
@@ -63,7 +63,7 @@ def build_server(service: Service) -> Server[Any]:
         name, arguments = params.name, params.arguments
         if sampling is None:
             _permit(service, server, context)
-        elif sampling.run:  # the same call once more, with what the code has asked for
+        elif sampling.run:  # the same call again, with the answers that the code asked for
             name, arguments = "wait", {"run": sampling.run, "session": (arguments or {}).get("session")}
         try:
             content = await answered(service, name, arguments, _caller(service, context, sampling))
@@ -111,7 +111,7 @@ def build_server(service: Service) -> Server[Any]:
         on_unsubscribe_resource=subscriptions.unsubscribe,
         on_subscriptions_listen=subscriptions.listen,
     )
-    # The SDK's one middleware makes a span of each message, for a tracer that the daemon never sets up.
+    # The SDK's only middleware makes a span of each message, for a tracer that the daemon never sets up.
     server.middleware.clear()
     return server
 
@@ -137,7 +137,7 @@ async def _list_templates(context: Context, params: PaginatedRequestParams | Non
 
 
 def _permit(service: Service, server: Server[Any], context: Context) -> None:
-    """Let calls like this one go without the SDK, which has checked it, if the connection has such a way."""
+    """Permit direct calls like this one, which the SDK has checked, if the connection supports them."""
     direct = current_direct_calls.get()
     if direct is not None and direct.permit is None:
         told = (context.params or {}).get("_meta") or {}

@@ -1,4 +1,4 @@
-"""The lines of one client as the SDK's streams, for all that `rlm_mcp.daemon.client_lines` does not answer itself."""
+"""The lines of one client as the SDK's streams: those that `rlm_mcp.daemon.client_lines` does not answer itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlm_mcp.errors import MessageRefused
 
 
 async def serve_lines(server: Server[Any], state: Any, lines: ClientLines) -> None:
-    """Serve a client by the SDK's own loop until it hangs up.
+    """Serve a client by the SDK's own loop until it disconnects.
 
     ``state`` is the server's lifespan state, shared by all of them. The client's first request decides the protocol era
     (2025 handshake or 2026-07-28 envelope).
@@ -53,7 +53,7 @@ class LineStream:
         raise StopAsyncIteration
 
     async def receive(self) -> SessionMessage | Exception:
-        """Return the next message; raises :class:`anyio.EndOfStream` when the client has hung up."""
+        """Return the next message; raises :class:`anyio.EndOfStream` if the client has disconnected."""
         try:
             return await self.__anext__()
         except StopAsyncIteration:
@@ -66,7 +66,7 @@ class LineStream:
             self._lines.direct.passed(message.method, None, message.params or {})
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Write one message, waiting while the client does not read."""
+        """Write one message, and wait while the client does not read."""
         message = item.message
         try:
             await self._lines.write(render_message(message))
@@ -76,7 +76,7 @@ class LineStream:
             self._lines.direct.answered(message.id)
 
     async def aclose(self) -> None:
-        """Do nothing: the connection belongs to whoever accepted it."""
+        """Do nothing: the connection is closed by its owner."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Messages of JSON-RPC as lines, without the SDK: what is refused unread, and how anything becomes a line."""
+"""JSON-RPC messages as lines, without the SDK: the check before parsing, and the encoding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def refuse_too_many_values(line: bytes) -> None:
-    """Raise :class:`MessageRefused` for a line of which the objects would take many times its size in memory."""
+    """Raise :class:`MessageRefused` for a line whose objects would take many times its size in memory."""
     if has_too_many_values(line):
         _, request_id = edge_id(line[:EDGE], line[-EDGE:])
         reason = f"the message has more than {MOST_VALUES:,} values; write them to a file and load that"
@@ -32,7 +32,7 @@ def as_line(message: Mapping[str, object]) -> bytes:
 
 
 def repaired(message: Mapping[str, object]) -> bytes:
-    """Return a message as a line that has text which is not valid Unicode, or says that it cannot be written."""
+    """Return a message that has invalid Unicode as a line, repaired, or an error that it cannot be written."""
     log.warning("answer repaired")
     try:
         return cleaned(json.dumps(message, ensure_ascii=False)).encode() + b"\n"
@@ -44,5 +44,5 @@ def repaired(message: Mapping[str, object]) -> bytes:
 
 
 def cleaned(text: str) -> str:
-    """Join surrogate pairs and replace what is left of them."""
+    """Join surrogate pairs, and replace lone surrogates."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

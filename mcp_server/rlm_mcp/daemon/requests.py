@@ -1,4 +1,4 @@
-"""The requests that the service answers once: what each is answered with."""
+"""The requests that the service answers once, and their answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def answer(caller: Caller, service: Service, request: Request[Any]) -> Non
 
 async def _answer(caller: Caller, service: Service, request: Request[Any]) -> None:
     if isinstance(named := getattr(request, "session", None), str):
-        # The id of a frame stands for the session in which it runs.
+        # A frame's id stands for its session.
         request = replace(cast("Any", request), session=service.frames.session_named(named) or named)
     match request:
         case ListSessions():

@@ -1,4 +1,4 @@
-"""What clients can read as MCP resources: the tree, each frame's context and log, and where the work stands."""
+"""The MCP resources: the tree, each frame's context and log, and the state of the work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TEMPLATES = [
 
 
 def part_at(uri: str) -> Part | None:
-    """Return which part of a tree is at an address, or None when nothing ever is."""
+    """Return the part of a tree at an address, or None if it is not an address of ours."""
     found = _FRAME.fullmatch(uri)
     if found is not None:
         return Part("context" if found[2] == "context" else "log", found[1])
@@ -53,20 +53,20 @@ def part_at(uri: str) -> Part | None:
 
 
 def address_of(part: Part) -> str:
-    """Return where a part of a tree is."""
+    """Return the address of a part of a tree."""
     return _TREE if part.what == "tree" else f"{_TREE}/{part.frame}/{part.what}"
 
 
 def nothing_at(uri: str) -> MCPError:
-    """Return the refusal of an address at which nothing ever is."""
+    """Return the error for an address that is not ours."""
     return MCPError(INVALID_PARAMS, f"there is nothing at {uri[:200]!r}; ask for resources/list")
 
 
 async def read(service: Service, caller: Caller, uri: str) -> ReadResourceResult | None:
-    """Return what is at an address, or None when nothing ever is. Which frame is current does not change.
+    """Return the resource at an address, or None if it is not ours. The current frame does not change.
 
     Raises:
-        ToolFault, UnknownFrame: the caller has no session, there is no such frame in its tree, or it has no log.
+        ToolFault, UnknownFrame: the caller has no session, its tree has no such frame, or the frame has no log.
     """
     if uri == _PRIME:
         async with service.session(caller) as session:

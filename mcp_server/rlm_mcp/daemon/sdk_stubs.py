@@ -1,8 +1,8 @@
-"""Import the MCP SDK without what the daemon does not use of it: a process of our own may say what it wants.
+"""Import the MCP SDK without the parts that the daemon does not use, to save 27 MB of its memory.
 
-``mcp/__init__.py`` imports the SDK's client, its high-level server and the cryptography that this one signs with; its
-low-level server the web server and the authentication of its HTTP transport, which few daemons are ever asked for; and
-each of its five hundred models builds what it validates with. That is 27 MB of a daemon that uses none of it.
+``mcp/__init__.py`` imports the SDK's client, its high-level server and the cryptography for that. Its low-level server
+imports a web server and the authentication of its HTTP transport, which few daemons need. And each of its five hundred
+models builds its validator at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 BARE = ("mcp", "mcp.server")
-"""Packages of which the daemon needs single modules only."""
+"""Packages from which the daemon needs only single modules."""
 HTTP = (
     "starlette",
     "starlette.applications",
@@ -31,21 +31,21 @@ HTTP = (
     "mcp.server.streamable_http_manager",
     "mcp.server.transport_security",
 )
-"""What the SDK's low-level server imports for its method ``streamable_http_app``, which is not used here."""
+"""The imports of the SDK's low-level server for its method ``streamable_http_app``, which is not used here."""
 
 
 def import_sdk() -> None:
-    """Import what the daemon uses of the SDK, for good. Only for the main program of a process."""
+    """Import the parts of the SDK that the daemon uses. Only for the main program of a process."""
     hollow(*BARE)
     _with_late_models()
     _without_http()
 
 
 def hollow(*packages: str) -> None:
-    """Let modules of ``packages`` be imported from now on while their ``__init__`` is not run.
+    """Make modules of ``packages`` importable from now on without running the packages' ``__init__``.
 
-    Only for the main program of a process: whoever looks for what the ``__init__`` defines finds nothing there.
-    Packages that are imported already stay as they are.
+    Only for the main program of a process, because the names that the ``__init__`` defines are missing then.
+    Packages that are already imported do not change.
     """
     for name in packages:
         spec = None if name in sys.modules else importlib.util.find_spec(name)
@@ -54,7 +54,7 @@ def hollow(*packages: str) -> None:
 
 
 def _with_late_models() -> None:
-    """Have the models of the protocol build what they validate with when they are first used: most never are."""
+    """Let the protocol's models build their validators on first use: most are never used."""
     from pydantic import BaseModel
 
     BaseModel.model_config["defer_build"] = True
@@ -66,7 +66,7 @@ def _with_late_models() -> None:
 
 
 def _without_http() -> None:
-    """Import the low-level server with stand-ins for `HTTP`: whoever opens that attachment imports it in earnest."""
+    """Import the low-level server with stubs for `HTTP`; a daemon that serves HTTP imports the real modules."""
     absent = [name for name in HTTP if name not in sys.modules]
     sys.modules.update({name: _StandIn(name) for name in absent})
     try:
@@ -77,7 +77,7 @@ def _without_http() -> None:
 
 
 class _StandIn(ModuleType):
-    """A module of which anything can be imported; nothing of it is of any use."""
+    """A stub module from which any name can be imported."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

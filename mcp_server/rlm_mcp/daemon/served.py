@@ -1,4 +1,4 @@
-"""What a daemon serves: the service, and over it an MCP server as soon as a client needs the SDK."""
+"""What a daemon serves: the service, and an MCP server over it once a client needs the SDK."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Served:
-    """The service of a daemon. Calls that have a ``permit`` reach it directly, all others by the server.
+    """The service of a daemon. Calls with a ``permit`` reach it directly, all others through the server.
 
-    To make the server takes a fifth of a second and 15 MB, most of it for the SDK.
+    Creating the server takes a fifth of a second and 15 MB, mostly for the SDK.
     """
 
     service: Service
@@ -30,7 +30,7 @@ class Served:
 
 @asynccontextmanager
 async def create() -> AsyncIterator[Served]:
-    """Open the service on the user's state folder and give what serves it."""
+    """Open the service on the user's state folder, and yield what serves it."""
 
     def make_server() -> Server[Any]:
         import_sdk()

@@ -1,8 +1,8 @@
-"""Clients that are told when a resource changes, in both ways that MCP has for it.
+"""Notifications about changed resources, in both ways that MCP has for them.
 
-A client of 2025 subscribes to one address after the other, and is notified on its connection. One of 2026 opens a
-stream with all that it wants to hear of (``subscriptions/listen``). What has changed is told by its address only: the
-client reads it again if it cares.
+A client of 2025 subscribes to single addresses, and is notified on its connection. One of 2026 opens a stream for all
+its subscriptions (``subscriptions/listen``). A notification has only the address: the client reads the resource again
+if it needs it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _KEY = "rlm-kernel"
 
 
 class Subscriptions:
-    """The handlers of the requests about subscriptions; ``caller_of`` tells whom a request is from."""
+    """The handlers of subscription requests; ``caller_of`` returns the caller of a request."""
 
     def __init__(self, service: Service, caller_of: Callable[[Context], Caller], lists: ToolLists) -> None:
         self._service, self._caller_of, self._lists = service, caller_of, lists
 
     async def subscribe(self, context: Context, params: SubscribeRequestParams) -> EmptyResult:
-        """Notify the client of 2025 of changes of one resource, for as long as its connection lives."""
+        """Notify a client of 2025 of changes to a resource while its connection is open."""
         part = part_at(params.uri)
         if part is None:
             raise nothing_at(params.uri)
@@ -56,7 +56,7 @@ class Subscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> EmptyResult:
-        """Notify it no more."""
+        """Stop these notifications."""
         part = part_at(params.uri)
         leave = _subscriber(context).leave.pop(part, None) if part is not None else None
         if leave is not None:
@@ -64,7 +64,7 @@ class Subscriptions:
         return EmptyResult()
 
     async def listen(self, context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Serve one stream of a client of 2026; addresses at which nothing is are never told of."""
+        """Serve one stream of a client of 2026; addresses that do not exist are never notified."""
         wanted = params.notifications.resource_subscriptions or []
         stream = _Stream()
         parts = list({part: None for part in map(part_at, wanted) if part is not None})
@@ -88,7 +88,7 @@ class Subscriptions:
 
 
 class _Subscriber:
-    """A connection of 2025. What changes while it is written to is told once, however slowly its client reads."""
+    """A connection of 2025. Changes during a write are notified once, however slowly the client reads."""
 
     def __init__(self, session: ServerSession) -> None:
         self._session = session
@@ -118,8 +118,8 @@ class _Subscriber:
 
 
 def _subscriber(context: Context) -> _Subscriber:
-    """Return what a connection has subscribed to; it goes with the connection."""
-    connection = context.session._connection  # the one place where the SDK keeps what lives as long as a client
+    """Return the subscriptions of a connection, which end with it."""
+    connection = context.session._connection  # the only place where the SDK keeps state for the lifetime of a client
     found = connection.state.get(_KEY)
     if not isinstance(found, _Subscriber):
         found = connection.state[_KEY] = _Subscriber(context.session)
@@ -128,7 +128,7 @@ def _subscriber(context: Context) -> _Subscriber:
 
 
 class _Stream:
-    """What the SDK's handler of a stream listens to."""
+    """The source of events for the SDK's stream handler."""
 
     def __init__(self) -> None:
         self._listener: Callable[[ServerEvent], None] | None = None
@@ -142,7 +142,7 @@ class _Stream:
             self._listener(ToolsListChanged())
 
     async def publish(self, event: ServerEvent) -> None:
-        """Nobody publishes here but `tell`."""
+        """Events are published only by `tell`."""
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         self._listener = listener

@@ -1,4 +1,4 @@
-"""Calls of tools, whichever way they come: who makes them, and what they are answered with."""
+"""Tool calls, by the SDK or directly: their callers and answers."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _OURS = ResultShape(
     {"text": "", "type": "text"},
     {"data": "", "mimeType": PNG, "type": "image"},
 )
-"""What the SDK would write for a client of ours."""
+"""The form in which the SDK would answer our own clients."""
 
 
 async def answered(service: Service, name: str, arguments: Mapping[str, Json] | None, caller: Caller) -> Content:
-    """Call a tool, and add what hooks have to tell its client."""
+    """Call a tool, and add messages of hooks for its client."""
     outcome = await TOOLS.call(service, name, arguments, caller)
     texts = [text for text in (outcome.text, service.hooks.due(caller.handshake)) if text]
     return Content(texts, outcome.images, outcome.is_error)
 
 
 def calling(service: Service, meta: Mapping[str, Any], progress: Progress, sampling: Sampling | None) -> Caller:
-    """Say who makes a call, by its connection and by what it says of itself."""
+    """Return the caller of a call, from its connection and its ``_meta``."""
     asked, agent = meta.get("session"), meta.get("threadId")
     client = current_handshake.get()
     if not isinstance(agent, str):
@@ -55,7 +55,7 @@ def calling(service: Service, meta: Mapping[str, Any], progress: Progress, sampl
 
 
 def direct_call(service: Service) -> CallTool:
-    """Return how a call is made that does not pass the SDK."""
+    """Return the function that makes a direct call."""
 
     async def call(
         name: str,

@@ -1,4 +1,4 @@
-"""Which tools a client is shown, and the news that these are others now: a queue and a lock bring their own."""
+"""The lists of tools that clients see, and notifications of changes: a queue and a lock add tools."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ToolLists:
         self._service = service
 
     async def listed(self, context: ServerRequestContext[Any]) -> ListToolsResult:
-        """List the tools for a client: of the small tier those of a queue or lock only where there is one."""
+        """List the tools for a client. The small tier has those of a queue or lock only if there is one."""
         client = current_handshake.get()
         tier = await asyncio.to_thread(_tier_for, client)
         tools = TOOLS.tools(tier)
@@ -52,7 +52,7 @@ class ToolLists:
         return ListToolsResult(tools=[as_listed(tool) for tool in tools])
 
     def follow(self, client: ClientInfo, told: Callable[[], None]) -> Callable[[], None]:
-        """Call ``told`` when the client's list becomes another; returns what ends that."""
+        """Call ``told`` when the client's list changes. Return a function that ends this."""
         return self._when_others(self._service.work.tree_for(client, None), told)
 
     def _when_others(self, named: str, told: Callable[[], None]) -> Callable[[], None]:
@@ -67,7 +67,7 @@ class ToolLists:
 
     def _await(self, context: ServerRequestContext[Any], named: str) -> None:
         """Notify a client of 2025 on its connection when its queue or its lock begins."""
-        connection = context.session._connection  # as `rlm_mcp.daemon.subscriptions` does
+        connection = context.session._connection  # like `rlm_mcp.daemon.subscriptions`
         if _KEY in connection.state:
             return
         begun = asyncio.Event()
@@ -91,17 +91,17 @@ class ToolLists:
 
 @functools.cache
 def as_listed(tool: Tool) -> McpTool:
-    """Return a tool as `tools/list` shows it: clients ask often, and all get the same."""
+    """Return a tool as in `tools/list`; cached, because clients ask often and all get the same."""
     annotations = ToolAnnotations(read_only_hint=True) if tool.read_only else None
     return McpTool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=annotations)
 
 
 def _tier_for(handshake: ClientInfo) -> Tier:
-    """Return which tools a client is shown: what its environment says, else what its policy does."""
+    """Return the tier for a client: from its environment, else from its policy."""
     wanted = handshake.env.get("RLM_KERNEL_TOOLS")
     if wanted in TIERS:
         return wanted
     try:
         return load_policy(policy_for(handshake)).tools
     except PolicyError:
-        return _SMALL  # each call will say what is wrong with the policy
+        return _SMALL  # each call reports what is wrong with the policy

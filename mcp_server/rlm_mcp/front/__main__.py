@@ -1,9 +1,9 @@
-"""The stdio front, ``rlm-kernel mcp``: what an MCP client starts, a relay to the daemon that all share.
+"""The stdio front, ``rlm-kernel mcp``: the program that an MCP client starts, a relay to the shared daemon.
 
-Standard library only and single-threaded but for the start of a daemon: one ``poll`` loop over the
-client's two pipes and the daemon's socket. What goes where is decided in :mod:`rlm_mcp.front.proxy`; here is
-only input and output. Nothing blocks on a client or daemon that does not read, and nobody's backlog
-grows without end: who does not read is not read.
+It uses only the standard library and, except for the start of a daemon, one thread: a ``poll`` loop over the client's
+two pipes and the daemon's socket. :mod:`rlm_mcp.front.proxy` decides which line goes where; this module does only
+input and output. Nothing blocks on a client or daemon that does not read, and no backlog grows without limit: while
+one side does not read, the other side is not read.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 STDIN, STDOUT = 0, 1
 BACKLOG = 16 * 1024 * 1024
-"""Bytes waiting to be written to one side from which on the other side is not read."""
+"""If this many bytes wait for one side, the other side is not read."""
 HELLO_TRIES = 5
 LINGER_SECONDS = 5.0
-"""How long a client that closed its side still gets the answers that it waits for."""
+"""How long a client that closed its side still gets pending answers."""
 CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 class Outlet:
-    """Buffered writing to a descriptor that may not block."""
+    """Buffered writing to a descriptor that must not block."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._buffer = bytearray()
-        # Only pipes and sockets are ours alone: a terminal's flags would stay changed for the shell.
+        # Only for pipes and sockets: the changed flags of a terminal would remain for the shell.
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
             os.set_blocking(descriptor, False)
@@ -58,12 +58,12 @@ class Outlet:
         return len(self._buffer)
 
     def write(self, data: bytes) -> None:
-        """Write what can be written now, keep the rest for :meth:`flush`."""
+        """Write as much as possible now, and keep the rest for :meth:`flush`."""
         self._buffer += data
         self.flush()
 
     def flush(self) -> None:
-        """Write more of what is kept. Raises :class:`OSError` when the other side is gone."""
+        """Write more of the kept bytes. Raises :class:`OSError` if the other side is gone."""
         try:
             while self._buffer:
                 del self._buffer[: os.write(self._descriptor, memoryview(self._buffer)[:CHUNK])]
@@ -72,9 +72,9 @@ class Outlet:
 
 
 class Places:
-    """Where this client's daemon listens, and how it is started.
+    """Return where this client's daemon listens, and how to start it.
 
-    Raises :class:`~rlm_ipc.discovery.DiscoveryError` when the user's folders cannot be used.
+    Raises :class:`~rlm_ipc.discovery.DiscoveryError` if the user's folders cannot be used.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -85,10 +85,10 @@ class Places:
 
 
 class StdioFront:
-    """One client, from its first line to its last. ``arguments`` are those of a daemon that it starts."""
+    """One client, from its first line to its last. ``arguments`` are passed to a daemon that it starts."""
 
     def __init__(self, arguments: Sequence[str], answers: Answers) -> None:
-        self._space = memoryview(bytearray(CHUNK))  # memory made anew for each read would cost page faults
+        self._space = memoryview(bytearray(CHUNK))  # new memory for each read would cost page faults
         self._arguments = arguments
         self._answers = answers
         self._places: Places | None = None
@@ -107,7 +107,7 @@ class StdioFront:
         self._wake_reader, self._wake_writer = os.pipe()
 
     def run(self) -> None:
-        """Serve until the client is gone."""
+        """Serve until the client disconnects."""
         self._relay.need_daemon()
         while not self._finished():
             for descriptor, event in self._poll():
@@ -118,7 +118,7 @@ class StdioFront:
             return False
         if not (self._relay.busy or self._relay.waiting or self._stdout):
             return True
-        if self._relay.state == STARTING:  # the start has a limit of its own
+        if self._relay.state == STARTING:  # the start has its own time limit
             self._client_gone_at = time.monotonic()
         return time.monotonic() - self._client_gone_at > LINGER_SECONDS
 
@@ -167,7 +167,7 @@ class StdioFront:
     # --- the daemon -------------------------------------------------------------------------------
 
     def _find_daemon(self) -> None:
-        """Connect at once when a daemon listens, else start one in a thread and go on."""
+        """Connect at once if a daemon listens, else start one in a thread and continue."""
         try:
             places = self._usable_places()
             self._started = discovery.connect(places.socket)
@@ -179,7 +179,7 @@ class StdioFront:
             _thread.start_new_thread(self._start_daemon, (places,))
 
     def _usable_places(self) -> Places:
-        """Look for the folders until they can be used: a user may mend them while the client runs."""
+        """Look for the folders until they can be used: a user may fix them while the client runs."""
         if self._places is None:
             self._places = Places(self._arguments)
             self._answers.path = f"{self._places.state}/front-answers.json"
@@ -187,7 +187,7 @@ class StdioFront:
         return self._places
 
     def let_go(self) -> None:
-        """Remove the file that says that this front lives."""
+        """Remove the file that marks this front as alive."""
         if self._places is not None:
             life_lock.let_go(self._places.runtime, self._lock)
 
@@ -196,12 +196,12 @@ class StdioFront:
             self._started = discovery.connect_or_start(
                 places.socket, places.command, log=places.log, env=_daemon_environment()
             )
-        except Exception as error:  # whatever it is, the client must hear of it
+        except Exception as error:  # whatever it is, the client must be told
             self._started = str(error) or repr(error)
         os.write(self._wake_writer, b"1")
 
     def _daemon_found(self) -> None:
-        """Take over what the start led to, and say handshake."""
+        """Take the result of the start attempt, and send the handshake."""
         found, self._started = self._started, None
         if found is None or isinstance(found, str):
             self._relay.start_failed(found or "the daemon did not start")
@@ -218,7 +218,7 @@ class StdioFront:
                 pass  # poll() reports the loss
 
     def _notice_end_of_daemon(self) -> None:
-        """See to a daemon that has ended before a line is sent to it: that line would count as lost with it."""
+        """Notice that a daemon has ended before a line is sent to it: the line would count as lost with it."""
         while self._daemon is not None:
             poller = select.poll()
             poller.register(self._daemon, 0)
@@ -258,7 +258,7 @@ class StdioFront:
         self._hang_up()
         if greeted:
             self._relay.daemon_lost()
-        elif (tries := self._handshake_tries) < HELLO_TRIES:  # it was on its way out: there will be another
+        elif (tries := self._handshake_tries) < HELLO_TRIES:  # it was shutting down: another one will be started
             self._handshake_tries = tries + 1
             self._find_daemon()
         else:
@@ -274,24 +274,24 @@ class StdioFront:
 
 
 def _daemon_environment() -> dict[str, str]:
-    """Return the environment of a daemon: ours without what is this client's alone."""
+    """Return the environment of a daemon: ours without the variables that concern only this client."""
     return {name: value for name, value in os.environ.items() if name not in HANDSHAKE_ENVIRONMENT}
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Run the front; ``arguments`` are passed on to the daemon if one must be started.
 
-    No client shows what a server writes to standard error. So a front whose folders cannot be used serves all the
-    same, and answers each call with the reason.
+    Clients do not show a server's standard error. So a front whose folders cannot be used serves anyway, and answers
+    each call with the reason.
     """
-    first = "" if arguments else FIRST_ANSWERS  # another server than ours would answer differently
+    first = "" if arguments else FIRST_ANSWERS  # a server other than ours would answer differently
     front = StdioFront(arguments, Answers("", first))
     try:
         front.run()
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
-        pass  # the client is gone: there is nobody left to tell
+        pass  # the client is gone, so there is no one to tell
     front.let_go()
-    # A thread may still wait for a daemon to start; the daemon goes on without us.
+    # A thread may still wait for a daemon to start, which continues without us.
     os._exit(0)
 
 

@@ -1,9 +1,9 @@
-"""Answers that a front gives before its daemon is up: what the daemon answered last time.
+"""Answers that a front gives before its daemon is up: those that the daemon gave last time.
 
-Starting a daemon takes a second or two; some clients take their first turn without our tools when
-the handshake and the lists are not answered by then. These answers depend on nothing but the version,
-the protocol and the tool set, so the front remembers them in one small file and lets the daemon confirm
-them once it is up. For what no daemon has answered yet the package brings the answers of each tool set along.
+Starting a daemon takes a second or two. Without an answer to the handshake and the lists by then, some clients take
+their first turn without our tools. These answers depend only on the version, the protocol and the tool set, so the
+front stores them in one small file, and the daemon confirms them once it is up. For a first start, the package
+contains the answers of each tool set.
 
 Standard library only: part of the front.
 """
@@ -30,21 +30,21 @@ REMEMBERED = frozenset({"initialize", "tools/list", "prompts/list", "server/disc
 Some clients show no tool before all of them are answered.
 """
 FIRST_ANSWERS = f"{os.path.dirname(__file__)}/first_answers.json"
-"""What the daemon of this version answers for each tool set; a test compares it.
+"""The answers of this version's daemon for each tool set; a test compares them.
 
 ``answers`` maps a tool set (null: all of them), a protocol version and a method to the result. ``policies`` maps
-the policies of the package that have another tool set than the default one to that.
+the packaged policies with another tool set than the default to that set.
 """
 USUAL_TOOLS = "core"
-"""The tool set of a policy that names no other one."""
+"""The default tool set of a policy."""
 _LONGEST_FILE = 4 * 1024 * 1024
 
 
 class Answers:
-    """The remembered answers, read from ``path`` on first use. A missing or broken file is an empty one.
+    """The stored answers, read from ``path`` on first use. A missing or damaged file counts as empty.
 
-    What was never asked before is looked up in ``first``, which has the form of :data:`FIRST_ANSWERS`. It may be wrong
-    for a policy of the user's own; the daemon's answer then replaces it. Without a ``path`` nothing is kept on disk.
+    Requests that are not in it are looked up in ``first``, which has the form of :data:`FIRST_ANSWERS`. That answer may
+    be wrong for a user's own policy; the daemon's answer then replaces it. Without a ``path`` nothing is stored.
     """
 
     def __init__(self, path: str, first: str = "") -> None:
@@ -54,7 +54,7 @@ class Answers:
         self._brought: JsonObject | None = None
 
     def key(self, message: JsonObject) -> str | None:
-        """Return under which key the answer to a request is kept; ``None``: it is not one to remember."""
+        """Return the key for the answer to a request; ``None`` if it must not be stored."""
         method = message.get("method")
         params = message.get("params") or {}
         if method not in REMEMBERED or not isinstance(params, dict) or params.get("cursor"):
@@ -72,15 +72,15 @@ class Answers:
         return json.dumps(parts)
 
     def get(self, key: str) -> Any | None:
-        """Return the remembered result, else the one that the package brings, if there is one."""
+        """Return the stored result, else the packaged one, if there is one."""
         found = self._load().get(key)
         return self._first_answer(key) if found is None else found
 
     def put(self, key: str, result: Any) -> bool:
-        """Remember a result; false when it was known already."""
+        """Store a result. Return whether it is new."""
         if self.get(key) == result:
             return False
-        # Another front may have written meanwhile: its answers are kept. Those of other versions are dropped.
+        # Another front may have written in the meantime: keep its answers, and drop those of other versions.
         self._results = None
         results = {k: v for k, v in self._load().items() if json.loads(k)[0] == VERSION}
         results[key] = result
@@ -102,14 +102,14 @@ class Answers:
         return next((answers[k] for t in tool_sets if (k := first_key(t, protocol, method)) in answers), None)
 
     def _save(self, results: JsonObject) -> None:
-        """Write the file in one step; failing to is no reason to fail a client."""
+        """Write the file atomically, and ignore a failure: the client must not fail for it."""
         if self.path:
             with suppress(OSError):
                 put_file(self.path, json.dumps(results).encode())
 
 
 def first_key(tool_set: str | None, protocol: str | None, method: str) -> str:
-    """Return under which key :data:`FIRST_ANSWERS` has an answer."""
+    """Return the key of an answer in :data:`FIRST_ANSWERS`."""
     return json.dumps([tool_set, protocol, method])
 
 

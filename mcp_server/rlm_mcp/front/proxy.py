@@ -1,4 +1,4 @@
-"""What a front decides, without doing any input or output: which line goes where, and what is answered here.
+"""The decisions of a front, without I/O: which line goes where, and which requests it answers itself.
 
 ::
 
@@ -9,9 +9,8 @@
         └───────────► DOWN ◄───┘   a line for the daemon ► STARTING
           start_failed
 
-In every state the client keeps its connection. Lines that cannot be sent yet wait in order. What the
-daemon was working on when it died is answered with an error that names it, unless asking again is
-harmless: then it is asked again.
+The client keeps its connection in every state. Lines that cannot be sent yet wait in order. A request that the daemon
+was working on when it died is answered with an error that names it, or is sent again if that is harmless.
 
 Standard library only: part of the front.
 """
@@ -38,32 +37,32 @@ REPEATABLE = frozenset(
         "resources/subscribe", "resources/unsubscribe",
     }
 )  # fmt: skip
-"""Requests that change nothing: after a crash they are asked again instead of being reported lost."""
+"""Requests that change nothing: after a crash they are sent again instead of being reported as lost."""
 READING = frozenset(
     {
         "budget", "check_citation", "cite", "flame_status", "list_vars", "peek", "query", "scan", "status",
         "var_info", "view_images", "wait",
     }
 )  # fmt: skip
-"""Tools whose calls change nothing: they are asked again, too."""
+"""Tools whose calls change nothing: they are called again, too."""
 LISTEN = "subscriptions/listen"
-"""A request that is answered when its client hears enough: nobody waits for that."""
+"""A request that stays open until its client has enough: its answer is not awaited."""
 DOWN, STARTING, UP = "down", "starting", "up"
 PARSED_WHOLE = 1024 * 1024
-"""Longer lines are not parsed by the front: their edges say enough."""
+"""The front does not parse longer lines: their beginning and end are enough."""
 _SUBSCRIBES = frozenset({"resources/subscribe", "resources/unsubscribe"})
 QUICK_CRASH_SECONDS = 5.0
 QUICK_CRASHES = 3
-"""After so many daemons in a row that lived less than that, only a call starts another one."""
+"""After this many short-lived daemons in a row, only a call starts another one."""
 OWN_ID = "rlm-front/"
 """Prefix of the ids of the front's own requests to the daemon."""
 
 
 class PendingRequest:
-    """A request that waits for the daemon: what to call it, and its line if it may be asked again.
+    """A request that waits for the daemon: its name, and its line if it may be sent again.
 
-    ``subscribes`` is the message, if it is one about a subscription. ``tool`` is the tool that it calls: "" if its name
-    is not known, None if it calls none.
+    ``subscribes`` is the message, if it is about a subscription. ``tool`` is the called tool: "" if its name is
+    unknown, None if the request is not a call.
     """
 
     def __init__(
@@ -84,8 +83,8 @@ class PendingRequest:
 class FrontProxy:
     """The state of one client's connection.
 
-    ``to_client`` and ``to_daemon`` take whole lines; ``start`` is called when a daemon is needed and must
-    lead to :meth:`daemon_started` or :meth:`start_failed`.
+    ``to_client`` and ``to_daemon`` take complete lines. ``start`` is called when a daemon is needed, and must
+    result in a call of :meth:`daemon_started` or :meth:`start_failed`.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class FrontProxy:
 
     @property
     def busy(self) -> bool:
-        """Whether the client still waits for an answer."""
+        """Tell whether the client still waits for an answer."""
         return any(request.label != LISTEN for request in self._asked.values())
 
     # --- from the client --------------------------------------------------------------------------
@@ -143,7 +142,7 @@ class FrontProxy:
     def _message(self, line: bytes, message: JsonObject) -> None:
         request_id, method = message.get("id"), message.get("method")
         if not isinstance(method, str):
-            self._send(line)  # a response of the client, or not a message: the daemon says what is wrong
+            self._send(line)  # a response of the client, or not a message: the daemon reports what is wrong
         elif _is_id(request_id):
             self._request(line, message, request_id, method)
         else:
@@ -169,7 +168,7 @@ class FrontProxy:
         if method == "notifications/initialized":
             self._initialized = line
             if self.state != UP:
-                return  # goes out with the replayed handshake
+                return  # is sent with the replayed handshake
         elif method == "notifications/cancelled":
             params = message.get("params")
             cancelled = params.get("requestId") if isinstance(params, dict) else None
@@ -186,7 +185,7 @@ class FrontProxy:
         self.need_daemon()
 
     def need_daemon(self) -> None:
-        """Start a daemon unless there is one, or one is on its way."""
+        """Start a daemon unless one is up or starting."""
         if self.state == DOWN:
             self.state = STARTING
             self._start()
@@ -194,7 +193,7 @@ class FrontProxy:
     # --- from the daemon --------------------------------------------------------------------------
 
     def daemon_started(self) -> None:
-        """A daemon answered the handshake: repeat the handshake, then send what waited."""
+        """Handle a daemon's answer to the handshake: replay the client's handshake, then send the waiting lines."""
         self.state = UP
         self._goodbye = False
         self._up_since = self._clock()
@@ -208,7 +207,7 @@ class FrontProxy:
             self._to_daemon(line + b"\n")
 
     def _replay_handshake(self) -> None:
-        """Bring a new daemon to where the client believes its server to be."""
+        """Bring a new daemon into the state that the client expects."""
         if self._initialize is None:
             return
         if self._initialize.get("id") not in self._asked:  # else it waits with the other lines
@@ -217,12 +216,12 @@ class FrontProxy:
             self._to_daemon(self._initialized + b"\n")
         for address, message in self._subscribed.items():
             self._ask_again(message)
-            # What has changed while there was no daemon nobody knows: the client looks.
+            # Changes while there was no daemon are unknown: let the client look.
             changed = {"method": "notifications/resources/updated", "params": {"uri": address}}
             self._to_client(_line({"jsonrpc": "2.0", **changed}))
 
     def _ask_again(self, message: JsonObject) -> None:
-        """Send a request that was answered before, under an id of our own, to compare the answers."""
+        """Send a request that was already answered, with our own id, to compare the answers."""
         self._own_ids += 1
         own_id = f"{OWN_ID}{self._own_ids}"
         key = self._answers.key(message)
@@ -271,7 +270,7 @@ class FrontProxy:
                 self._subscribed.pop(address, None)
 
     def _compare(self, own_id: str, message: JsonObject) -> None:
-        """Keep the daemon's answer; tell the client when the tools that it was shown are out of date."""
+        """Store the daemon's answer, and notify the client if its list of tools is out of date."""
         method, key = self._checking.pop(own_id, ("", ""))
         result = message.get("result")
         if key and isinstance(result, dict) and self._answers.put(key, result) and method == "tools/list":
@@ -280,9 +279,9 @@ class FrontProxy:
     # --- when there is no daemon ------------------------------------------------------------------
 
     def start_failed(self, reason: str) -> None:
-        """No daemon could be started: answer everything that waits, try again when the next call comes.
+        """Answer everything that waits, because no daemon could be started; the next call tries again.
 
-        A call gets a result that says why, because the agent sees that; few clients show an error of the protocol.
+        A call gets a result with the reason, because the agent sees that; few clients show a protocol error.
         """
         self.state = DOWN
         self.waiting.clear()
@@ -295,7 +294,7 @@ class FrontProxy:
                 self._to_client(error_line(request_id, DAEMON_LOST, message, retryable=True))
 
     def daemon_lost(self) -> None:
-        """The daemon is gone: report or repeat what it was working on, and start another after a crash.
+        """Report or repeat the requests that a lost daemon was working on, and start another one after a crash.
 
         A call gets a result that says so, because the agent sees that.
         """
@@ -305,7 +304,7 @@ class FrontProxy:
         for request_id, request in asked.items():
             if request.line is not None:
                 self.waiting.append(request.line)
-                # Once only: a request that kills every daemon must not be repeated for ever.
+                # Only once: a request that kills every daemon must not be repeated forever.
                 self._asked[request_id] = PendingRequest(
                     request.label, None, request.key, request.subscribes, request.tool
                 )
@@ -334,7 +333,7 @@ _NOT_STARTED = "tell your user: `rlm-kernel doctor` shows what is wrong; the nex
 
 
 def _what_next(tool: str) -> str:
-    """Say what an agent does about a lost call: what may have been done must not be done twice by mistake."""
+    """Return the hint for a lost call: it may have been carried out, and must not be repeated by mistake."""
     if tool == "answer_queries":
         return (
             "another daemon serves the next call: give the answers again, by id. None is taken twice. If code waited "
@@ -352,26 +351,26 @@ def _what_next(tool: str) -> str:
 
 
 def _failed_call(request_id: str | int, error: str, message: str, hint: str) -> bytes:
-    """Return the result of a call that no daemon has answered, in the form of a refused one."""
+    """Return the result for a call that no daemon answered, in the form of a refusal."""
     fault = {"error": error, "message": message, "hint": hint}
     result = {"content": [{"type": "text", "text": json.dumps(fault)}], "isError": True, "resultType": "complete"}
     return _line({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
 def _name(message: JsonObject) -> str | None:
-    """Return the name of what a request is for, such as a tool."""
+    """Return the name in a request, such as that of a tool."""
     params = message.get("params")
     name = params.get("name") if isinstance(params, dict) else None
     return name if isinstance(name, str) else None
 
 
 def _label(method: str, name: str | None) -> str:
-    """Name a request the way the client's user knows it."""
+    """Return the name of a request that the client's user knows."""
     return method if name is None else f"{method} {name[:100]}"
 
 
 def parse(line: bytes) -> JsonObject:
-    """Return the JSON object in a line, or an empty one when there is none."""
+    """Return the JSON object in a line, or an empty one."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The rows of a loop in the daemon, and its calls: all of them are made again when the daemon ended under them."""
+"""The loop's rows in the daemon, and its calls, which are repeated if the daemon ends during one."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ _PAUSE_SECONDS = 0.2
 
 
 class Rows:
-    """The daemon as one chain sees it. ``top`` is the frame that is all of its scope."""
+    """The daemon as seen by one chain. ``top`` is the frame that is the whole scope, if there is one."""
 
     def __init__(self, session: str | None, top: str, scope: str | None) -> None:
         self._top, self._scope = top, scope
         self._client = AsyncClient(session)
 
     async def survey(self) -> WorkSurveyed:
-        """Look at all frames of the scope."""
+        """Return all frames of the scope."""
         return await ask(SurveyWork(self._top))
 
     async def look(self, task: str) -> TaskLine:
-        """Look at one frame."""
+        """Return one frame."""
         return (await ask(SurveyWork(task))).frames[0]
 
     async def note(self, chain: Chain, **batch: Any) -> int:
-        """Keep the chain, and how a batch has ended; returns how many tasks the next one is to have."""
+        """Store the chain and the outcome of a batch. Return the size of the next batch."""
         return (await ask(NoteChain(chain, **batch))).next_size
 
     async def note_run(self, chain: int, run: AgentRun) -> None:
-        """Keep a run."""
+        """Store a run."""
         await ask(NoteRun(chain, run))
 
     async def next(self, most: int, *, wait: bool = False) -> JsonObject:
-        """Ask what is ready, or why nothing is."""
+        """Ask which tasks are ready, or why none is."""
         data = {"limit": most, **({"scope": self._scope} if self._scope else {})}
         return await _again(lambda: self._client.work("next", data=data, wait=wait))
 
     async def claim(self, task: str, pid: int, process: str) -> int | None:
-        """Claim a task for a process; returns the fence, None if somebody else was faster."""
+        """Claim a task for a process. Return the fence, or None if someone else was faster."""
         try:
             said = await _again(lambda: self._client.work("claim", task, holder=f"pid:{pid}"))
             return int(said["fence"])
         except ToolFailed as refused:
             if refused.answer.get("error") not in {"not_ready", "path_taken", "frame_not_found", "frame_status"}:
                 raise
-        line = await self.look(task)  # of a call whose answer was lost nobody knows whether it was made
+        line = await self.look(task)  # if an answer was lost, it is unknown whether the call was carried out
         return line.fence if line.process == process else None
 
     async def done(self, task: str, data: Mapping[str, Any], pid: int | None) -> JsonObject:
-        """End a task, for the process that holds it, or by hand."""
+        """End a task, for the process that holds it or without a claim."""
         if pid is None:
             return await _again(lambda: self._client.work("done", task, {**data, "force": True}))
         return await _again(lambda: self._client.work("done", task, data, holder=f"pid:{pid}"))
@@ -68,24 +68,24 @@ class Rows:
         await _again(lambda: self._client.handoff(task, data))
 
     async def reopen(self, task: str) -> None:
-        """Plan an ended task again."""
+        """Reopen an ended task."""
         await _again(lambda: self._client.frame(task, do="reopen"))
 
     async def context(self, task: str) -> str:
-        """Return what a model is told of a frame."""
+        """Return a frame's context for a model."""
         return str((await _again(lambda: self._client.call("frame", id=task))).get("context", ""))
 
     async def load(self, name: str, text: str) -> None:
-        """Let the session of the folder have a text under a name."""
+        """Load a text under a name into the session of the folder."""
         await _again(lambda: self._client.load_context(name, content=text))
 
     async def aclose(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._client.aclose()
 
 
 async def ask(request: Request[Reply]) -> Reply:
-    """Make a request of the daemon, which is started if there is none."""
+    """Send a request to the daemon, which is started if none is running."""
 
     async def made() -> Reply:
         connection = await AsyncDaemonConnection.open(request)
@@ -97,7 +97,7 @@ async def ask(request: Request[Reply]) -> Reply:
 
 
 async def _again(call: Callable[[], Awaitable[Reply]]) -> Reply:
-    """Make a call until the daemon answers: one that ends is started anew."""
+    """Repeat a call until a daemon answers; a daemon that has ended is started again."""
     for _ in range(_TRIES):
         try:
             return await call()

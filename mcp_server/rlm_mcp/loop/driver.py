@@ -1,7 +1,7 @@
-"""Does what the planner says: starts agents, looks at what came of them, writes every step into the daemon's rows.
+"""Carries out the planner's decisions: starts agents, judges their work, writes every step into the daemon's rows.
 
-A chain has a batch of tasks at a time, each in a coroutine of its own with a launcher that holds its lease. What a loop
-before this one has left is taken up first: agents that still run are awaited, and the others judged by what they left.
+A chain works on one batch of tasks at a time, each in its own coroutine with a launcher that holds its lease. It first
+takes over the runs of an earlier loop: it waits for agents that still run, and judges the others by their results.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from rlm_mcp.loop.report import decisions, report, summary
 from rlm_mcp.loop.worktrees import InPlace, Place, Worktrees
 
 _MOST_REFUSALS = 5
-"""How often a task may be lost before this loop leaves it alone."""
+"""How often a task may be lost before this loop gives it up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has happened, for whoever watches: a word, the task, and a line for people."""
+    """An event for the display: its kind, its task, and a line for people."""
 
     what: str
     text: str
@@ -58,10 +58,10 @@ class Driver:
         self.runs = {run.number: run for run in runs}
         self._active: dict[str, asyncio.Task[None]] = {}
         self._limited: set[str] = set()
-        """Tasks that may not be gone on with: there are no more chains."""
+        """Tasks that must not be continued: the continuation limit is reached."""
         self._refusals: Counter[str] = Counter()
         self._unfit: dict[str, str] = {}
-        """Why stories and epics are not complete though all below them is done."""
+        """Why stories and epics are not complete although everything below them is done."""
 
     async def work(self) -> Chain:
         """Work until the scope is complete, stuck, or at its limit; returns the chain as it ended.
@@ -92,13 +92,13 @@ class Driver:
     # --- what is next -----------------------------------------------------------------------------
 
     def _take_up(self) -> None:
-        """Await the agents that a loop before has started, and judge what became of them."""
+        """Wait for the agents that an earlier loop started, and judge their work."""
         for run in list(self.runs.values()):
             if run.verdict is None:
                 self._active[run.task] = asyncio.create_task(self._adopt(run))
 
     async def _fill(self) -> None:
-        """Claim what is ready, up to the size of the batch, and set agents to it."""
+        """Claim ready tasks, up to the size of the batch, and start agents on them."""
         room = self.chain.size - len(self._active)
         if room <= 0:
             return
@@ -108,7 +108,7 @@ class Driver:
                 room -= 1
 
     async def _begin(self, task: str) -> bool:
-        """Claim a task and go on with it; False: somebody else was faster, or it may not be gone on with."""
+        """Claim a task and work on it. Return False if someone else was faster, or if it must not be continued."""
         line = await self._rows.look(task)
         action = self._after(line)
         if isinstance(action, planner.Leave):
@@ -135,7 +135,7 @@ class Driver:
         return [run for run in self.runs.values() if run.task == task]
 
     async def _conclude(self) -> str:
-        """Pop what has completed, or say how the chain ends; empty: go on."""
+        """Pop completed stories and epics. Return the outcome of the chain, or an empty string to continue."""
         lines = (await self._rows.survey()).frames
         if (found := planner.due([line for line in lines if line.id not in self._unfit])) is not None:
             if await self._audit(found):
@@ -150,7 +150,7 @@ class Driver:
         return "" if said["next"] or said.get("in_progress") or held else "stuck"
 
     async def _audit(self, frame: TaskLine) -> bool:
-        """Run the tests once more where all of a story or an epic is together; one that fails them is not complete."""
+        """Run the tests again where all work of a story or epic is merged. If they fail, it is not complete."""
         failed = await self._test(self._place.whole(), self._folder / f"{frame.id}.log", None)
         if failed is not None:
             said = f"{frame.kind} {frame.id} is not complete: {planner.told(failed)}"
@@ -159,7 +159,7 @@ class Driver:
         return failed is None
 
     async def _pop(self, frame: TaskLine, lines: Sequence[TaskLine]) -> None:
-        """Complete a story or an epic; the report is written before anything below it decays."""
+        """Complete a story or an epic, after writing the report: details below it are deleted then."""
         inside = planner.below(lines, frame.id)
         decided = list(dict.fromkeys(said for line in inside for said in decisions(line)))
         text = self._report(lines)
@@ -174,7 +174,7 @@ class Driver:
     # --- a task -----------------------------------------------------------------------------------
 
     async def _go_on(self, task: str, launcher: Launcher) -> None:
-        """Take a claimed task through runs of agents until it has ended, or nothing more is to be done here."""
+        """Run agents on a claimed task until it has ended, or this loop can do no more for it."""
         try:
             while launcher.lives():
                 line = await self._rows.look(task)
@@ -184,7 +184,7 @@ class Driver:
                             return
                         await self._agent(task, kind, launcher)
                         if self._of(task)[-1].verdict is Verdict.CRASHED:
-                            return  # the lease ends with the launcher, and the next one is told of an attempt
+                            return  # the lease ends with the launcher, and the next holder sees an earlier attempt
                     case planner.Complete():
                         await self._complete(line, launcher)
                     case planner.End(status, why, learned):
@@ -201,7 +201,7 @@ class Driver:
             await launcher.close()
 
     async def _agent(self, task: str, kind: RunKind, launcher: Launcher) -> None:
-        """Run an agent and judge what came of it."""
+        """Run an agent and judge its work."""
         folder = await self._place.folder(task)
         survey = {line.id: line for line in (await self._rows.survey()).frames}
         line = survey[task]
@@ -218,7 +218,7 @@ class Driver:
         await self._judge(run, status, launcher)
 
     async def _judge(self, run: AgentRun, status: int | None, launcher: Launcher | None) -> None:
-        """Say what has become of a run, after the tests, and keep it."""
+        """Judge a run, after running the tests, and store the verdict."""
         log = Path(run.log)
         line = await self._rows.look(run.task)
         verdict = planner.judge(run, status, line, tested=bool(self._options.tests))
@@ -229,7 +229,7 @@ class Driver:
             failed = await self._check(run, launcher)
         if failed is not None:
             verdict = Verdict.FAULTY
-            if line.status in planner.ENDED:  # the agent was too quick
+            if line.status in planner.ENDED:  # the agent ended too soon
                 await self._rows.reopen(run.task)
         left = await self._place.left(run.task)
         ended_at = time.time()
@@ -238,7 +238,7 @@ class Driver:
         self._tell(Event(verdict, f"{run.task} {verdict}{said}", run.task))
 
     async def _check(self, run: AgentRun, launcher: Launcher | None) -> Failure | None:
-        """Run the tests of the user in the folder of a task, then take what it has committed."""
+        """Run the user's tests in the folder of a task, then merge its commits."""
         failed = await self._test(run.folder, Path(run.log), launcher)
         return failed or await self._place.take(run.task)
 
@@ -260,7 +260,7 @@ class Driver:
         return None
 
     async def _complete(self, line: TaskLine, launcher: Launcher) -> None:
-        """End a task that is done: what its hand-off says, or else the end of the output, is what came of it."""
+        """End a completed task. Its result is that of its hand-off, or else the end of the output."""
         last = self._of(line.id)[-1]
         left = line.handoff
         text = left.summary if left is not None else tail(Path(last.log), most=600).strip()
@@ -281,7 +281,7 @@ class Driver:
         self._tell(Event(status, f"{line.id} {status}: {why}", line.id))
 
     async def _adopt(self, run: AgentRun) -> None:
-        """Wait for an agent that a loop before has started, and judge it by what it has left."""
+        """Wait for an agent that an earlier loop started, and judge it by its results."""
         try:
             await ended(run.process)
         except asyncio.CancelledError:
@@ -294,7 +294,7 @@ class Driver:
             self._was_refused(run.task, refused)
 
     def _was_refused(self, task: str, refused: ToolFailed) -> None:
-        """Go on without a task whose lease was lost meanwhile: what its rows say then decides anew, a few times."""
+        """Continue without a task whose lease was lost. A few times, its rows then decide again."""
         self._refusals[task] += 1
         if self._refusals[task] >= _MOST_REFUSALS:
             self._limited.add(task)
@@ -307,7 +307,7 @@ class Driver:
         await self._rows.note_run(self.chain.number, run)
 
     async def _count(self, task: str) -> None:
-        """A task is over; when as many are as the batch was to have, say how it went: the next has its own size."""
+        """Record that a task has ended. At the end of a batch, record its outcome, which sets the next size."""
         self.chain = replace(self.chain, over=tuple(dict.fromkeys((*self.chain.over, task))))
         if len(self.chain.over) >= self.chain.size:
             await self._end_batch()
@@ -329,11 +329,11 @@ class Driver:
         await self._rows.note(self.chain)
 
     async def _end(self, outcome: str) -> Chain:
-        """Write down how the chain has ended."""
+        """Record how the chain has ended."""
         if self.chain.over:
             await self._end_batch()
         lines = (await self._rows.survey()).frames
-        over = outcome != "limit"  # at its limit it can still be gone on with
+        over = outcome != "limit"  # a chain at its limit can still be continued
         self.chain = replace(self.chain, outcome=outcome, ended_at=time.time() if over else None)
         text = self._report(lines)
         path = self._write(text)
@@ -356,7 +356,7 @@ class Driver:
 
 
 async def work_on(opened: ChainOpened, session: str | None, folder: str, tell: Callable[[Event], None]) -> Chain:
-    """Work on a chain, in a folder, until it ends. Its options are those it is kept with; ``session`` opened it."""
+    """Work on a chain, in a folder, until it ends. Its options are stored with it; ``session`` opened it."""
     chain, options = opened.chain, read(Options, opened.chain.options)
     own = Path(discovery.state_folder()) / "chains" / str(chain.number)
     own.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a command that failed has told."""
+"""What the output of a failed command says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READ = 400_000
 
 
 def failure(command: str, status: int, log: Path) -> Failure:
-    """Return what a command has told that ended with ``status``, by its output in ``log``."""
+    """Describe the failure of a command that exited with ``status``, from its output in ``log``."""
     output = tail(log, _READ)
     report = read_report(command, output) or read_report("run", output)
     if report is None:

@@ -1,10 +1,10 @@
-"""The process that a lease of the loop is tied to: it runs commands one after the other, as its input says.
+"""The process that holds a lease of the loop: it runs commands one after the other, as ordered by its input.
 
 A line of input is an order: ``{"argv": […], "cwd": …, "log": …}``. A line of output is the exit status of that command,
-which also stands in the file ``LOG.status``: a loop that was killed meanwhile finds it there. At the end of its input
-the process ends, but not before the command that runs. A command never outlives it: who has no lease must not write.
+which is also written to the file ``LOG.status``, for a loop that takes over. At the end of its input the process
+ends, after the running command. A command never outlives it, because without a lease it must not write.
 
-Run by its path, with the standard library only: it starts once for every task.
+It is run by its path and uses only the standard library, because it starts once for every task.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def main() -> None:
-    """Run what the input orders."""
+    """Run the commands that the input orders."""
     libc = ctypes.CDLL(None)
     running: list[subprocess.Popen[bytes]] = []
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def end_group(command: subprocess.Popen[bytes]) -> None:
-    """End what a command has left running in its process group, or the command itself."""
+    """End the process group of a command: the command, or processes that it left running."""
     try:
         os.killpg(command.pid, signal.SIGKILL)
     except ProcessLookupError:

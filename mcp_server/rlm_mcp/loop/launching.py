@@ -17,14 +17,14 @@ from rlm_mcp.loop import launcher
 
 
 class Launcher:
-    """A launcher of this loop. ``identity`` names its process for ever."""
+    """A launcher of this loop. ``identity`` names its process uniquely."""
 
     def __init__(self, process: asyncio.subprocess.Process, identity: str) -> None:
         self._process, self.identity = process, identity
 
     @classmethod
     async def start(cls) -> Self:
-        """Start one; it does nothing until it is told to."""
+        """Start a launcher, which waits for orders."""
         # Agents are told to run `rlm-kernel`, which need not be installed where they look.
         places = [*filter(None, [os.environ.get("PATH")]), os.path.dirname(sys.executable)]
         process = await asyncio.create_subprocess_exec(
@@ -36,11 +36,11 @@ class Launcher:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self._process.pid
 
     def lives(self) -> bool:
-        """Whether it can run something more."""
+        """Whether the launcher can still run commands."""
         return self._process.returncode is None
 
     async def run(self, argv: Sequence[str], folder: str, log: Path) -> int | None:
@@ -56,7 +56,7 @@ class Launcher:
         return int(said) if said.strip() else status_of(log)
 
     async def close(self) -> None:
-        """End it, and what it runs: the lease of its task is free."""
+        """End the launcher and its command, which frees the lease of its task."""
         if self.lives():
             with suppress(ProcessLookupError):
                 self._process.terminate()
@@ -64,7 +64,7 @@ class Launcher:
 
 
 async def ended(identity: str) -> None:
-    """Wait until the process of that identity, no child of this one, has ended."""
+    """Wait for the end of the process with this identity, which is not a child of this one."""
     try:
         descriptor = os.pidfd_open(process_identity.pid_in(identity))
     except OSError:
@@ -83,7 +83,7 @@ async def ended(identity: str) -> None:
 
 
 def end_adopted(identity: str) -> None:
-    """End a launcher that another loop has started, with what it runs."""
+    """End a launcher that another loop started, and its command."""
     with suppress(ProcessLookupError):
         if process_identity.is_alive(identity):
             os.kill(process_identity.pid_in(identity), signal.SIGTERM)
@@ -102,13 +102,13 @@ def _status_file(log: Path) -> Path:
 
 
 def command(template: Sequence[str], prompt: str, task: str, folder: str, prompt_file: Path) -> list[str]:
-    """Return the command of an agent: a template in which names are replaced, each part for itself, by no shell."""
+    """Return the command of an agent: names in each part of the template are replaced, without a shell."""
     values = {"{prompt_file}": str(prompt_file), "{prompt}": prompt, "{task}": task, "{folder}": folder}
     return [_filled(part, values) for part in template]
 
 
 def _filled(part: str, values: dict[str, str]) -> str:
-    """Replace names from the left to the right once, so that what a prompt says is not replaced again."""
+    """Replace names once, from left to right, so that the text of a prompt is not replaced again."""
     filled, rest = "", part
     while rest:
         at, name = min(((rest.find(name), name) for name in values if name in rest), default=(-1, ""))

@@ -1,4 +1,4 @@
-"""How a loop is to work, as its user says; kept with the chain."""
+"""The options of a loop, as given by its user; they are stored with the chain."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from rlm_ipc.late_dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a loop is to work.
+    """The options of a loop.
 
     ``agent`` is the command of an agent program: ``{prompt}``, ``{task}``, ``{folder}`` and ``{prompt_file}`` in it are
-    replaced. ``tests`` are commands of a shell that must succeed before a task counts as done. ``size`` is how many
-    agents work at once, None: as it goes.
+    replaced. ``tests`` are shell commands that must succeed before a task counts as done. ``size`` is the number of
+    agents at a time; None adapts it to the outcomes.
     """
 
     agent: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a loop does next, from rows alone: nothing in here reads or writes anything.
+"""Decides what a loop does next, from rows alone. Nothing here does any I/O.
 
 A task goes through runs of agents until it has ended:
 
@@ -7,10 +7,10 @@ A task goes through runs of agents until it has ended:
     (no run yet)                  a first run
     passed                        complete it
     failed, blocked               end it as the agent says
-    partial                       continued by another agent, while chains are left
-    crashed                       recovered by another agent, while chains are left
-    faulty                        a fix, three at most; a spike is not fixed: its failure is the result
-    lost                          leave it to whoever has it
+    partial                       continued by another agent, within the limit
+    crashed                       recovered by another agent, within the limit
+    faulty                        up to three fixes; a spike is not fixed: its failure is the result
+    lost                          leave it to its new holder
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ NEVER_FIXED = frozenset({"spike"})
 """Types of tasks whose failure is a result."""
 LINKS = frozenset({RunKind.CONTINUED, RunKind.RECOVERED})
 MOST_CRASHES = 3
-"""Agents that died over one task before it is blocked: it may be what kills them."""
+"""How many agents may die on a task before it is blocked: the task may be what kills them."""
 MOST_SILENT = 3
-"""Agents that ended, one after the other, without a hand-off and without a word about their progress."""
+"""How many agents in a row may end without a hand-off or progress notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The task ends, and not well."""
+    """The task ends without success."""
 
     status: Literal["failed", "blocked"]
     why: str
@@ -57,7 +57,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Nothing more is to be done for the task here; ``limit`` if it is for the number of chains."""
+    """This loop does no more for the task; ``limit`` if the continuation limit is the reason."""
 
     limit: bool = False
 
@@ -74,14 +74,14 @@ def by_task(runs: Iterable[AgentRun]) -> dict[str, list[AgentRun]]:
 
 
 def links(runs: Iterable[AgentRun]) -> int:
-    """Count the agents that have gone on from another one."""
+    """Count the agents that continued another agent's work."""
     return sum(run.kind in LINKS for run in runs)
 
 
 def judge(run: AgentRun, status: int | None, line: TaskLine, *, tested: bool) -> Verdict:
-    """Say what has become of a run that ended with ``status``; None: nobody knows, or a signal has ended it.
+    """Return the verdict on a run that exited with ``status``; None: unknown, or ended by a signal.
 
-    ``tested`` says that tests decide where the agent has said nothing.
+    ``tested``: if the agent left no hand-off, the tests decide.
     """
     if line.status in ENDED:
         return ENDED[line.status]
@@ -99,7 +99,7 @@ def judge(run: AgentRun, status: int | None, line: TaskLine, *, tested: bool) ->
 
 
 def after(runs: Sequence[AgentRun], line: TaskLine, options: Options, links_left: int) -> Action:
-    """Say what is next for a task with those runs; its row tells more than they do."""
+    """Return the next step for a task with these runs. Its row has precedence over them."""
     if line.status in ENDED:
         return Leave()
     if not runs:
@@ -118,7 +118,7 @@ def after(runs: Sequence[AgentRun], line: TaskLine, options: Options, links_left
             return _fix(runs, line, options)
         case Verdict.LOST:
             return Leave()
-        case _:  # crashed, or never judged because the loop was killed, too
+        case _:  # crashed, or never judged because the loop was killed
             crashes = sum(run.verdict in (Verdict.CRASHED, None) for run in runs)
             if crashes >= MOST_CRASHES:
                 return End("blocked", f"{crashes} agents have died over it")
@@ -138,12 +138,12 @@ def _fix(runs: Sequence[AgentRun], line: TaskLine, options: Options) -> Action:
 
 
 def what_failed(run: AgentRun) -> str:
-    """Say in a line what has gone wrong in a run."""
+    """Describe in one line what went wrong in a run."""
     return "it failed" if run.failure is None else told(run.failure)
 
 
 def told(failure: Failure) -> str:
-    """Say a failure in a line."""
+    """Describe a failure in one line."""
     if failure.runner:
         names = ", ".join(failure.failing[:3]) or "no name"
         return f"{failure.failed} tests failed ({failure.runner}): {names}"
@@ -152,7 +152,7 @@ def told(failure: Failure) -> str:
 
 
 def _silent(runs: Sequence[AgentRun], line: TaskLine) -> int:
-    """Count the agents at the end of the list that ended without a word about their progress."""
+    """Count the agents at the end of the list that ended without progress notes."""
     count = 0
     for run in reversed(runs):
         if run.verdict is not Verdict.PARTIAL or (line.progress_at or 0.0) >= run.started_at:
@@ -166,7 +166,7 @@ def _said(line: TaskLine) -> str:
 
 
 def due(lines: Sequence[TaskLine]) -> TaskLine | None:
-    """Return the lowest story or epic that can be popped: all below it has ended well, and nothing is leased."""
+    """Return the lowest story or epic that can be popped: everything below it completed, and nothing is leased."""
     above = {line.id: line.parent for line in lines}
     held: set[str | None] = set()
     for line in lines:
@@ -183,7 +183,7 @@ def due(lines: Sequence[TaskLine]) -> TaskLine | None:
 
 
 def below(lines: Sequence[TaskLine], frame: str) -> list[TaskLine]:
-    """List what is below a frame."""
+    """List the frames below a frame."""
     inside = {frame}
     found = []
     for line in lines:  # the highest first
@@ -194,26 +194,26 @@ def below(lines: Sequence[TaskLine], frame: str) -> list[TaskLine]:
 
 
 def in_the_way(lines: Sequence[TaskLine]) -> list[str]:
-    """Say what keeps the scope from being complete, a line for each frame."""
+    """Return what keeps the scope from being complete, one line for each frame."""
     waiting: defaultdict[str, list[str]] = defaultdict(list)
     state: Mapping[str, str] = {line.id: line.status for line in lines}
     for line in lines:
         if line.status in {"waiting", "ready"}:
             for on in line.after:
                 waiting[on].append(line.id)
-    said = []
+    obstacles = []
     for line in lines:
         if line.status in {"failed", "blocked"}:
             wait = [frame for frame in waiting[line.id] if state[frame] == "waiting"]
-            said.append(f"{line.id} {line.status}" + (f", {len(wait)} wait for it" if wait else ""))
-    open_ones = [line.id for line in lines if line.status not in ENDED and line.kind == "task"]
-    return said or [f"{', '.join(open_ones[:5])} not done"] if open_ones or said else []
+            obstacles.append(f"{line.id} {line.status}" + (f"; tasks waiting for it: {len(wait)}" if wait else ""))
+    unfinished = [line.id for line in lines if line.status not in ENDED and line.kind == "task"]
+    return obstacles or [f"{', '.join(unfinished[:5])} not done"] if unfinished or obstacles else []
 
 
 def batch_outcome(
     runs: Iterable[AgentRun], ends: Iterable[str]
 ) -> Literal["completed", "interrupted", "failed", "blocked"]:
-    """Say how a batch went, by the runs of its tasks and the statuses with which these have ended."""
+    """Return the outcome of a batch, from the runs of its tasks and their final statuses."""
     statuses = set(ends)
     if "failed" in statuses:
         return "failed"

@@ -1,4 +1,4 @@
-"""The report of a chain, from rows alone: what is done, what failed and how, what was decided, what comes next."""
+"""The report of a chain, from rows alone: completed tasks, failures, decisions and next steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_NEXT = 20
 
 
 def summary(lines: Sequence[TaskLine]) -> str:
-    """Say in a sentence how the tasks of a scope stand."""
+    """Summarize the state of a scope's tasks in a sentence."""
     counts = {status: len(found) for status in ENDED if (found := _tasks(lines, status))}
     open_ones = sum(line.kind == "task" and line.status not in ENDED for line in lines)
     said = [f"{number} {status}" for status, number in counts.items()] + ([f"{open_ones} open"] if open_ones else [])
@@ -20,14 +20,14 @@ def summary(lines: Sequence[TaskLine]) -> str:
 
 
 def decisions(line: TaskLine) -> Sequence[str]:
-    """List what was decided in a frame that has ended."""
+    """List the decisions of an ended frame."""
     return line.handoff.decisions if line.handoff is not None else ()
 
 
 def report(
     chain: Chain, lines: Sequence[TaskLine], runs: Sequence[AgentRun], *, branch: str = "", unfit: Sequence[str] = ()
 ) -> str:
-    """Return the report as Markdown. ``unfit`` says which stories and epics are not complete, and why."""
+    """Return the report as Markdown. ``unfit`` maps stories and epics that are not complete to the reason."""
     kinds = {kind: sum(run.kind is kind for run in runs) for kind in RunKind}
     scope = next((line for line in lines if line.id == chain.scope), None)
     agents = (

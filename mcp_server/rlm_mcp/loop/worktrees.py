@@ -1,6 +1,6 @@
-"""A git worktree for each task, and the branch of the chain into which what is done is merged.
+"""A git worktree for each task, and the chain's branch, into which completed work is merged.
 
-The branch of the user is never touched. A task begins at the chain's branch, so it has what was done before it.
+The user's branch is never changed. A task starts from the chain's branch, so it has the work of earlier tasks.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _COMMITTER = {"GIT_COMMITTER_NAME": "rlm-kernel", "GIT_COMMITTER_EMAIL": "rlm-ke
 
 
 class Place(Protocol):
-    """Where tasks are worked on."""
+    """The folders in which agents work on tasks."""
 
     branch: str
-    """The branch that has what is done; empty if there is none of its own."""
+    """The branch with the completed work; empty if there is no such branch."""
 
     async def folder(self, task: str) -> str:
-        """Return the folder for a task, made if it is not there."""
+        """Return the folder for a task, and create it if it does not exist."""
 
     def whole(self) -> str:
-        """Return the folder that has what all tasks have done."""
+        """Return the folder with the work of all tasks."""
 
     async def left(self, task: str) -> tuple[str, ...]:
-        """List what a task has left uncommitted."""
+        """List the uncommitted files of a task."""
 
     async def take(self, task: str) -> Failure | None:
-        """Take what a task has committed; returns why that cannot be."""
+        """Merge the commits of a task. Return the reason if that fails."""
 
     async def drop(self, task: str) -> None:
-        """Let go of the folder of a task that is done, unless something in it is not committed."""
+        """Remove the folder of a completed task, unless it has uncommitted files."""
 
 
 @dataclass
 class InPlace:
-    """All tasks are worked on in one folder."""
+    """One folder for all tasks."""
 
     path: str
     branch: str = ""
@@ -60,11 +60,11 @@ class InPlace:
         return self.path
 
     async def left(self, task: str) -> tuple[str, ...]:
-        """List nothing: whose changes they are cannot be told."""
+        """Return nothing, because it is unknown which task made which change."""
         return ()
 
     async def take(self, task: str) -> Failure | None:
-        """Take nothing: it is there."""
+        """Do nothing: the work is already there."""
         return None
 
     async def drop(self, task: str) -> None:
@@ -72,9 +72,9 @@ class InPlace:
 
 
 class Worktrees:
-    """A worktree for each task, beside the repository in which ``folder`` is.
+    """A worktree for each task, beside the repository that contains ``folder``.
 
-    Not in our own folders: nothing there may be loaded into a session, and agents load the files that they work on.
+    They are not in our own folders, from which nothing may be loaded: agents load the files that they work on.
     """
 
     def __init__(self, folder: str, chain: int) -> None:
@@ -84,13 +84,13 @@ class Worktrees:
         self.branch = f"work/chain-{chain}"
         self._whole = self._root / "chain"
         self._turn = asyncio.Lock()
-        """Two that add a worktree at once, or merge, are in each other's way."""
+        """Serializes adding worktrees and merging, which would conflict with each other."""
 
     async def begin(self) -> None:
-        """Make the branch of the chain and its worktree, if they are not there.
+        """Create the chain's branch and worktree if they do not exist.
 
         Raises:
-            SetupFault: this is no git repository with a commit.
+            SetupFault: the folder is not in a git repository with a commit.
         """
         try:
             self._root.mkdir(mode=0o700, exist_ok=True)
@@ -100,7 +100,7 @@ class Worktrees:
             raise SetupFault(f"--worktrees needs a git repository with a commit: {wrong}")
 
     async def folder(self, task: str) -> str:
-        """Return the worktree of a task, which begins where the chain's branch is."""
+        """Return the worktree of a task, which starts from the chain's branch."""
         path = self._root / task
         async with self._turn:
             if wrong := await self._add(path, self._of(task), self.branch):
@@ -112,11 +112,11 @@ class Worktrees:
         return str(self._whole)
 
     async def left(self, task: str) -> tuple[str, ...]:
-        """List what a task has left uncommitted."""
+        """List the uncommitted files of a task."""
         return await uncommitted(str(self._root / task))
 
     async def take(self, task: str) -> Failure | None:
-        """Merge the branch of a task into that of the chain; a conflict is a failure to mend in its worktree."""
+        """Merge the branch of a task into the chain's branch. A conflict is a failure to fix in the task's worktree."""
         async with self._turn:
             status, said = await _git(
                 str(self._whole), "merge", "--no-edit", "--quiet", self._of(task), env=_AUTHOR | _COMMITTER
@@ -126,20 +126,20 @@ class Worktrees:
         return Failure(f"git merge {self.branch}", status, output=said[-2_000:]) if status else None
 
     async def drop(self, task: str) -> None:
-        """Remove the worktree and the branch of a task: the chain's branch has all of it."""
+        """Remove the worktree and the branch of a task, whose commits are in the chain's branch."""
         async with self._turn:
             status, _ = await _git(self._repository, "worktree", "remove", str(self._root / task))
             if status == 0:
                 await _git(self._repository, "branch", "--quiet", "-D", self._of(task))
 
     async def end(self) -> None:
-        """Remove the worktree of the chain; its branch stays, for its user to merge."""
+        """Remove the chain's worktree. Its branch is kept for the user to merge."""
         await _git(self._repository, "worktree", "remove", "--force", str(self._whole))
-        with suppress(OSError):  # a task has left something there that is not committed
+        with suppress(OSError):  # a task left uncommitted files there
             self._root.rmdir()
 
     async def _add(self, path: Path, branch: str, start: str) -> str:
-        """Make a worktree for a branch, which begins at ``start`` if it is new; returns what git says is wrong."""
+        """Create a worktree for a branch, which starts at ``start`` if it is new. Return git's error, if any."""
         if (path / ".git").exists():
             return ""
         known, _ = await _git(self._repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
@@ -152,13 +152,13 @@ class Worktrees:
 
 
 async def uncommitted(folder: str) -> tuple[str, ...]:
-    """List the files in a worktree that are not committed."""
+    """List the uncommitted files in a worktree."""
     status, said = await _git(folder, "status", "--porcelain")
     return tuple(line[3:] for line in said.splitlines()[:_MOST_LEFT]) if status == 0 else ()
 
 
 async def _git(folder: str, *arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Run git; returns its exit status and what it said."""
+    """Run git. Return its exit status and output."""
     process = await asyncio.create_subprocess_exec(
         "git", "-C", folder, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT, env={**os.environ, **(env or {})},

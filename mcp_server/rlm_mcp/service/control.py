@@ -136,7 +136,7 @@ class SessionControl:
             done = await session.kernel.rollback(cells)
         except CallerError as error:
             raise ToolFault(
-                "cannot_undo", str(error), "undo fewer cells, or call restart_session to start again"
+                "cannot_undo", str(error), "undo fewer cells, or call restart_session to start over"
             ) from error
         self._events.changed(session)
         for row in rows.in_session(self._store, session.key):
@@ -150,7 +150,7 @@ class SessionControl:
             "variables_restored": done.restored,
             "variables_gone": done.gone,
             "can_undo_next": done.possible,
-            "not_undone": "files in the scratch folder and loaded texts stay as they are",
+            "not_undone": "files in the scratch folder and loaded texts are unchanged",
         }
         if cancelled:
             fields["cancelled_llm_queries"] = cancelled
@@ -176,7 +176,7 @@ class SessionControl:
         dropped = await self._sessions.end(session)
         fields: JsonObject = {"ended": session.id, "unloaded": dropped}
         if not used and not dropped:  # a call opens the session that it names, so a wrong name ends a new one
-            fields["notice"] = "the session held neither texts nor variables: if you meant another one, pass its name"
+            fields["notice"] = "the session held neither texts nor variables; if you meant another one, pass its name"
         return ToolAnswer(fields, ("unloaded",))
 
     async def _kernel(self, session: Session) -> JsonObject:

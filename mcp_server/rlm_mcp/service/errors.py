@@ -1,11 +1,11 @@
-"""What a tool answers when it cannot do what was asked: a code, the fields that help, a message and a hint.
+"""The error answers of tools: a code, helpful fields, a message and a hint.
 
     RlmMcpError (rlm_mcp.errors)
     └── ClientFault
         └── ToolFault            carries the JSON object that the agent gets
 
-Errors of the layers below have their code, hint and fields at their classes. `fault_from` makes a `ToolFault` of each,
-so that every tool answers the same failure in the same way.
+The classes of errors in the layers below have their own code, hint and fields. `fault_from` turns each into a
+`ToolFault`, so that every tool answers the same failure in the same way.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class ToolFault(ClientFault):
         self.hint = hint
         self.fields = fields
 
-    def anew(self) -> ToolFault:
-        """Return the same fault without its traceback, which would keep every frame it came through alive."""
+    def without_traceback(self) -> ToolFault:
+        """Return the same fault without its traceback, which would keep the frames that it passed alive."""
         return ToolFault(self.code, self.message, self.hint, **self.fields)
 
     def answer(self) -> JsonObject:
         """Return the JSON object: error, the helpful fields, message, hint."""
-        said = {"error": self.code, **self.fields, "message": self.message}
-        return {**said, "hint": self.hint} if self.hint else said
+        answer = {"error": self.code, **self.fields, "message": self.message}
+        return {**answer, "hint": self.hint} if self.hint else answer
 
 
 def invalid_arguments(tool: str, message: str, accepted: dict[str, str]) -> ToolFault:
@@ -57,16 +57,16 @@ def invalid_arguments(tool: str, message: str, accepted: dict[str, str]) -> Tool
 
 
 def refuse_unknown(tool: str, data: Iterable[str], known: Iterable[str], hint: str) -> None:
-    """Refuse data under a name that a call does not take: it would be lost.
+    """Refuse a field that a call does not take, because its value would be lost.
 
     Raises:
-        ToolFault: there is such a name; the message has the one that was meant.
+        ToolFault: there is such a field; the message suggests a similar one.
     """
     if unknown := sorted(set(data) - set(known)):
         name = unknown[0][:80]
         near = difflib.get_close_matches(name, sorted(known), n=1)
-        meant = f": did you mean {near[0]!r}?" if near else ""
-        raise ToolFault("invalid_arguments", f"{tool}: {name!r} is not known{meant}", hint)
+        meant = f". Did you mean {near[0]!r}?" if near else ""
+        raise ToolFault("invalid_arguments", f"{tool}: the field {name!r} is unknown{meant}", hint)
 
 
 def invalid_name(name: str, reason: str, better: str = "") -> ToolFault:
@@ -83,7 +83,7 @@ def run_not_found(run: str, active: list[str]) -> ToolFault:
         )
     return ToolFault(
         "run_not_found",
-        f"no run {run[:40]!r} in this session; its result may have been collected already",
+        f"there is no run {run[:40]!r} in this session; its result may already have been collected",
         "call wait without arguments for the latest run, or eval_code to start one",
         run=run[:40],
         active=active,
@@ -91,7 +91,7 @@ def run_not_found(run: str, active: list[str]) -> ToolFault:
 
 
 OF_LAYERS_BELOW = (kernel.KernelError, memory.MemoryLayerError, context.ContextError, sandbox.PolicyError)
-"""What the layers below raise on purpose."""
+"""The errors that the layers below raise on purpose."""
 
 
 def fault_from(error: Exception) -> ToolFault:
@@ -102,11 +102,11 @@ def fault_from(error: Exception) -> ToolFault:
         error = kernel.MachineFull("disk", str(error))
     error = kernel.machine_full(error) or error
     if isinstance(error, kernel.KernelError | memory.MemoryLayerError | context.ContextError):
-        said = error.what if isinstance(error, context.SourceError) else str(error)
-        return ToolFault(error.code, said, error.hint, **error.details())
+        message = error.what if isinstance(error, context.SourceError) else str(error)
+        return ToolFault(error.code, message, error.hint, **error.details())
     if isinstance(error, sandbox.PolicyError):
-        said = error.without_content() if isinstance(error, sandbox.PolicyFileError) else str(error)
-        return ToolFault(error.code, said, error.hint)
+        message = error.without_content() if isinstance(error, sandbox.PolicyFileError) else str(error)
+        return ToolFault(error.code, message, error.hint)
     log.error("a tool failed in an unexpected way", exc_info=error)
     return ToolFault(
         "internal_error",
@@ -116,7 +116,7 @@ def fault_from(error: Exception) -> ToolFault:
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Whether an error of the database, or of the store of texts, is about a full disk."""
+    """Tell whether an error of the database or of the store of texts is due to a full disk."""
     if isinstance(error, context.StoreError):
         return getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, memory.DiskFull)

@@ -118,8 +118,8 @@ class Holders:
         """
         if said is None:
             if not client.connection:
-                hint = "pass holder='ttl:120', and later the token of the answer as holder"
-                raise ToolFault("no_holder", "this caller has no connection that could hold a lease", hint)
+                hint = "pass holder='ttl:120', and in later calls the token from the answer as holder"
+                raise ToolFault("no_holder", "a claim needs an owner, and this caller has no connection", hint)
             return self._enlisted(client), None
         if said == ANCESTOR:
             kind, proof, label = self._above(client)
@@ -163,7 +163,7 @@ class Holders:
         """Look, when a daemon starts, which holders of the last one live, and look after those from now on."""
         now = self._clock()
         if holders.note_boot(self._store, process_identity.boot()):
-            leases.fenced_anew(self._store, now=now, why="the machine has started again")
+            leases.fenced_anew(self._store, now=now, why="the machine was restarted")
         life_lock.remove_unheld(self._runtime)
         for holder in holders.living(self._store):
             if not self._lives(holder, now):
@@ -190,9 +190,9 @@ class Holders:
                 left = [one for one in holders.living(self._store) if not self._is_tied(one.id)]
                 for holder in left:
                     if not self._lives(holder, self._clock()):
-                        self._free(holder.id, "its time is over" if holder.anchor == "time" else "it has ended")
+                        self._free(holder.id, "its time has expired" if holder.anchor == "time" else "it has ended")
             except StoreFault:
-                log.warning("cannot check whether holders live; trying again", exc_info=True)
+                log.warning("cannot check whether holders are alive; trying again", exc_info=True)
                 pause = _LOOK_AFTER_FAULT_SECONDS
             else:
                 if not left:
@@ -301,22 +301,22 @@ class Holders:
                 holders.beat(self._store, holder, now=self._clock(), seconds=float(seconds))
                 return holder
         hint = "claim again with holder='ttl:120'"
-        raise ToolFault("lease_over", "the token is unknown, or the time of its lease is over", hint)
+        raise ToolFault("lease_over", "the token is unknown, or its lease has expired", hint)
 
     def _of_pid(self, said: str) -> str:
         number = said.removeprefix("pid:")
         found = process_identity.identity(int(number)) if number.isdecimal() and len(number) < 10 else None
         if found is None:
-            hint = "name a process of yours that lasts, such as the shell: --pid $$"
+            hint = "name one of your processes that keeps running, such as the shell: --pid $$"
             raise ToolFault("no_holder", f"there is no process {number[:20]} of this user", hint)
         return f"{_PROCESS}{found}"
 
     def _above(self, client: ClientInfo) -> tuple[holders.Anchor, str, str]:
         """Return what a command claims for, as `_nearest`; raises ToolFault if there is nothing."""
         if (found := self._nearest(client)) is None:
-            hint = "pass --pid of a process that lasts (in a shell: --pid $$), or --ttl SECONDS"
+            hint = "pass --pid of a process that keeps running (in a shell: --pid $$), or --ttl SECONDS"
             raise ToolFault(
-                "no_holder", "nothing can hold the lease: no agent with an MCP client started this command", hint
+                "no_holder", "a claim needs an owner, and this command was not started by an MCP agent", hint
             )
         return found
 

@@ -100,7 +100,7 @@ class ModelRuns:
         line = next((one for one in known if (one.key, one.number) == (session, number)), None)
         found = None if line is None else await asyncio.to_thread(shown, self._kept(session), line, known)
         if found is None:
-            raise ToolFault("run_not_found", "this run is not kept any more", "see the list of runs")
+            raise ToolFault("run_not_found", "this run is no longer kept", "see the list of runs")
         return found
 
     def below(self, session: str) -> tuple[RunBelow, ...]:
@@ -129,7 +129,9 @@ class ModelRuns:
         gone = ended_runs.forget(self._store, session)
         if not gone:
             raise ToolFault(
-                "run_not_found", "the session of this run lives, or the run is gone", "end its session first"
+                "run_not_found",
+                "the session of this run is open, or the run is no longer kept",
+                "end its session first",
             )
         self._store.purge()
         return gone

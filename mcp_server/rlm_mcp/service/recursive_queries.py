@@ -101,7 +101,7 @@ class Recursion:
                 await workspace.end()
                 raise
         except (ToolFault, KernelError) as error:
-            raise ModelRefused(f"there can be no session for this query: {fault_from(error).message}") from error
+            raise ModelRefused(f"no session could be started for this query: {fault_from(error).message}") from error
         return workspace
 
 

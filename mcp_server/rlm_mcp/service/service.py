@@ -286,7 +286,7 @@ class Service:
             self.runs.drop(found.key)
             await self.attachments.close(found)
             self.attachments.publish(found)
-            found.kernel.notice = f"its user gave the session another policy, {new.origin!r}: variables are lost"
+            found.kernel.notice = f"its user gave this session another policy, {new.origin!r}: variables are lost"
         return PolicyApplied(session, new.origin, new.digest, tuple(more))
 
     async def sweep(self) -> list[str]:
@@ -371,7 +371,7 @@ class Service:
         try:
             await self.gateway.client()
         except (KernelError, OSError, RuntimeError) as error:
-            log.warning("the supervisor could not be started ahead of need: %s", error)
+            log.warning("the supervisor could not be started in advance: %s", error)
 
     async def _sweep_now_and_then(self) -> None:
         while True:

@@ -186,7 +186,7 @@ class KernelEvents:
         try:
             rows = self._parts.queries.note(session, told)
         except StoreFault as error:
-            session.kernel.refuse([query.id for query in told], f"it could not be written down: {error}")
+            session.kernel.refuse([query.id for query in told], f"it could not be recorded: {error}")
             return
         self._parts.providers.asked(session, rows)
 

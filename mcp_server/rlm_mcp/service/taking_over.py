@@ -79,7 +79,7 @@ class TakingOver:
         """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""
         ran = self._parts.journal.of_session(session.key, 1)
         if ran and ran[0].ended_at >= session.row.created_at:
-            session.kernel.notice = "the kernel ended while no daemon ran: its variables are lost, contexts are kept"
+            session.kernel.notice = "the kernel ended while no daemon ran; its variables are lost, contexts are kept"
 
     async def idled(self, alive: Collection[str]) -> None:
         """Take what is left of kernels that are not ``alive``: let sessions rest, or end, that idled away meanwhile."""
@@ -88,7 +88,7 @@ class TakingOver:
                 try:
                     await self._idled(file)
                 except (ClientFault, KernelError, StoreFault, OSError) as error:
-                    log.warning("what is left of kernel %s cannot be used: %s", path.name, error)
+                    log.warning("the remains of kernel %s cannot be used: %s", path.name, error)
             with suppress(OSError):
                 path.unlink()
 

@@ -141,7 +141,7 @@ def _shorter(value: Json, excess: int, whole: str, *, every_query: bool) -> Json
 
 def _preview(text: str, room: int, whole: str) -> str:
     """Head and tail of ``text`` in ``room`` encoded characters."""
-    marker = f"\n…[{len(text):,} characters, cut here; all in {whole!r}: peek or scan it]…\n"
+    marker = f"\n…[{len(text):,} characters, cut here; read all with peek or scan of {whole!r}]…\n"
     room -= encoded_length(marker)
     head, tail = int(room * _HEAD_SHARE), int(room * (1 - _HEAD_SHARE))
     # Newlines, quotes and control characters take more than one character: cut on until it fits.

@@ -234,10 +234,10 @@ def test_the_loop_says_what_is_stuck(queue: Queue) -> None:
     assert chain.outcome == "stuck"
     assert [queue.show(task)["status"] for task in (bad, good, waits)] == ["failed", "completed", "waiting"]
     assert queue.show(queue.story)["status"] == "in_progress"
-    assert f"{bad} failed, 1 wait for it" in [event.text for event in queue.events if event.what == "stuck"]
+    assert f"{bad} failed; tasks waiting for it: 1" in [event.text for event in queue.events if event.what == "stuck"]
     report = Path(chain.report).read_text()
     assert f"- {bad} bad (failed)\n  No database." in report
-    assert f"## Next steps\n\n- {bad} failed, 1 wait for it" in report
+    assert f"## Next steps\n\n- {bad} failed; tasks waiting for it: 1" in report
 
 
 def test_failed_tests_are_fixed_by_an_agent_that_is_told_of_them_only(queue: Queue) -> None:
@@ -325,7 +325,9 @@ def test_only_one_loop_works_in_a_scope(queue: Queue) -> None:
     loop = process_identity.identity(os.getppid()) or ""
     asked = OpenChain(None, queue.story, loop, plain(Options(("a",))), 0, False)
     first = ask(asked).chain
-    with pytest.raises(DaemonRefused, match=f"chain {first.number} is at work there, by process {os.getppid()}"):
+    with pytest.raises(
+        DaemonRefused, match=f"chain {first.number} is already running there, in process {os.getppid()}"
+    ):
         queue.work({})
     with Client() as client:
         client.frame(queue.story, do="invalidate")

@@ -167,7 +167,7 @@ def test_what_is_in_the_way_is_named_with_what_waits_for_it() -> None:
     """E-12: a loop that ends says why, never only that the queue is empty."""
     failed = line(id="f3", status="failed", held=False)
     waits = line(id="f4", status="waiting", held=False, after=("f3",))
-    assert in_the_way([failed, waits]) == ["f3 failed, 1 wait for it"]
+    assert in_the_way([failed, waits]) == ["f3 failed; tasks waiting for it: 1"]
     assert in_the_way([waits]) == ["f4 not done"]
     assert in_the_way([line(status="completed", held=False)]) == []
 

@@ -80,7 +80,7 @@ def test_wait_finds_a_cell_of_the_daemon_before(
     go.touch()
     came: dict[str, Any] = call_tool("wait", {}, session=session)
     assert (came["result"], came["stdout"]) == ("5", "before\nafter\n")
-    assert came["notice"] == "an earlier daemon started this code, and ended while it ran"
+    assert came["notice"] == "an earlier daemon started this code, and ended while the code ran"
     assert call_tool("eval_code", {"code": "x + 1"}, session=session)["result"] == "6"
     assert cli("journal", session).stdout.count("print('before')") == 1
 
@@ -117,4 +117,4 @@ def test_wait_finds_a_cell_that_ended_while_no_daemon_was_there(
     wait_until(lambda: _state("meanwhile"), core.KernelState.IDLE.__eq__)
     came: dict[str, Any] = call_tool("wait", {}, session="meanwhile")
     assert (came["result"], came["stdout"].split(), came["success"]) == ("5", ["before", "after"], True)
-    assert came["notice"] == "an earlier daemon started this code, and it ended before this one began"
+    assert came["notice"] == "an earlier daemon started this code, which ended before this daemon started"

@@ -83,7 +83,10 @@ def check(isolation: Any, folder: Path, names: list[str], how: str) -> None:
     left = {process.pid: process for process in serving.children(recursive=True)}
     assert left
     assert [str(process) for pid, process in left.items() if in_memory(pid, mark)] == []
-    with pytest.raises(DaemonRefused, match="nothing of it was kept"), DaemonConnection(ListJournal(session=session)):
+    with (
+        pytest.raises(DaemonRefused, match="only the records of its goals were kept"),
+        DaemonConnection(ListJournal(session=session)),
+    ):
         pass
     with Client(session) as again:
         seen = [

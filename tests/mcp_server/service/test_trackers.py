@@ -314,7 +314,7 @@ def test_a_changed_file_changes_the_tasks(store: Store) -> None:
     again += [ISSUES[-1] | {"description": "new"}, issue("bd-g")]
     done = take(store, beads(*again[:4], *again[5:]))
     assert (done.added, done.changed) == (1, 4)
-    assert f"not in the file any more: bd-c ({frame(store, 'bd-c').id})" in done.kept
+    assert f"no longer in the file: bd-c ({frame(store, 'bd-c').id})" in done.kept
     assert (frame(store, "bd-a1.2").goal, frame(store, "bd-a1.2").priority) == ("Page, too", 750)
     assert (state(store, "bd-a1.1"), state(store, "bd-b")) == ("completed", "ready")
     assert items.get(store, frame(store, "bd-f").key).description == "new"
@@ -332,8 +332,8 @@ def test_what_changed_there_and_here_stays_as_it_is_here_and_is_named(store: Sto
     again = [*ISSUES[:1], ISSUES[1] | {"status": "closed"}, *ISSUES[2:-1], ISSUES[-1] | {"priority": 4}]
     done = take(store, beads(*again))
     assert set(done.kept) == {
-        f"bd-f ({late.id}): priority has changed there and here; it stays as it is here",
-        f"bd-a1.1 ({form.id}): it is completed there, and somebody works on it here: pop it",
+        f"bd-f ({late.id}): priority has changed in the file and here; the version here is kept",
+        f"bd-a1.1 ({form.id}): it is completed in the file, and someone works on it here; pop it",
     }
     assert (frame(store, "bd-f").priority, frame(store, "bd-a1.1").holder) == (1000, holder.id)
     assert '"id":"bd-f","title":"Running elsewhere","status":"in_progress","priority":0' in export_tasks(

@@ -80,8 +80,8 @@ def test_a_session_that_does_not_come_back_has_expired(monkeypatch: pytest.Monke
     assert "ends" not in _sessions()[1]
     answer: dict[str, Any] = call_tool("list_vars", {}, session="ends")
     assert answer["variables"] == []
-    assert answer["notice"].startswith("the session was not used for 0.5 seconds and expired at ")
-    assert answer["notice"].endswith(": 1 text (9 bytes) and its variables went; load them again")
+    assert answer["notice"].startswith("the session was idle for 0.5 seconds and expired at ")
+    assert answer["notice"].endswith(": 1 text (9 bytes) and its variables are gone; load them again")
 
 
 def test_a_file_that_is_damaged_or_of_another_daemon_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_a_long_text_keeps_its_head_and_tail_within_the_limit(piece: str, limit:
     assert shown["full_output"] == "out_3"
     assert shown["stdout"].startswith("BEGIN")
     assert shown["stdout"].endswith("END")
-    assert f"{len(text):,} characters, cut here; all in 'out_3'" in shown["stdout"]
+    assert f"{len(text):,} characters, cut here; read all with peek or scan of 'out_3'" in shown["stdout"]
 
 
 def test_the_room_is_used() -> None:

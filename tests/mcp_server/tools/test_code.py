@@ -213,7 +213,7 @@ async def test_interrupt_stops_what_runs_and_what_waits(agent) -> None:
     await agent.run("kept = 1")
     running = await agent("eval_code", code="while True: pass")
     queued = await agent("eval_code", code="kept = 2")
-    assert "it waits until other code" in queued["hint"]
+    assert "the run waits for other code" in queued["hint"]
     stopped = await agent("interrupt")
     assert stopped["interrupted"] == [running["run"], queued["run"]]
     assert "CellInterrupted" in (await agent.finished(await agent("wait", run=running["run"])))["error"]
@@ -226,7 +226,7 @@ async def test_code_that_waited_for_other_code_is_told_so(agent) -> None:
     first = await agent("eval_code", code=f"kept = 1\n{agent.HELD}")
     second = await agent("eval_code", code="second = 'x' * 1000")
     third = await agent("eval_code", code="third = 1")
-    assert "push makes a copy" in second["hint"]
+    assert "push copies" in second["hint"]
     assert "push makes" not in first["hint"]
     await agent.let_go()
     assert "notice" not in await agent.finished(first)

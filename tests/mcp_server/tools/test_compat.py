@@ -118,7 +118,7 @@ async def test_what_a_running_cell_has_printed_says_that_it_is_cut(attach, sessi
         while not told["stdout"]:
             told = await agent("wait", run=told["run"])
         assert (told["status"], told["cut"]) == ("running", True)
-        assert told["stdout"].startswith("…[3,001 characters before, which come with the result]…\n")
+        assert told["stdout"].startswith("…[3,001 earlier characters, which come with the result]…\n")
         await agent.let_go()
         done = await agent.finished(told)
         assert done["stdout"] == "o" * 5000 + "\n"

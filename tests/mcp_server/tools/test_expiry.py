@@ -56,8 +56,8 @@ async def test_texts_of_an_unanswered_query_go_after_a_time_of_their_own(connect
         await other("list_vars")
         assert (stored(own), own.list_resting(), sessions.find(own._store, "asks")) == (0, (), None)
         said = (
-            f"the session was not used for 1.1 hours and expired at {moment(clock.now)}: 1 text (250,000 bytes), "
-            "its variables and 1 unanswered query went; load them again"
+            f"the session was idle for 1.1 hours and expired at {moment(clock.now)}: 1 text (250,000 bytes), "
+            "its variables and 1 unanswered query are gone; load them again"
         )
         listed = await agent("list_vars")
         assert (listed["variables"], listed["notice"]) == ([], said)
@@ -77,11 +77,11 @@ async def test_a_session_without_queries_says_what_went(connect_own, clock) -> N
         clock.now += IDLE
         await other("list_vars")
         said = (await agent.run("1"))["notice"]
-        idled = f"the session was not used for 5 minutes and expired at {moment(clock.now)}"
-        assert said == f"{idled}: 2 texts (7 bytes) went; load them again"
+        idled = f"the session was idle for 5 minutes and expired at {moment(clock.now)}"
+        assert said == f"{idled}: 2 texts (7 bytes) are gone; load them again"
         clock.now += IDLE
         assert "notice" not in await other("list_vars")
-        assert (await agent("list_vars"))["notice"].endswith(": its variables went; load them again")
+        assert (await agent("list_vars"))["notice"].endswith(": its variables are gone; load them again")
 
 
 async def test_who_comes_back_in_time_is_told_what_went_and_what_stays(connect_own, clock) -> None:
@@ -93,8 +93,8 @@ async def test_who_comes_back_in_time_is_told_what_went_and_what_stays(connect_o
         clock.now += IDLE
         await other("list_vars")
         listed = await agent("list_vars")
-        idled = f"the session was not used for 5 minutes and rests since {began}"
-        said = f"{idled}: its variables went, texts and queries stay"
+        idled = f"the session was idle for 5 minutes and was suspended at {began}"
+        said = f"{idled}: its variables are gone; texts and queries are kept"
         assert ([row["name"] for row in listed["variables"]], listed["notice"]) == (["log"], said)
         assert (await agent.run("print(log['content'])"))["notice"] == said
         assert (await agent("status"))["pending_llm_queries"] == ["q_000"]
@@ -195,7 +195,7 @@ async def test_a_session_that_nobody_wants_back_goes_with_what_was_saved(connect
         ended = moment(clock.now)
         answer = await agent.run("kept")
         assert "NameError" in answer["error"]
-        said = f"the session was not used for 7.1 days and expired at {ended}: its variables went; load them again"
+        said = f"the session was idle for 7.1 days and expired at {ended}: its variables are gone; load them again"
         assert answer["notice"] == said
 
 
@@ -211,7 +211,7 @@ async def test_variables_that_could_not_be_saved_are_told(connect_own, own, cloc
         assert await own.sweep() == ["s"]
         answer = await agent.run("print(log['content']); kept")
         assert (answer["stdout"], "NameError" in answer["error"]) == ("alpha\n", True)
-        assert "its variables went because they could not be saved" in answer["notice"]
+        assert "its variables are gone because they could not be saved" in answer["notice"]
 
 
 @pytest.mark.policy("default")

@@ -115,7 +115,7 @@ async def test_parallel_pushes_leave_the_current_frame_and_say_what_to_pass(conn
     async with connect_own("root") as agent:
         first, second = await agent("push", goal="one"), await agent("push", goal="two", parent="f1")
         assert (first["current"], second["current"]) == ("f2", "f2")
-        assert second["current_unchanged"] == "another goal that you pushed here runs: pass session='f3'"
+        assert second["current_unchanged"] == "another goal of yours is in progress here; pass session='f3'"
         await agent.run("x = 'one'", session="f2"), await agent.run("x = 'two'", session="f3")
         seen = [(await agent.run("x", session=name))["result"] for name in ("f2", "f3")]
         assert seen == ["'one'", "'two'"]
@@ -260,7 +260,7 @@ async def test_a_value_that_cannot_go_leaves_the_frame_as_it_is(connect_own) -> 
             refused = await agent("pop", id="f2", hand_over=[name])
             assert (refused["error"], repr(name) in refused["message"]) == ("cannot_hand_over", True)
         nowhere = (await agent("pop", id="f2", hand_over=["nothing"]))["message"]
-        assert nowhere.endswith(f"session {session!r}, in which the frame works, has no such variable")
+        assert nowhere.endswith(f"session {session!r} of the frame has no such variable")
         assert (await agent("frame", id="f2"))["status"] == "in_progress"
         assert (await agent.run("next(g)", session="f2"))["result"] == "1"
 

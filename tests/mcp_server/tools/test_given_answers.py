@@ -80,7 +80,9 @@ async def test_a_list_of_the_wrong_length_answers_nothing_and_is_kept(agent, ans
     await agent.run(ASK)
     said = (await agent.run(f"llm_answers = {answers}"))["notice"]
     count = len(eval(answers))
-    assert said.startswith(f"llm_answers: {count} answers for 3 pending queries (q_001, q_002, q_003): none was taken")
+    assert said.startswith(
+        f"llm_answers: {count} answers for 3 pending queries (q_001, q_002, q_003), so none was stored"
+    )
     assert "\n" not in said
     assert await pending(agent) == ["q_001", "q_002", "q_003"]
     assert await shown(agent, "print(llm_answers, refused_llm_answers)") == f"{{'q_000': 'Z'}} {answers}\n"
@@ -244,19 +246,19 @@ async def test_a_wrong_number_is_told_with_the_queries_that_wait(agent) -> None:
     await agent.run("notes = llm_query_batched(['one', 'two'])")
     refused = await agent("answer_queries", answers=["A"])
     assert refused["message"] == (
-        "1 answers for 3 pending queries (q_000, q_001, q_002), 2 of them of the last cell that asked: none was taken"
+        "1 answers for 3 pending queries (q_000, q_001, q_002), 2 of them from the last cell that asked, so none was stored"
     )
     await agent.run("more = llm_query_batched(['three', 'four', 'five'])")
     refused = await agent("answer_queries", answers=["A"])
     assert refused["message"] == (
         "1 answers for 6 pending queries (q_000, q_001, q_002, q_003, q_004, q_005), "
-        "3 of them of the last cell that asked: none was taken"
+        "3 of them from the last cell that asked, so none was stored"
     )
     await agent.run("last = llm_query('six')")
     refused = await agent("answer_queries", answers=["A", "B"])
     assert refused["message"] == (
         "2 answers for 7 pending queries (q_000, q_001, q_002, q_003, q_004, q_005 …), "
-        "1 of them of the last cell that asked: none was taken"
+        "1 of them from the last cell that asked, so none was stored"
     )
 
 

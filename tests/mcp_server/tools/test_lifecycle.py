@@ -94,7 +94,7 @@ async def test_a_cell_that_runs_when_its_session_ends_is_told_so(connect_own) ->
             await agent("end_session")
             answer = await call
         assert answer["error"] == "interrupted"
-        assert answer["message"].endswith("was given up while it ran: its session ended")
+        assert answer["message"].endswith("was aborted because its session ended")
 
 
 async def test_a_restarted_kernel_has_the_contexts_and_no_variables(connect_own) -> None:

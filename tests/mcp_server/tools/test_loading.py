@@ -189,9 +189,9 @@ async def test_invalid_utf8_and_nul_bytes_are_loaded_and_counted(connect, tmp_pa
     (tmp_path / "odd").write_bytes(b"a\xff\xfe\0b\nc")
     async with connect(cwd=str(tmp_path)) as agent:
         told = await agent("load_context", name="odd", path="odd")
-        assert told["notice"].startswith("the source is not all UTF-8: 2 sequences of its bytes became U+FFFD; ")
+        assert told["notice"].startswith("the source is not entirely UTF-8: 2 sequences of its bytes became U+FFFD; ")
         assert "encoding=" in told["notice"]
-        assert told["notice"].endswith("binary file is no text")
+        assert told["notice"].endswith("binary file is not a text")
         assert (await agent("var_info", name="odd"))["metadata"]["replacements"] == 2
         assert (await agent("peek", name="odd"))["content"] == "a\ufffd\ufffd\0b\nc"
 

@@ -264,7 +264,7 @@ class ShadowedTexts(NamedTexts):
         answer = self.call(life, "eval_code", code=code)
         while answer.get("status") == "running":
             answer = self.call(life, "wait", run=answer["run"])
-        if life.follows and answer.get("notice", "").startswith("the session was not used for"):
+        if life.follows and answer.get("notice", "").startswith("the session was idle for"):
             life.follows = False
             del answer["notice"]
         return answer

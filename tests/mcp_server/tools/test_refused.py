@@ -51,6 +51,6 @@ async def test_status_and_the_overview_show_attempts_and_too_many_end_the_sessio
             while anew.get("error") == "session_ended":  # what the session held is being taken away
                 anew = await agent.run("'anew'")
         assert anew["result"] == "'anew'"
-        assert "the session before this one was ended: 4 refused attempts" in anew["notice"]
+        assert "the previous session of this name was ended: 4 refused attempts" in anew["notice"]
         status = await agent("status")
         assert (status["contexts"], status["kernel"]["refused"]["system_calls"]) == (0, 0)

@@ -141,7 +141,7 @@ async def test_a_text_that_is_loaded_again_takes_its_name_back(agent) -> None:
     """load_context over a shadowed name: code sees the new text, and the answer says that its variable is gone."""
     await agent.run("log = 5")
     told = await agent("load_context", name="log", content="new\n")
-    assert told["notice"] == "code reads the text under this name; its variable is gone"
+    assert told["notice"] == "in code this name is the text now; the variable is deleted"
     assert (await agent.run("log['content']"))["result"] == "'new\\n'"
     assert await listed(agent) == [("custom", False, False)]
     assert "notice" not in await agent("load_context", name="log", content="newer\n")
@@ -164,7 +164,7 @@ async def test_unloading_a_shadowed_text_leaves_the_variable(agent) -> None:
     await agent.run("log = 5")
     assert await agent("unload", name="log") == {
         "unloaded": "log",
-        "notice": "the text is unloaded; the variable stays",
+        "notice": "the text is unloaded; the variable of this name is kept",
     }
     assert await listed(agent) == [("int", False, False)]
     assert (await agent.run("log"))["result"] == "5"

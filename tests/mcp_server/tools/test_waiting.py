@@ -123,7 +123,7 @@ async def test_code_that_is_queued_behind_a_waiting_cell_is_told_so(agent) -> No
     assert f"run {asked['run']} of this session waits" in queued["hint"]
     assert (await agent("status"))["runs"] == {asked["run"]: "waiting", queued["run"]: "queued"}
     hint = (await agent("wait", run=queued["run"]))["hint"]
-    assert "until other code of this session has finished, which waits for answer_queries: q_000; push" in hint
+    assert "for other code of this session, which waits for answer_queries: q_000; push" in hint
     await agent("load_context", name="log", content="!")
     assert (await agent.answered(q_000="A"))["success"] is True
     assert (await agent.finished(queued))["result"] == "'A!'"

@@ -58,8 +58,8 @@ async def test_data_that_a_verb_does_not_take_is_refused(worker: Workers, do: st
     agent = await worker()
     task = (await agent("work", do="add", data={"goal": "task"}))["added"]
     refused = await agent("work", do=do, id=task, data=data)
-    assert refused["message"].startswith(f"work: {next(iter(data))!r} is not known")
-    assert refused["message"].endswith("did you mean 'summary'?") is (do == "done")
+    assert refused["message"].startswith(f"work: the field {next(iter(data))!r} is unknown")
+    assert refused["message"].endswith("Did you mean 'summary'?") is (do == "done")
     assert refused["hint"].startswith(f"data of {do} takes ")
     assert (await agent("work", do="list", id=task))["frame"]["status"] == "ready"
 
@@ -87,7 +87,7 @@ async def test_tasks_are_added_claimed_and_done(worker: Workers) -> None:
     assert (await two("work", do="claim", id=page))["claimed"] == page
     last = await two("work", do="done", id=page)
     assert (last["story_completed"], last["epic_completed"]) == (True, False)
-    assert last["next"] == f"all below {story} has completed: pop it"
+    assert last["next"] == f"all below {story} has completed; pop it"
     listed = await two("work", do="list")
     assert [(row["id"], row["status"]) for row in listed["frames"]] == [
         *((story, "in_progress"), (form, "completed"), (page, "completed")),
@@ -154,7 +154,7 @@ async def test_a_client_that_connects_again_in_time_goes_on(worker: Workers, qui
     again = await worker()
     got = await again("work", do="claim")
     assert (got["claimed"], got["fence"]) == (task, 1)
-    assert "yours again, with the same fence" in got["notice"]
+    assert "you have it again, with the same fence" in got["notice"]
     assert "attempt" not in got
     assert (await again("work", do="done", id=task))["status"] == "completed"
 
@@ -181,7 +181,7 @@ async def test_a_queue_that_is_stuck_says_what_is_in_the_way(worker: Workers) ->
         await agent("work", do="add", data={"goal": name, "parent": story})
     await agent("work", do="claim")
     await agent("work", do="done", id=first, data={"status": "failed", "summary": "no"})
-    assert await agent("work") == {"next": [], "stuck": [f"{first} failed, 2 wait for it"]}
+    assert await agent("work") == {"next": [], "stuck": [f"{first} failed; tasks waiting for it: 2"]}
     waiting = await agent("work", do="list", data={"status": "waiting"})
     assert [row["title"] for row in waiting["frames"]] == ["later", "a", "b"]
     assert (await agent("push", goal=story))["error"] == "frame_waits"
@@ -305,8 +305,8 @@ async def test_what_cannot_be_is_refused_and_nothing_is_added(worker: Workers) -
     assert "circle" in refused["message"]
     for data, why in (
         ({"goal": "x", "priority": 3}, "priority must be one of 1000"),
-        ({"goal": "x", "priorty": 500}, "'priorty' is not known: did you mean 'priority'?"),
-        ({"goal": "x", "zzz": 500}, "'zzz' is not known"),
+        ({"goal": "x", "priorty": 500}, "the field 'priorty' is unknown. Did you mean 'priority'?"),
+        ({"goal": "x", "zzz": 500}, "the field 'zzz' is unknown"),
         ({"goal": "x", "blocks": ["f99"]}, "no frame 'f99'"),
         ({"goal": "x", "kind": "job"}, "kind must be one of task, story, epic"),
         ({"goal": "x", "type": "job"}, "no type of task 'job'"),

@@ -60,7 +60,7 @@ class PictureStore:
                 f"run {wanted[:40]!r} has no pictures"
                 if wanted
                 else "code in this session has not displayed a picture yet",
-                "show one with eval_code, as the last value or with display(figure)",
+                "display one with eval_code, as the last value or by display(figure)",
                 available=runs,
             )
         rows, images = await asyncio.to_thread(_passed_on, shown)
@@ -79,7 +79,7 @@ async def picture_of(displays: Sequence[dict[str, str]], number: int) -> bytes:
     try:
         return (await asyncio.to_thread(checked_png, shown[number]))[0]
     except BadPicture as error:
-        raise ToolFault("no_images", str(error), "show it with display(figure), as PNG") from error
+        raise ToolFault("no_images", str(error), "display it as PNG, with display(figure)") from error
 
 
 def _passed_on(shown: list[ShownPicture]) -> tuple[list[JsonObject], list[str]]:

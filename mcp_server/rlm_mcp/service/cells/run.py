@@ -86,7 +86,7 @@ class Run:
         if task.cancelled():
             self.outcome.cancel()
         elif (error := task.exception()) is not None:
-            self.outcome.set_exception(error.anew() if isinstance(error, ToolFault) else error)
+            self.outcome.set_exception(error.without_traceback() if isinstance(error, ToolFault) else error)
             self.outcome.exception()  # one that nobody waits for is not reported as forgotten
         else:
             self.answer = task.result()

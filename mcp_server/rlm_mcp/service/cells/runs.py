@@ -46,7 +46,7 @@ _MOST_WAITING = 32
 """Cells of one session that may wait for their turn."""
 _LAST_WORD_SECONDS = 10.0
 """How long the end of a cell is awaited whose session ends."""
-CLAIMED = "an earlier daemon started this code, and ended while it ran"
+CLAIMED = "an earlier daemon started this code, and ended while the code ran"
 _NUMBERS_TAKEN = 100
 """Run numbers reserved in the database at once, so that a cell costs no write."""
 
@@ -356,9 +356,12 @@ def _raise_if_died(result: CellResult, expelled: str) -> None:
 
 def _result_of(run: Run) -> ToolAnswer:
     if run.outcome.cancelled():
-        said = "was given up while it ran: its session ended" if run.began else "was stopped before it began"
-        raise ToolFault("interrupted", f"run {run.id} {said}", "call eval_code again", run=run.id)
+        if run.began:
+            message, hint = "was aborted because its session ended", "run the code again in a new session"
+        else:
+            message, hint = "was stopped before it began", "run the code again"
+        raise ToolFault("interrupted", f"run {run.id} {message}", hint, run=run.id)
     error = run.outcome.exception()
     if isinstance(error, Exception):
-        raise fault_from(error).anew()
+        raise fault_from(error).without_traceback()
     return run.outcome.result()

@@ -29,7 +29,7 @@ _LONGEST_PATH = 4095
 _SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _NO_SCRATCH = "/nonexistent"
 """Stands for the scratch folder, which is no remote client's business."""
-_NO_URLS = "it permits none: choose (RLM_KERNEL_POLICY) or write one whose field `urls` names what the URL begins with"
+_NO_URLS = "it permits no URL: choose (RLM_KERNEL_POLICY) or write a policy whose field `urls` has a prefix of the URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Authority:
         path = Path(os.path.expanduser(given))
         base = self.client.cwd or self.session.workspace
         if not path.is_absolute() and not base:
-            said = f"{given!r} is relative, and the client did not say to which folder"
+            said = f"{given!r} is relative, and the client did not name its folder"
             raise ToolFault("cannot_read", said, "give an absolute path")
         return Path(base) / path
 

@@ -48,5 +48,5 @@ class Citing:
         return ToolAnswer(fields)
 
     async def _text(self, session: Session, name: str) -> Text:
-        content = self._named.get(session, name, "only those are cited")
+        content = self._named.get(session, name, "only loaded texts can be cited")
         return await self._texts.open(content.digest)

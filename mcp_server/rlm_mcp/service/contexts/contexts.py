@@ -32,7 +32,7 @@ from rlm_memory.store import Store
 
 _DECODE = (
     "if it has another encoding, such as utf-16 or latin-1, read it in code with open(path, encoding=...).read(), "
-    "and load that with variable=; a database or another binary file is no text"
+    "and load that with variable=; a database or another binary file is not a text"
 )
 
 
@@ -58,10 +58,10 @@ class Contexts:
         fields["expires_in"] = self._expires_in(session)
         notices = []
         if done.replaced:
-            notices.append(f"the source is not all UTF-8: {done.replaced:,} sequences of its bytes became U+FFFD")
+            notices.append(f"the source is not entirely UTF-8: {done.replaced:,} sequences of its bytes became U+FFFD")
             notices.append(_DECODE)
         if done.shadowed:
-            notices.append("code reads the text under this name; its variable is gone")
+            notices.append("in code this name is the text now; the variable is deleted")
         if notices:
             fields["notice"] = "; ".join(notices)
         return ToolAnswer(fields)
@@ -79,7 +79,7 @@ class Contexts:
         if done.loaded is None or done.changes is None:
             return ToolAnswer({**fields, "line_count": done.before.line_count, "size": done.before.size})
         if done.loaded.shadowed:
-            fields["notice"] = "code reads the new text; its variable is gone"
+            fields["notice"] = "in code this name is the new text now; the variable is deleted"
         row, found = done.loaded.row, done.changes
         fields |= {"line_count": row.line_count, "size": row.size, "lines_before": done.before.line_count}
         fields |= {"added": found.added, "removed": found.removed, "first_changed_line": found.first_line}
@@ -119,7 +119,7 @@ class Contexts:
         self._texts.close_unused()
         fields = {"unloaded": name}
         if name in shadowed:
-            fields["notice"] = "the text is unloaded; the variable stays"
+            fields["notice"] = "the text is unloaded; the variable of this name is kept"
         return ToolAnswer(fields)
 
     def find(self, session: Session, name: str) -> StoredContent | None:
@@ -131,7 +131,7 @@ class Contexts:
         if (content := self.find(session, name)) is not None:
             return content
         said = f"{name!r} is not a loaded text, and {because}"
-        hint = "use one of `available`, or make a text of a variable: load_context with variable="
+        hint = "use one of `available`, or load the variable as a text: load_context with variable="
         known = contexts.names(self._store, session.key)
         raise ToolFault("variable_not_found", said, hint, name=name, available=known)
 

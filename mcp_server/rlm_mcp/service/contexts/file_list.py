@@ -24,12 +24,12 @@ async def files_of(texts: Texts, named: Contexts, session: Session, name: str) -
     content = named.find(session, name)
     files = content.metadata.get("files") if content else None
     if not isinstance(files, dict) or not isinstance(table := files.get("table"), str):
-        said = f"{name!r} was not loaded from several files, so nothing can be counted for each"
+        said = f"{name!r} was not loaded from several files, so matches cannot be counted per file"
         raise ToolFault("invalid_arguments", said, "leave out per_file, or load a directory")
     listed = named.find(session, table)
     if listed is None:
         said = f"{table!r}, the table of files of {name!r}, is not in this session"
-        raise ToolFault("variable_not_found", said, "load the files here, or have their table shared as well")
+        raise ToolFault("variable_not_found", said, "load the files here, or have their table shared too")
     if listed.metadata.get(TABLE_OF) != named.known_as(session, name):
         raise _no_table(table)  # of another text, which has got the name of this one's
     text = await texts.open(listed.digest)
@@ -49,5 +49,5 @@ def _parsed(lines: Sequence[str], table: str) -> list[FileRow]:
 
 
 def _no_table(table: str) -> ToolFault:
-    said = f"{table!r} is not a table of files, or it belongs to another text"
+    said = f"{table!r} is not a table of files, or belongs to another text"
     return ToolFault("invalid_arguments", said, "load the files again")

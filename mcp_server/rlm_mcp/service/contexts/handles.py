@@ -77,5 +77,5 @@ def _grants(session: Session, share_with: list[str] | None) -> list[Grant]:
 
 def _not_loaded(name: str, available: list[str]) -> ToolFault:
     unknown = UnknownVariable(name, available)
-    hint = "only loaded contexts have handles; load_context(name, variable=...) makes one of a variable"
+    hint = "only loaded contexts have handles; load a variable as one with load_context(name, variable=...)"
     return ToolFault(unknown.code, str(unknown), hint, **unknown.details())

@@ -197,7 +197,7 @@ class Reading:
         if session.unsaid:
             fields["notice"], session.unsaid = session.unsaid, ""
         if made is None:
-            fields["note"] = "code is running: only loaded contexts are listed"
+            fields["note"] = "code is running, so only loaded contexts are listed"
         return ToolAnswer(fields, ("variables",))
 
     async def var_info(self, session: Session, name: str) -> ToolAnswer:

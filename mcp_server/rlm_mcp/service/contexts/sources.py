@@ -73,14 +73,14 @@ def resolve_again(name: str, metadata: Mapping[str, Any]) -> Source:
     """
     paths = metadata.get("paths", [metadata.get("path")])
     if not isinstance(paths, list) or not all(isinstance(path, str) and _is_place(path) for path in paths):
-        said = f"{name!r} did not come from a file, so it cannot be loaded again"
+        said = f"{name!r} was not loaded from a file, so it cannot be reloaded"
         raise ToolFault("cannot_read", said, "load it under the same name with load_context")
     return resolve(None, paths, None)
 
 
 def _url(given: Sequence[str]) -> Url:
     if len(given) != 1:
-        raise ToolFault("cannot_read", "a URL cannot be one of several paths", "load each URL by itself")
+        raise ToolFault("cannot_read", "a URL cannot be one of several paths", "load each URL separately")
     [url] = given
     if unread := unread_scheme(url):
         raise ToolFault(

@@ -51,7 +51,7 @@ class Tables:
         return rows.answer()
 
     async def _table(self, session: Session, name: str, pins: ExitStack) -> SqlTable:
-        content = self._named.get(session, name, "SQL runs over those only")
+        content = self._named.get(session, name, "SQL runs only on loaded texts")
         shape = await self._texts.shape(content)
         path = pins.enter_context(self._texts.files.leased(self._texts.stored(content.digest)))
         if shape is None:
@@ -115,11 +115,11 @@ class _Rows:
 def _columns(part: SqlPart) -> list[str]:
     """The names of the columns; a process that reads hostile data may say anything."""
     if part.columns is None:
-        raise HelperDied("gave a malformed answer")
+        raise HelperDied("returned a malformed answer")
     return list(part.columns)
 
 
 def _checked(part: SqlPart, width: int) -> tuple[list[Any], ...]:
     if not all(isinstance(row, list) and len(row) == width for row in part.rows):
-        raise HelperDied("gave a malformed answer")
+        raise HelperDied("returned a malformed answer")
     return part.rows

@@ -11,8 +11,8 @@ def told_of(done: Boundaries) -> JsonObject:
     said: JsonObject = {}
     if done.story_completed or done.epic_completed:
         said = {"story_completed": done.story_completed, "epic_completed": done.epic_completed}
-        said["next"] = f"all below {done.story or done.epic} has completed: pop it"
+        said["next"] = f"all below {done.story or done.epic} has completed; pop it"
     elif done.failed:
-        following = "everything has ended, but not all of it completed: reopen what failed, or pop the story"
+        following = "everything has ended, but not everything has completed; reopen what failed, or pop the story"
         said = {"story_completed": False, "next": following}
     return said

@@ -104,7 +104,7 @@ class FramesByHand:
         """Make it the current frame of the clients that have one in its tree."""
         row = self._get(frame)
         if row.status not in OPEN:
-            raise ToolFault("frame_status", f"{row.id} has ended: it cannot be current", "reopen it first")
+            raise ToolFault("frame_status", f"{row.id} has ended, so it cannot be current", "reopen it first")
         return {"current": row.id, "clients": self._frames.make_current(row)}
 
     def _get(self, frame: str) -> FrameRow:

@@ -46,8 +46,8 @@ class FrameEffects:
         """Serialise variables of the frame's session."""
         session = await self.live.woken(frame.session)
         if session is None:
-            hint = "pop without hand_over, or pass what matters in the summary"
-            raise ToolFault("no_kernel", f"frame {frame.id} has no session that is open", hint)
+            hint = "pop without hand_over, or put what matters into the summary"
+            raise ToolFault("no_kernel", f"frame {frame.id} has no open session", hint)
         return await self.values.store(session, names)
 
     def extracted(self, frames: Sequence[int]) -> None:

@@ -184,7 +184,7 @@ class Frames:
         parallel = any(row.parent == started.parent for row in beside)
         self._currents.put_pushed(caller, {started.key, *(row.key for row in beside)})
         if parallel:
-            fields["current_unchanged"] = f"another goal that you pushed here runs: pass session={started.id!r}"
+            fields["current_unchanged"] = f"another goal of yours is in progress here; pass session={started.id!r}"
         else:
             self._currents.put(caller, started.key)
         fields["context"] = self.context_of(session, started)
@@ -288,7 +288,7 @@ class Frames:
         fields: JsonObject = {"invalidated": list(done.invalidated)}
         if done.running:
             fields["still_running"] = list(done.running)
-            fields["notice"] = "these still run below an invalidated frame: pop them"
+            fields["notice"] = "these frames are still in progress below an invalidated frame; pop them"
         return self.told(rows.get(self._store, row.key), self.current(session, caller), fields)
 
     async def call_off(self, key: int, author: str) -> Invalidated:

@@ -56,7 +56,7 @@ class FrameLogs:
         """Return the text of a file of a frame; raises ToolFault when it has not been written."""
         if kind not in self.written(frame):
             what = "notebook" if kind == "ipynb" else "log"
-            hint = "pop it: that writes its log, and a notebook if it has cells"
+            hint = "pop it; that writes its log, and a notebook if it has cells"
             raise ToolFault("no_log", f"frame {frame.id} is {frame.status} and has no {what}", hint)
         file = self.notebook(frame.id) if kind == "ipynb" else self.log(frame.id)
         return await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")

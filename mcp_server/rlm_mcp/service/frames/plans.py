@@ -27,5 +27,5 @@ def plan_of(given: Any, depth: int = 1) -> Plan:
 
 
 def _refused(why: str) -> ToolFault:
-    hint = 'a goal is a text, or {"goal": text, "children": [...]}; plan deeper ones in another call'
+    hint = 'a goal is a string, or {"goal": text, "children": [...]}; plan deeper goals in another call'
     return ToolFault("invalid_arguments", f"plan: {why}", hint)

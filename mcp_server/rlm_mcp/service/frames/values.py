@@ -58,7 +58,7 @@ class FrameValues:
         if not values:
             return found
         if not session.kernel.alive:
-            raise _not_stored(values[0], "the frame's session has no kernel now", [])
+            raise _not_stored(values[0], "the frame's session has no kernel at the moment", [])
         async with session.kernel.turn.between_cells():
             blobs = await self._serialised(session, values)
         for name, blob in blobs.items():
@@ -115,9 +115,9 @@ class FrameValues:
                     raise _not_stored(name, failed.reason, [])
                 for row in told.variables:
                     if row.content_of is not None:
-                        raise _not_stored(name, f"it is the text of {row.content_of!r}: hand that over", [])
+                        raise _not_stored(name, f"it is the content of {row.content_of!r}: hand that over", [])
                 if not told.variables:
-                    here = f"session {session.id!r}, in which the frame works, has no such variable"
+                    here = f"session {session.id!r} of the frame has no such variable"
                     raise _not_stored(name, here, sorted(session.kernel.names))
                 image += data
             made[name] = bytes(image)
@@ -137,5 +137,5 @@ async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, by
 
 
 def _not_stored(name: str, why: str, available: list[str]) -> ToolFault:
-    hint = "hand over a variable of the frame's session by name, or none; nothing has changed"
+    hint = "nothing was changed; name variables of the frame's session, or none"
     return ToolFault("cannot_hand_over", f"{name!r} cannot be handed over: {why[:300]}", hint, available=available)

@@ -202,7 +202,7 @@ class Hooks:
                 if seen or short:
                     progress.update(self._store, key, seen | short, now=now)
             except RowRequestError as full:
-                log.info("work in progress is full", extra={"frame": key, "reason": str(full)})
+                log.info("the list of work in progress is full", extra={"frame": key, "reason": str(full)})
 
     def _frame(self, folder: str, client: ClientInfo | None, own: Sequence[str], *, make: bool = True) -> int | None:
         """Return the frame that work in a folder is for: the client's, the only goal that is worked on, the root."""
@@ -272,7 +272,7 @@ class Hooks:
         try:
             lines = self._folder.take()
         except OSError as error:
-            log.warning("the events that hooks have left cannot be read", extra={"reason": str(error)})
+            log.warning("the spooled events of hooks cannot be read", extra={"reason": str(error)})
             return
         for told in sorted(filter(None, map(_parsed, lines)), key=lambda one: one.at):
             self.note(told)
@@ -283,7 +283,7 @@ class Hooks:
             try:
                 self.read_spool()
             except Exception:
-                log.exception("events that hooks have left were lost")
+                log.exception("spooled events of hooks were lost")
 
 
 def _add(known: dict[str, None], one: str) -> bool:

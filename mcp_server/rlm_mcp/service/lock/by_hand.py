@@ -36,7 +36,7 @@ async def show_lock(lock: Lock, asked: ShowLock) -> LockShown:
     if asked.write and found.phase is Phase.READY:
         written = await write_lock(project, found, lock.history.past(project.root))
     elif asked.write:
-        missing.append("nothing is written yet: the scan is not done")
+        missing.append("nothing was written, because the scan is not finished")
     changes = None
     if asked.since:
         changes = shape.difference(await project.ask(CompareVersions(asked.since, found.version, asked.seconds)))

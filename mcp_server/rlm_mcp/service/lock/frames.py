@@ -55,7 +55,9 @@ class FrameLocks:
         if (session := self._history.of_frame(frame)) is not None:
             reason = await asyncio.to_thread(note_session, known.root, session)
             if reason is not None:
-                log.warning("the folder .memory got no line of a frame", extra={"frame": frame, "reason": reason})
+                log.warning(
+                    "a frame's line was not written to the folder .memory", extra={"frame": frame, "reason": reason}
+                )
 
     async def aclose(self) -> None:
         """Give up what is not done yet."""

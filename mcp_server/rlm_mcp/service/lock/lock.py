@@ -125,10 +125,12 @@ class Lock:
         made.meta = _meta(checked, choice, made) | made.meta
         made.meta["contexts"] = list(attached.names)
         if attached.taken:
-            said = "in this session these names are variables or texts of its own, which stay"
+            said = "in this session these names are its own variables or texts, which are kept"
             made.meta["not_attached"] = {"names": list(attached.taken), "why": said}
         if attached.is_late:
-            made.meta["contexts_note"] = "a cell runs: the contexts are of an earlier version until you call again"
+            made.meta["contexts_note"] = (
+                "a cell is running; the contexts are of an earlier version until you call again"
+            )
         return self._told(session, project, alias, made)
 
     async def aclose(self) -> None:
@@ -154,7 +156,7 @@ class Lock:
             return
         call = root, asked.agent, asked.frame
         if call in self._calls:
-            said = f"agent {asked.agent[:80]!r} has a call for frame {asked.frame[:80]!r} under way"
+            said = f"agent {asked.agent[:80]!r} already has a call in progress for frame {asked.frame[:80]!r}"
             raise refusal(Trouble.CONFLICT, said)
         self._calls.add(call)
         try:
@@ -224,11 +226,11 @@ class Lock:
 
     async def _difference(self, made: _Answer, project: Project, found: Refreshed, seen: int, path: str) -> JsonObject:
         if not seen:
-            made.meta["note"] = "this frame has seen no version yet, so there is nothing to compare: call with P0"
+            made.meta["note"] = "this frame has seen no version yet, so there is nothing to compare; call with P0"
             return shape.difference(Difference(0, found.version, 0, ()))
         told = await project.ask(CompareVersions(seen, found.version, CHECK_SECONDS, path))
         if not told.before:
-            made.meta["note"] = f"version {seen}, the latest that this frame saw, is not kept any more: call with P0"
+            made.meta["note"] = f"version {seen}, the latest that this frame saw, is no longer kept; call with P0"
         return shape.difference(told)
 
     def _told(self, session: Session, project: Project, alias: str, made: _Answer) -> ToolAnswer:
@@ -248,7 +250,7 @@ class Lock:
         if cut:
             names = {name_of(section) for section in Section} & set(made.meta["contexts"])
             rest = {key: f"lock_{key}" for key in cut if f"lock_{key}" in names}
-            made.meta["cut"] = {key: rest.get(key, "ask for a path, or for less") for key in cut}
+            made.meta["cut"] = {key: rest.get(key, "pass a path, or ask for fewer fields") for key in cut}
             fields["meta"] |= {"cut": made.meta["cut"]}
         return ToolAnswer(fields)
 
@@ -269,8 +271,8 @@ def root_of(session: Session, client: ClientInfo) -> str:
         if root and not any(Path(root).is_relative_to(place) for place in places):
             root = ""
     if not root or not Path(root).is_dir():
-        said = "the client works in no project: its folder is not known, not readable here, or a home folder"
-        raise ToolFault("no_project", said, "start the client in the folder of the project")
+        said = "the client does not work in a project: its folder is unknown, unreadable or a home folder"
+        raise ToolFault("no_project", said, "start the client in the project's folder")
     return root
 
 
@@ -280,7 +282,7 @@ def refuse_forbidden(session: Session, choice: Choice, allowed: Sequence[str], *
     refused = forbidden(wanted, allowed)
     if refused and (named or len(refused) == len(wanted) or MAP in refused):
         said = f"policy {session.row.policy!r} does not allow {', '.join(refused)} of the lock"
-        hint = f"ask for fields among: {', '.join(allowed)}" if allowed else "it allows none of it"
+        hint = f"ask for fields among: {', '.join(allowed)}" if allowed else "it allows no field"
         raise ToolFault("forbidden", said, hint, allowed=list(allowed))
 
 

@@ -38,7 +38,7 @@ async def write_lock(project: Project, found: Refreshed, history: History) -> tu
         raise ToolFault("cannot_write", str(refused), refused.advice) from refused
     except OSError as error:
         raise ToolFault(
-            "cannot_write", f"the folder .memory cannot be written ({error.strerror})", "see who may write there"
+            "cannot_write", f"the folder .memory cannot be written ({error.strerror})", "check the folder's permissions"
         ) from error
 
 

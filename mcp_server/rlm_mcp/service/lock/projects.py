@@ -145,7 +145,7 @@ class Project:
             raise ToolFault("lock_refused", str(refused), refused.advice) from refused
         except ScannerDied as died:
             log.warning("the scanner of a project has died", extra={"reason": str(died)})
-            hint = "call again; if it stays so, `rlm-kernel doctor` and the daemon's log say more"
+            hint = "call again; if it fails again, see `rlm-kernel doctor` and the daemon's log"
             raise ToolFault("scanner_died", f"the process that scans the project has died: {died}", hint) from died
 
     async def leave(self) -> None:

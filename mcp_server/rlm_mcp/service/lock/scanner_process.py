@@ -157,7 +157,7 @@ class ScannerProcess:
                 answer: Answer = _parsed(QUESTIONS[kind].answer, said.answer)
                 return answer
             else:
-                raise ScannerDied("it said nothing in a line")
+                raise ScannerDied("it sent an empty line")
 
     async def _write(self, message: Any) -> None:
         assert self._process.stdin is not None

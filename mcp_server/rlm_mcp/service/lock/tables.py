@@ -62,10 +62,10 @@ class _Told:
 
 
 _TOLD: Mapping[Trouble, _Told] = {
-    Trouble.NOT_FOUND: _Told(404, "stop: call with priority P0 first", {"verifiability": "NON-VERIFIABLE"}),
-    Trouble.EXPIRED: _Told(410, "refresh: call with priority P0", {}),
-    Trouble.STALE: _Told(200, "warn, go on, and call with priority P2", {}),
-    Trouble.CONFLICT: _Told(409, "report it to whoever conducts the agents", {}),
+    Trouble.NOT_FOUND: _Told(404, "stop, and call with priority P0 first", {"verifiability": "NON-VERIFIABLE"}),
+    Trouble.EXPIRED: _Told(410, "refresh by a call with priority P0", {}),
+    Trouble.STALE: _Told(200, "warn, continue, and call with priority P2", {}),
+    Trouble.CONFLICT: _Told(409, "report it to the conductor of the agents", {}),
 }
 
 

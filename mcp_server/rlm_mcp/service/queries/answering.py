@@ -28,7 +28,7 @@ from rlm_memory.queries import Asker, NewQuery, QueryRow, QueryState, Resolved
 from rlm_memory.store import Store
 
 AN_ITEM = 'an item is {"id": text, "answer": text}'
-BY_ID = "give as many, in the order in which they are listed, or {id: answer}"
+BY_ID = "give one answer for each query in the listed order, or {id: answer}"
 _ID = re.compile(r"q_t?\d{3,9}")
 NOT_AN_ANSWER = 'give either the answer as a text, or {"error": text}'
 
@@ -194,7 +194,7 @@ class QueryService:
         if session.kernel.alive:
             await session.kernel.hand_over(outcomes, refused=refused)
         await self._share(session, outcomes)
-        kept = "; what was assigned is in refused_llm_answers, llm_answers shows the answers" if refused else ""
+        kept = "; the refused value is in refused_llm_answers, and llm_answers has the answers" if refused else ""
         return f"llm_answers: {problem}; answered: {', '.join(outcomes) or 'none'}{kept}" if problem else ""
 
     def _answerable(self, session: Session) -> list[str]:
@@ -259,7 +259,7 @@ class QueryService:
         try:
             return await asyncio.to_thread(fitted, form, answer)
         except AnswerUnfit as error:
-            hint = "the query is still pending: answer it again with JSON that fits `schema`"
+            hint = "the query is still pending; answer it again with JSON that fits `schema`"
             raise ToolFault("answer_does_not_fit", str(error), hint, schema=form) from None
 
     async def hand_in(self, session: Session, outcomes: dict[str, QueryOutcome]) -> str:
@@ -272,7 +272,7 @@ class QueryService:
             try:
                 await session.kernel.hand_over(outcomes)
             except KernelError as error:
-                notice = f"the answers are kept; the kernel takes them when it is back: {error}"
+                notice = f"the answers are stored; the kernel gets them when it is available again: {error}"
         await self._share(session, outcomes)
         return notice
 
@@ -329,8 +329,8 @@ def _number_said(count: int, pending: list[str], last: list[str]) -> str:
     if pending:
         said += f" ({', '.join(pending[:6])}{' …' if len(pending) > 6 else ''})"
     if last and len(last) != len(pending):
-        said += f", {len(last)} of them of the last cell that asked"
-    return f"{said}: none was taken"
+        said += f", {len(last)} of them from the last cell that asked"
+    return f"{said}, so none was stored"
 
 
 def waiting(row: QueryRow) -> WaitingQuery:

@@ -38,8 +38,8 @@ _REST = 0.5
 """Seconds between two times that answers of one session are handed in, while more is on its way: each time wakes four
 processes and is a transaction, at the cost of requests that could go out meanwhile."""
 _AGAIN = 5.0
-"""Seconds until answers that cannot be written down are tried again: the disk is full, or somebody locks the file."""
-_CUT = "\n…[the answer was cut off here: it was as long as max_tokens of the model permits]"
+"""Seconds until another try to write answers: the disk is full, or someone locks the file."""
+_CUT = "\n…[the answer was cut off here, at the max_tokens of the model]"
 
 
 @dataclass

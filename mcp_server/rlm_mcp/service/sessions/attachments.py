@@ -146,10 +146,10 @@ class Attachments:
         digest = _digest(key)
         if not hmac.compare_digest(digest, attachment.key_digest):
             self._note(attachment, "refused")
-            raise ToolFault("attachment_refused", "the attachment has another key", _LIST)
+            raise ToolFault("attachment_refused", "the key of the attachment is wrong", _LIST)
         session = self._sessions.of_key(attachment.session)
         if session is None:
-            raise ToolFault("attachment_not_found", "the session of this attachment rests, or has ended", _LIST)
+            raise ToolFault("attachment_not_found", "the session of this attachment is suspended or has ended", _LIST)
         self._refuse_more(session, attachment.mode)
         with self._sessions.use(session):
             if attachment.mode is AttachmentKind.TRUSTED:
@@ -239,7 +239,7 @@ class Attachments:
                 closed += await (await self._gateway.client(start=False)).detach(kernel_id, place)
             except (KernelError, OSError) as error:
                 log.warning(
-                    "attachment %s is revoked, but the supervisor does not say that it is closed: %s",
+                    "attachment %s is revoked, but the supervisor did not confirm that it is closed: %s",
                     attachment.id,
                     error,
                 )
@@ -288,7 +288,7 @@ class Attachments:
         elif mode == "trusted" and not permitted.trusted:
             why = f"the policy {session.row.policy!r} has attachments.trusted: false"
         if why:
-            raise ToolFault("attachment_not_permitted", why, "choose another policy when the session starts")
+            raise ToolFault("attachment_not_permitted", why, "start the session with another policy")
 
     def _row(self, attachment: AttachmentRow, session: Session) -> AttachmentInfo:
         opened = Counter(session.kernel.attachments)

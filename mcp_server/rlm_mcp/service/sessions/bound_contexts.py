@@ -85,7 +85,7 @@ class BoundContexts:
                 self.revisions.pop(row.name, None)
                 self.stale = True
             log.warning("context %s of session %s cannot be attached: %s", row.name, row.session, error)
-            return f"{row.name!r} could not be made a variable, but peek and scan read it: {error}"
+            return f"{row.name!r} could not be made a variable, but peek and scan can read it: {error}"
         return ""
 
 

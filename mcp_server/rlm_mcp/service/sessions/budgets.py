@@ -121,9 +121,9 @@ class Budgets:
     def over(session: Session, name: str) -> str:
         """What is said when something is used up."""
         if name == "calls":
-            return f"this session may ask {session.policy.limits.queries} queries (limits.queries)"
+            return f"this session may ask at most {session.policy.limits.queries} queries (limits.queries)"
         limit = _limit(session, name)
-        return f"the budget is used up: queries of this session may use {limit:g} {name} (limits.query_{name})"
+        return f"the budget is used up; queries of this session may use at most {limit:g} {name} (limits.query_{name})"
 
     # --- using it ---------------------------------------------------------------------------------
 

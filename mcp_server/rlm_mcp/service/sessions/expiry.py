@@ -45,10 +45,10 @@ def lost(resting: SessionRow | None, ending: Ending | None, *, variables_kept: b
     if resting is not None:
         if variables_kept and resting.unsaved is None:
             return ""
-        unused = f"the session was not used for {duration(resting.idle_seconds)}"
-        idled = f"{unused} and rests since {moment(resting.last_used_at + resting.idle_seconds)}"
+        unused = f"the session was idle for {duration(resting.idle_seconds)}"
+        idled = f"{unused} and was suspended at {moment(resting.last_used_at + resting.idle_seconds)}"
         why = "" if resting.unsaved is None else f" because they could not be saved ({resting.unsaved})"
-        return f"{idled}: its variables went{why}, texts and queries stay"
+        return f"{idled}: its variables are gone{why}; texts and queries are kept"
     if ending is None or ending.how is not How.EXPIRED or ending.went is None:
         return ""
     what = ending.went
@@ -60,8 +60,8 @@ def lost(resting: SessionRow | None, ending: Ending | None, *, variables_kept: b
     if not gone:
         return ""
     listed = " and ".join(filter(None, (", ".join(gone[:-1]), gone[-1])))
-    unused = f"the session was not used for {duration(what.idle_seconds)}"
-    return f"{unused} and expired at {moment(ending.at)}: {listed} went; load them again"
+    unused = f"the session was idle for {duration(what.idle_seconds)}"
+    return f"{unused} and expired at {moment(ending.at)}: {listed} are gone; load them again"
 
 
 def as_saved(when: str, gone: Sequence[NotKept], later: int) -> str:

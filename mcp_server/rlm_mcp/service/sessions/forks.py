@@ -139,14 +139,14 @@ class Forks:
             "contexts": contexts.names(self._store, child.key),
             "pending_llm_queries": queries.pending_ids(self._store, child.key),
             **({"inherited_llm_queries": held} if held else {}),
-            "shared": "loaded texts and the scratch folder; variables are its own from now on",
-            "use": f"pass session={child.id!r} to any tool, or open connection_file; end_session ends it alone",
+            "shared": "loaded texts and the scratch folder; its variables are its own from now on",
+            "use": f"pass session={child.id!r} to any tool, or open connection_file; end_session ends only it",
         }
         if forked.origin.source == "checkpoint":
             behind = (
                 f", {forked.origin.cells_behind} completed cell(s) before that" if forked.origin.cells_behind else ""
             )
-            fields["notice"] = f"a cell runs: the fork has the variables as they were before it{behind}"
+            fields["notice"] = f"a cell is running; the fork has the variables as they were before it{behind}"
         lost = {
             "threads_not_running": forked.origin.threads,
             "tasks_not_running": forked.origin.tasks,

@@ -7,7 +7,7 @@ from rlm_ipc.supervisor_protocol import Recovered
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 
-LOST = "the kernel ended between two calls: its variables are lost, contexts are kept"
+LOST = "the kernel ended between two calls; its variables are lost, contexts are kept"
 
 _TRIES = 3
 """So many processes may die of what they are given, or meanwhile, before the caller is told."""
@@ -17,17 +17,17 @@ class NotGiven(ProcessError):
     """A kernel has not been given what was saved for it. The next call tries again."""
 
     code = "kernel_died"
-    hint = "call again; another session begins without the saved variables: pass its name as session"
+    hint = "call again; to start without the saved variables, pass the name of another session"
 
 
 class BackToSaved(KernelDied):
     """The kernel is gone, and the next one is given what was saved of its session last."""
 
-    hint = "call eval_code again: a fresh kernel starts with the saved variables and every loaded context"
+    hint = "run the code again; a fresh kernel starts with the saved variables and every loaded context"
 
     def __init__(self) -> None:
         super().__init__(
-            "the kernel has ended; variables go back to what was saved last, and the next answer says when"
+            "the kernel has ended; variables return to their last saved values; the next answer says when that was"
         )
 
 
@@ -75,7 +75,7 @@ class KernelDeliveries:
                 return await self._give(client, kernel_id)
             except KernelDied as error:
                 died = error
-        said = f"{_TRIES} kernels in a row ended while they were given the saved variables, which stay saved"
+        said = f"{_TRIES} kernels in a row ended while the saved variables were restored; the variables stay saved"
         raise NotGiven(f"{said}: {died.reason}")
 
     async def _give(self, client: SupervisorClient, kernel_id: str) -> None:

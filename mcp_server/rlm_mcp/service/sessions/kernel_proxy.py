@@ -262,7 +262,7 @@ class KernelProxy:
         Raises what `SupervisorClient.rollback` does; KernelBusy also while a cell runs or waits.
         """
         if self.busy:
-            raise KernelBusy("the session runs a cell; wait for it or interrupt it, then roll back")
+            raise KernelBusy("the session is running a cell; wait for it or interrupt it, then roll back")
         async with self.turn.exclusive(), self.watched():
             kernel_id = await self.start()
             done = await (await self._gateway.client()).rollback(kernel_id, cells)

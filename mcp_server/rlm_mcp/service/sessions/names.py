@@ -61,8 +61,8 @@ def check_session_id(session: str) -> str:
     if is_frame_id(session):
         raise ToolFault(
             "invalid_session",
-            f"{session!r} has the form of a frame's id, and no frame of that id runs in a session here",
-            "list them with the tool frame; a session of your own needs another name",
+            f"{session!r} has the form of a frame's id, and no frame with that id is in progress here",
+            "list the frames with the tool frame; your own session needs another name",
             session=session,
         )
     return session
@@ -115,13 +115,13 @@ def check_context_name(name: str) -> str:
     normal = unicodedata.normalize("NFKC", name)
     better = _better(normal)
     if is_handle(normal):
-        raise invalid_name(name, "has the form of a handle", "data")
+        raise invalid_name(name, "looks like a handle", "data")
     if not normal.isidentifier():
         raise invalid_name(name, "is not a Python identifier", better)
     if len(normal) > _LONGEST_NAME:
         raise invalid_name(name, f"is longer than {_LONGEST_NAME} characters", better[:20])
     if keyword.iskeyword(normal) or hasattr(builtins, normal):
-        raise invalid_name(name, "is a keyword or builtin of Python, which it would hide", better)
+        raise invalid_name(name, "would hide a keyword or builtin of Python", better)
     if normal in RESERVED:
         raise invalid_name(name, "has a fixed meaning in every session", better)
     if normal.startswith("_"):

@@ -127,7 +127,7 @@ class Policies:
         stated = handshake.env.get("RLM_KERNEL_POLICY")
         own = given or await self.read(policy_for(handshake), workspace_for(handshake))
         if is_path(own.origin) and own.origin == row.policy and own.digest != policy.digest:
-            said = f"{own.origin} has changed since session {row.id} began, which keeps what it said then"
+            said = f"{own.origin} has changed since session {row.id} began; the session keeps the policy of that time"
             raise _conflict(row, said, f"rlm-kernel policy apply {row.id} {own.origin}")
         more = loosened(policy.policy, own.policy) if stated or given is not None else {}
         if more:

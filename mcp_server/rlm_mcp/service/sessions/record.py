@@ -42,7 +42,7 @@ def _unknown(store: Store, session: str) -> str:
     if ending is None:
         return f"no session {session[:80]} is known"
     said = f"session {session[:80]} has {ending.how} at {moment(ending.at)}"
-    return f"{said}, and nothing of it was kept but what its goals have written down"
+    return f"{said}, and only the records of its goals were kept"
 
 
 def record_of(

@@ -156,8 +156,8 @@ class _Trial:
                     await self._together(told, names, image, lost)
         except (KernelError, OSError, TimeoutError) as error:
             self._rounds = _ROUNDS + 1
-            said = str(error) or f"there is no answer after {_TRIAL_SECONDS:.0f} seconds"
-            lost.append(NotKept("(trial)", f"whether the variables come back was not tried to the end: {said}"))
+            said = str(error) or f"there was no answer after {_TRIAL_SECONDS:.0f} seconds"
+            lost.append(NotKept("(trial)", f"it could not be checked whether the variables can be restored: {said}"))
         return lost
 
     async def _together(self, told: HandedOut, names: Sequence[str], image: int, lost: list[NotKept]) -> None:
@@ -241,7 +241,7 @@ async def put_back(
     if not saved.size:
         return PutBack((), ())
     if saved.size > session.policy.limits.memory_bytes:
-        said = f"its {saved.size:,} bytes go beyond the session's memory"
+        said = f"its {saved.size:,} bytes exceed the session's memory"
         return PutBack((), (NotKept("(variables)", said),))
     await client.make_room(kernel, saved.size + int(saved.size * _UNPACKED))  # the image itself is in memory, too
     file = new_image()

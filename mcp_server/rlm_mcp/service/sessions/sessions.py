@@ -224,7 +224,7 @@ class Sessions:
         kept = earlier is not None and (policy.policy.reopen or earlier.kept_until is None)
         session.idled = session.unsaid = session.kernel.notice = lost(earlier, ending, variables_kept=kept)
         if reason := self._expelled.pop(name, ""):
-            session.kernel.notice = f"the session before this one was ended: {reason}"
+            session.kernel.notice = f"the previous session of this name was ended: {reason}"
         if earlier is None:
             handshake.admitted.add(session.identity)
         return session

@@ -115,7 +115,7 @@ class Snapshots:
             await self._wake_kernel(session, path)
         try:
             if target.exists() and not target.is_file():
-                raise OSError(errno.EEXIST, "it is no regular file")
+                raise OSError(errno.EEXIST, "it is not a regular file")
             if target.is_relative_to(self._folder):
                 self._folder.mkdir(mode=0o700, exist_ok=True)
                 target.parent.mkdir(mode=0o700, exist_ok=True)
@@ -161,14 +161,14 @@ class Snapshots:
         elif self._journal.of_session(session.key, 1):
             raise ToolFault(
                 "no_kernel",
-                f"session {session.id} has no kernel now: none of its variables can be saved",
+                f"session {session.id} has no kernel at the moment, so none of its variables can be saved",
                 "run a cell in it first; the answer says what was lost",
             )
         elif path is None and (kept := self.kept(session.id)).exists():
             raise ToolFault(
                 "no_kernel",
                 f"session {session.id} has run no code, and {kept} may hold variables of an earlier one",
-                "name another file to save only contexts and queries",
+                "use another file to save only contexts and queries",
             )
 
     async def write(self, session: Session, *, trial: bool) -> None:
@@ -231,18 +231,20 @@ class Snapshots:
         """
         path = Path(request.file) if request.file else self.kept(check_session_id(request.source))
         if not path.is_file():
-            raise ToolFault("no_snapshot", f"there is no snapshot {path}", "save the session first: rlm-kernel save")
+            raise ToolFault(
+                "no_snapshot", f"there is no snapshot {path}", "save the session first, with rlm-kernel save"
+            )
         with await asyncio.to_thread(Archive.open, path) as archive:
             manifest = archive.manifest
             if manifest.variables and not request.foreign and not manifest.is_sealed(key_in(self._folder)):
                 raise ToolFault(
                     "foreign_snapshot",
-                    f"{path} was not written by this user's daemon, or has been changed since",
-                    "restore it with --foreign if you trust whoever wrote it with what the policy permits",
+                    f"{path} was not written by this user's daemon, or was modified since",
+                    "if you trust its author with what the policy permits, restore it with --foreign",
                 )
             session = await self._open(manifest, request, handshake)
             lost = [*manifest.missing, *await self._rows(session, archive)]
-            done = _none_back("the kernel was started by another call before it could be given them")
+            done = _none_back("another call started the kernel before they could be restored")
 
             async def fill(client: SupervisorClient, kernel: str) -> bool:
                 nonlocal done
@@ -362,5 +364,5 @@ def _unwritable(path: Path, error: OSError) -> ToolFault:
     return ToolFault(
         "cannot_write",
         f"the snapshot {path} cannot be written: {error.strerror or error}",
-        "free disk space or name a file in a folder that you can write; an earlier snapshot there is untouched",
+        "free disk space, or name a file in a writable folder; an earlier snapshot there is unchanged",
     )

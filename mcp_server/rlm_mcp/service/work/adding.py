@@ -69,7 +69,7 @@ def _check(data: Mapping[str, Any], *, new: bool) -> None:
     if new and not isinstance(data.get("goal"), str):
         raise _refused("a new task needs a goal")
     if not new and {"goal", "parent", "kind"} & set(data):
-        raise _refused("goal, parent and kind of a frame cannot change: add another one that supersedes it")
+        raise _refused("goal, parent and kind of a frame cannot change; add another one that supersedes it")
     if bad := [name for name in _TEXTS if not isinstance(data.get(name, ""), str)]:
         raise _refused(f"{bad[0]} must be a text")
     if data.get("kind", "task") not in _KINDS:
@@ -82,7 +82,7 @@ def _list(data: Mapping[str, Any], name: str) -> Sequence[str]:
     value = data.get(name, [])
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise _refused(f"{name} must be a text or a list of texts")
+        raise _refused(f"{name} must be a string or a list of strings")
     return found
 
 

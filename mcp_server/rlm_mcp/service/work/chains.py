@@ -58,11 +58,11 @@ class Chains:
                 (one for one in waiting if one.loop != asked.loop and process_identity.is_alive(one.loop)), None
             ):
                 pid = process_identity.pid_in(busy.loop)
-                hint = "wait for it, or stop it with Ctrl-C where it runs"
-                raise ToolFault("loop_runs", f"chain {busy.number} is at work there, by process {pid}", hint)
+                hint = "wait for it, or stop it with Ctrl-C in its terminal"
+                raise ToolFault("loop_runs", f"chain {busy.number} is already running there, in process {pid}", hint)
             if asked.go_on:
                 if not (same := [one for one in waiting if one.scope == scope]):
-                    raise ToolFault("no_chain", "no chain of this scope was cut short", "leave out --continue")
+                    raise ToolFault("no_chain", "no chain of this scope was interrupted", "leave out --continue")
                 return self._go_on(same[-1], asked, asked.scope or root.id)
             for left in waiting:
                 known = replace(read(Chain, dict(left.data)), outcome="left", ended_at=self._clock())

@@ -114,11 +114,11 @@ def _checked(data: Mapping[str, Any]) -> tuple[Result, str, dict[str, list[str]]
         raise _refused(f"status must be one of {', '.join(Result)}")
     summary, details = data.get("summary"), data.get("details", "")
     if not isinstance(summary, str) or not summary.strip() or not isinstance(details, str):
-        raise _refused("summary is a text of two or three sentences, details a text of any length")
+        raise _refused("summary must be a string of two or three sentences, and details a string of any length")
     lists = {name: data.get(name, []) for name in ("files", "decisions")}
     for name, value in lists.items():
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise _refused(f"{name} is a list of texts")
+            raise _refused(f"{name} must be a list of strings")
     return Result(data.get("status", "PASS")), summary, lists, details
 
 

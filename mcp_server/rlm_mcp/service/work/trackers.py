@@ -72,9 +72,9 @@ def read_file(file: Path) -> str:
     with PathReach().opened(file) as place, place.read() as descriptor, open(descriptor, "rb", closefd=False) as opened:
         data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES:,} bytes")
+        raise ValueError(f"the file has more than {_MOST_BYTES:,} bytes")
     if has_too_many_values(data):
-        raise ValueError(f"it has more than {MOST_VALUES:,} values")
+        raise ValueError(f"the file has more than {MOST_VALUES:,} values")
     return data.decode()
 
 
@@ -117,7 +117,7 @@ def import_tasks(
             if task.alias not in known or known[task.alias][1] != data:
                 items.name(store, run.frames[task.alias], Alias(source, task.alias, data))
         gone = [f"{alias} ({rows.frame_id(run.frames[alias])})" for alias in known if alias not in by_name]
-    run.kept += [f"not in the file any more: {', '.join(gone)}"] if gone else []
+    run.kept += [f"no longer in the file: {', '.join(gone)}"] if gone else []
     same = len(tasks) - run.added - len(run.changed)
     return WorkImported(run.added, len(run.changed), same, tuple(run.kept))
 
@@ -188,11 +188,11 @@ def _checked(tasks: Sequence[Tracked], *, skip_missing: bool) -> list[Tracked]:
     missing = [f"{task.alias} names {on}" for task in tasks for on in _named(task) if on not in seen]
     if missing and not skip_missing:
         told = "; ".join(missing[:_MOST_NAMED]) + ("; …" if len(missing) > _MOST_NAMED else "")
-        hint = "mend the file, or pass --skip-missing: then these edges are kept for the export only"
-        raise ToolFault("missing_tasks", f"the file names tasks that it does not have: {told}", hint)
+        hint = "fix the file, or pass --skip-missing to keep these edges for the export only"
+        raise ToolFault("missing_tasks", f"the file refers to tasks that it does not contain: {told}", hint)
     circle = _circle({task.alias: task.parent for task in tasks if task.parent in seen})
     if circle:
-        raise _refused(f"tasks are below each other: {' > '.join(circle)}")
+        raise _refused(f"these tasks are below each other: {' > '.join(circle)}")
     return [task if task.parent is None or task.parent in seen else replace(task, parent=None) for task in tasks]
 
 
@@ -263,7 +263,9 @@ def _update(run: _Import, task: Tracked, base: Tracked) -> None:
         if now in {was, here}:
             continue
         if here != was:
-            run.kept.append(f"{task.alias} ({row.id}): {name} has changed there and here; it stays as it is here")
+            run.kept.append(
+                f"{task.alias} ({row.id}): {name} has changed in the file and here; the version here is kept"
+            )
             continue
         new[name] = now
     if "goal" in new:
@@ -280,7 +282,7 @@ def _update(run: _Import, task: Tracked, base: Tracked) -> None:
         )
     if task.parent != base.parent:
         run.kept.append(
-            f"{task.alias} ({row.id}): it is below {task.parent or 'nothing'} there; frames stay where they are"
+            f"{task.alias} ({row.id}): it is below {task.parent or 'nothing'} in the file; frames are not moved"
         )
 
 
@@ -334,14 +336,14 @@ def _settle(run: _Import, task: Tracked, base: Tracked | None) -> None:
         return
     why = ""
     if base is not None and here != base.state:
-        why = f"it is {task.state} there and {row.status} here; it stays as it is here"
+        why = f"it is {task.state} in the file and {row.status} here; the status here is kept"
     elif row.status is Status.IN_PROGRESS and (leases.is_held(row) or row.session is not None):
-        why = f"it is {task.state} there, and somebody works on it here: pop it"
+        why = f"it is {task.state} in the file, and someone works on it here; pop it"
     elif task.state == OPEN:
         try:
             ending.reopen(run.store, key, author=run.author, now=run.now)
         except RowRequestError as error:
-            why = f"it is open there, and stays {row.status} here: {error}"
+            why = f"it is open in the file, and stays {row.status} here: {error}"
     else:
         record_end(run.store, key, _STATUS[task.state], task.why, author=run.author, now=run.now)
     if why:

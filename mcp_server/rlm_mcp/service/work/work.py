@@ -177,17 +177,19 @@ class Work:
         return {"next": found} if found else self._nothing(at, scope)
 
     def _nothing(self, at: FrameRow, scope: int | None) -> JsonObject:
-        """Say why nothing is ready: all is done, others work, or something is in the way."""
-        said: JsonObject = {"next": []}
+        """Say why nothing is ready: everything is done, others work, or something is stuck."""
+        answer: JsonObject = {"next": []}
         running = [row for row in self._whole(at.tree, scope) if leases.is_held(row)]
         if count_ready(self._store, at.tree, scope=scope):
-            said["notice"] = "the ready tasks declare paths on which others work now"
+            answer["notice"] = "all ready tasks declare paths on which others work at the moment"
         if running:
-            said["in_progress"] = [row.id for row in running[:_MOST_STUCK]]
-        elif found := stuck(self._store, at.tree):
-            told = [f"{one.frame} {_in_the_way(one.status)}, {one.waiting} wait for it" for one in found[:_MOST_STUCK]]
-            said["stuck"] = told
-        return said
+            answer["in_progress"] = [row.id for row in running[:_MOST_STUCK]]
+        elif frames := stuck(self._store, at.tree):
+            answer["stuck"] = [
+                f"{_obstacle(frame.frame, frame.status)}; tasks waiting for it: {frame.waiting}"
+                for frame in frames[:_MOST_STUCK]
+            ]
+        return answer
 
     async def _wait(self, look: Callable[[], Any]) -> Any:
         """Look again after each change of rows until something is found, for `LONGEST_WAIT` at most."""
@@ -268,10 +270,10 @@ class Work:
         if token:
             said |= {"token": token, "until": holder.expires_at}
         if lease.returned:
-            said["notice"] = "yours again, with the same fence: you lost it when your connection ended"
+            said["notice"] = "you have it again, with the same fence; you lost it when your connection ended"
         elif lease.attempt > 1:
             said["attempt"] = lease.attempt
-            said["notice"] = f"attempt {lease.attempt}: `progress` has the notes of the holder before you"
+            said["notice"] = f"attempt {lease.attempt}: `progress` has the notes of the previous holder"
         if lease.progress:
             said["resuming"] = progress.resuming(lease.frame, progress.get(self._store, lease.key))
             said["progress"] = lease.progress
@@ -353,14 +355,16 @@ class Work:
         return None if said is None else self._key(at, str(said))
 
 
-def _in_the_way(status: str) -> str:
-    return status if status in {"failed", "blocked"} else "has nothing left to do and was not popped"
+def _obstacle(frame: str, status: str) -> str:
+    if status in {"failed", "blocked"}:
+        return f"{frame} {status}"
+    return f"everything in {frame} has ended, but {frame} is open (end it: work done {frame})"
 
 
 def _limit(asked: Asked, default: int) -> int:
     value = (asked.data or {}).get("limit", default)
     if type(value) is not int or value < 1:
-        raise _refused("limit must be a whole number from 1")
+        raise _refused("limit must be a positive whole number")
     return min(value, _MOST_LISTED)
 
 

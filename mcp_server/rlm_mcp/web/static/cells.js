@@ -1,4 +1,4 @@
-// A cell that has run: its code, what it wrote, its error apart, and the Markdown and pictures that it showed.
+// A cell that has run: its code, output, error, Markdown and pictures.
 
 import { h, theirs } from "./dom.js";
 import { picture } from "./feed.js";
@@ -8,7 +8,7 @@ const TRACEBACK = /^Traceback \(most recent call last\)/m;
 const ERROR_LINE = /^([A-Za-z_][\w.]*): ?/gm;
 const ERROR_NAME = /(Error|Exception|Refused|Interrupt|Interrupted|Exit|Iteration|Warning)$/;
 
-/** Part what a cell wrote from its error, which is the end of it. */
+/** Separate a cell's output from its error, which is the end of it. */
 function parted({ output, status }) {
   if (status === "ok") return [output, ""];
   if (status !== "error") return ["", output];
@@ -19,20 +19,20 @@ function parted({ output, status }) {
   return start === undefined ? ["", output] : [output.slice(0, start.index), output.slice(start.index)];
 }
 
-/** The number of a cell, as its traceback and front ends show it. */
+/** The number of a cell, as in tracebacks and front ends. */
 export const counted = (cell) => (cell.count === null ? "" : `[${cell.count}]`);
 
 /** Code as a block. */
 export const codeBlock = (code) => h("pre", { class: "code their", tabindex: 0, "aria-label": "Code" }, ...lines(code));
 
-/** Show code in a block that is there; a selection in it stays when it is the same. */
+/** Show code in an existing block; if it has not changed, a selection in it is kept. */
 export function showCode(node, code) {
   if (node.textContent !== code) node.replaceChildren(...lines(code));
 }
 
 const block = (text, name, label) => text && theirs(text, "pre", { class: name, tabindex: 0, "aria-label": label });
 
-/** Return what a cell wrote and showed; `address` is where its pictures are. */
+/** Return a cell's output; `address` is that of its pictures. */
 export function outcome(cell, address) {
   const [written, error] = parted(cell);
   const pictures = Array.from({ length: cell.pictures }, (_, at) => makePicture(`${address}/pictures/${at}`, at + 1));
@@ -43,14 +43,14 @@ export function outcome(cell, address) {
 
 const ELEMENTS = new Set("div p h3 h4 h5 ul ol li blockquote pre code em strong hr br table thead tbody tr th td".split(" "));
 
-/** Make the elements of Markdown, of which the daemon has made a tree: known names become elements, all else is text. */
+/** Make elements from the daemon's tree of Markdown: known names become elements, everything else text. */
 function element(part) {
   if (!Array.isArray(part)) return String(part);
   const [name, ...children] = part;
   return h(ELEMENTS.has(name) ? name : "span", {}, ...children.map(element));
 }
 
-/** A picture that is fetched when it is about to be seen, because its address needs the key. */
+/** A picture that is fetched when it comes into view, because its address needs the key. */
 function makePicture(address, number) {
   const node = h("p", { class: "picture quiet" }, `Picture ${number}`);
   const seen = new IntersectionObserver(async ([entry]) => {
@@ -63,7 +63,7 @@ function makePicture(address, number) {
       node.replaceChildren(image);
       URL.revokeObjectURL(url);
     } catch (error) {
-      node.textContent = `Picture ${number} is not shown: ${error.message}`;
+      node.textContent = `Picture ${number} cannot be shown: ${error.message}`;
     }
   });
   seen.observe(node);

@@ -1,4 +1,4 @@
-// Questions before something is done, and words about what came of it.
+// Confirmation dialogs, and messages about results.
 
 import { byId, h, theirs } from "./dom.js";
 import { act, saveSession } from "./feed.js";
@@ -6,7 +6,7 @@ import { firstLine, quoted, several } from "./words.js";
 
 let fading;
 
-/** Say something, for eyes and screen readers. */
+/** Show a message, for screen readers too. */
 export function say(text, bad = false) {
   const said = byId("said");
   said.textContent = text;
@@ -16,7 +16,7 @@ export function say(text, bad = false) {
   fading = setTimeout(() => delete said.dataset.shown, bad ? 12_000 : 5_000);
 }
 
-/** Do something while its buttons rest; what it returns, or what went wrong, is said. */
+/** Run an action with its buttons disabled, and show its result or error. */
 export async function attempt(buttons, deed) {
   for (const button of buttons) button.disabled = true;
   try {
@@ -50,7 +50,7 @@ export function deedButton(label, deed) {
 export function interrupt(session, button) {
   return attempt([button], async () => {
     const { interrupted } = await act(session, "interrupt");
-    return interrupted.length ? "Interrupted; the variables are as the cell left them" : "Nothing was running";
+    return interrupted.length ? "Interrupted; variables are as the cell left them" : "Nothing was running";
   });
 }
 
@@ -64,7 +64,7 @@ export function rollBack(session, possible, latest) {
   const body = [
     h("p", {}, h("label", { for: "count" }, "Cells to undo "), count),
     list,
-    h("p", { class: "quiet" }, "Variables go back to before them. Files and loaded texts stay as they are."),
+    h("p", { class: "quiet" }, "Variables return to their values before these cells. Files and loaded texts do not change."),
   ];
   const deed = async () => {
     const done = await act(session, "rollback", { cells: Number(count.value) });
@@ -78,13 +78,13 @@ export function fork(session, policy) {
   const deed = async () => {
     const made = await act(session, "fork", { name: name.value.trim() || null });
     location.hash = `#/s/${encodeURIComponent(made.session)}`;
-    return `${made.session} begins with every variable of ${session}`;
+    return `${made.session} starts with a copy of every variable of ${session}`;
   };
   const button = deedButton("Fork", deed);
   name.addEventListener("keydown", (event) => event.key === "Enter" && button.click());
   const body = [
-    h("p", {}, "A new session that begins with every variable of this one, under the same policy ", h("b", {}, policy), "."),
-    h("p", {}, h("label", { for: "fork-name" }, "Name"), name, h("span", { class: "hint" }, "empty: one is made up")),
+    h("p", {}, "A new session that starts with a copy of every variable of this one, under the same policy ", h("b", {}, policy), "."),
+    h("p", {}, h("label", { for: "fork-name" }, "Name"), name, h("span", { class: "hint" }, "leave empty to generate a name")),
   ];
   ask("Fork the session", body, [button]);
 }
@@ -95,7 +95,7 @@ export function open(session, connection) {
   ways.push(["Its journal", `rlm-kernel journal ${quoted(session)}`]);
   const body = [
     h("p", {}, "JupyterLab and other front ends list it as ", h("b", {}, "RLM: ", theirs(session)), "."),
-    h("p", { class: "quiet" }, "A page in a browser starts no programs: run one of these in a terminal of yours."),
+    h("p", { class: "quiet" }, "A web page cannot start programs, so run one of these in a terminal:"),
     h("dl", { class: "ways" }, ...ways.flatMap(([name, command]) => [h("dt", {}, name), h("dd", {}, ...copied(command))])),
   ];
   ask("Open the session", body, []);
@@ -108,7 +108,7 @@ function copied(command) {
       await navigator.clipboard.writeText(command);
       say("Copied");
     } catch {
-      say("The browser does not let this page copy: select the text", true);
+      say("The browser does not allow this page to copy; select the text", true);
     }
   });
   return [h("code", {}, command), button];
@@ -120,7 +120,7 @@ export function save(session) {
     return `${session}.${kind} is saved`;
   });
   const body = [
-    h("p", {}, "What ran here, with output, times and the policy; also what ", h("code", {}, "rlm-kernel replay"), " runs again."),
+    h("p", {}, "Everything that ran here, with output, times and the policy. ", h("code", {}, "rlm-kernel replay"), " can rerun the notebook."),
   ];
   ask("Export the session", body, [way("Notebook", "ipynb"), way("Markdown", "md")]);
 }

@@ -1,8 +1,8 @@
-// Elements made of names, attributes and texts. Text is only ever text: nothing here reads markup.
+// Elements from names, attributes and texts. Text is never parsed as markup.
 
 export const byId = (id) => document.getElementById(id);
 
-/** Make an element; a property `onclick` and the like is a listener, `false` and `null` leave an attribute out. */
+/** Make an element. A property such as `onclick` is a listener; `false` and `null` omit an attribute. */
 export function h(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -14,10 +14,10 @@ export function h(name, attributes = {}, ...children) {
   return node;
 }
 
-/** Text that came from a kernel: its direction cannot disorder what stands around it. */
+/** Text from a kernel, isolated so that its direction does not affect the text around it. */
 export const theirs = (text, name = "bdi", attributes = {}) => h(name, attributes, String(text));
 
-/** Make the children of `list` those of `items`, and keep the ones that stay: their focus, their text, their state. */
+/** Make the children of `list` match `items`, and keep existing ones with their focus, text and state. */
 export function keep(list, items, keyOf, make) {
   const known = new Map([...list.children].map((child) => [child.dataset.key, child]));
   const wanted = new Set(items.map((item) => String(keyOf(item))));
@@ -37,7 +37,7 @@ export function keep(list, items, keyOf, make) {
   }
 }
 
-/** Say of a link whether it leads to what is shown. */
+/** Mark a link as current, or not. */
 export function markCurrent(link, current) {
   if (current) link.setAttribute("aria-current", "page");
   else link.removeAttribute("aria-current");
@@ -48,7 +48,7 @@ export function show(node, shown) {
   node.hidden = !shown;
 }
 
-/** Set a text, and touch nothing when it is the same: a selection in it stays. */
+/** Set a text, unless it is the same already: that keeps a selection in it. */
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }

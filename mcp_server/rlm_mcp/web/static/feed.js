@@ -1,10 +1,10 @@
-// The daemon's news and our requests. The token comes in the fragment of the address and stays in this tab.
+// Updates from the daemon, and requests to it. The token comes in the fragment of the address and stays in this tab.
 
 const KEY = "rlm-token";
 const SILENCE = 25_000;
 const PAUSE = 1_500;
 
-/** Take the token out of the address, where it would stay in the history. */
+/** Remove the token from the address, so that it does not stay in the history. */
 export function takeToken() {
   const given = /^#token=([\w-]+)$/.exec(location.hash);
   if (given === null) return false;
@@ -15,7 +15,7 @@ export function takeToken() {
 
 const headers = (more = {}) => ({ Authorization: `Bearer ${sessionStorage.getItem(KEY) ?? ""}`, ...more });
 
-/** Follow the daemon: `onParts` gets what has changed, `onLink` how the connection is. */
+/** Follow the daemon: `onParts` gets changes, `onLink` the state of the connection. */
 export class Feed {
   #controller = null;
 
@@ -24,7 +24,7 @@ export class Feed {
     this.onLink = onLink;
   }
 
-  /** `session`: one that is shown whole; `work`: the board is, too. */
+  /** `session`: the one to follow in full; `work`: follow the queue, too. */
   start(session, work) {
     this.#controller?.abort();
     this.#controller = new AbortController();
@@ -47,7 +47,7 @@ export class Feed {
           this.onParts(parts);
         }
       } catch {
-        // Gone, asleep or replaced: said below, and tried again.
+        // The daemon is gone, asleep or replaced: report it below and try again.
       }
       if (signal.aborted) return;
       this.onLink("away");
@@ -80,18 +80,18 @@ function inTime(promise) {
 
 const address = (session, what) => `/api/sessions/${encodeURIComponent(session)}/${what}`;
 
-/** Have something done to a session; throws an error with what the daemon says. */
+/** Perform an action on a session; throws an error with the daemon's message. */
 export const act = (session, deed, given = {}) => post(address(session, deed), given);
 
 const addressOfFrame = (frame, what = "") => `/api/frames/${encodeURIComponent(frame)}${what}`;
 
-/** Have something done to a frame. */
+/** Perform an action on a frame. */
 export const actOnFrame = (frame, deed, given = {}) => post(addressOfFrame(frame, `/${deed}`), given);
 
-/** Have something done to a task of the queue. */
+/** Perform an action on a task of the queue. */
 export const actOnTask = (task, deed, given = {}) => post(`/api/work/${encodeURIComponent(task)}/${deed}`, given);
 
-/** Get the whole of a frame. */
+/** Get a complete frame. */
 export async function wholeFrame(frame) {
   return got(addressOfFrame(frame));
 }
@@ -99,19 +99,19 @@ export async function wholeFrame(frame) {
 /** List the projects that have a lock. */
 export const knownProjects = () => got("/api/projects");
 
-/** Get the lock of a project as it is now, with what changed since a version. */
+/** Get the current lock of a project, with the changes since a version. */
 export const wholeProject = (root, since) => got(`/api/project?${new URLSearchParams({ root, since })}`);
 
-/** Fetch a picture of a cell; returns an address of it inside this page. */
+/** Fetch a picture of a cell; returns a local address of it. */
 export const picture = async (url) => URL.createObjectURL(await (await read(await reach(url, { headers: headers() }))).blob());
 
-/** Where a cell of a session is. */
+/** The address of a cell of a session. */
 export const cellOf = (session, number) => address(session, `cells/${number}`);
 
-/** Get the whole of a run. */
+/** Get a complete run. */
 export const wholeRun = (session, number) => got(`/api/runs/${session}/${number}`);
 
-/** Where a cell of a run is. */
+/** The address of a cell of a run. */
 export const cellOfRun = (session, number) => `/api/runs/${session}/cells/${number}`;
 
 /** Delete the runs of a session, and those below them. */
@@ -147,7 +147,7 @@ async function reach(url, options) {
   try {
     return await fetch(url, options);
   } catch {
-    throw new Error("The daemon does not answer.");
+    throw new Error("The daemon is not answering.");
   }
 }
 

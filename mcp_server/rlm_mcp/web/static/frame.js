@@ -1,4 +1,4 @@
-// One frame: what it is for, what came of it, and what may be done to it.
+// One frame: its goal, its result, and the actions on it.
 
 import { ask, attempt, deedButton } from "./dialogs.js";
 import { byId, h, show, theirs } from "./dom.js";
@@ -9,14 +9,14 @@ import { moment, several } from "./words.js";
 
 let wanted = null;
 
-/** Show a frame as it is now; null: none. */
+/** Show a frame, or none for null. */
 export async function renderDetail(id, there) {
   wanted = id;
   const box = byId("frame");
   show(box, id !== null);
   if (id === null) return;
   if (!there) {
-    box.replaceChildren(h("p", { class: "quiet" }, `There is no frame ${id} any more.`));
+    box.replaceChildren(h("p", { class: "quiet" }, `Frame ${id} no longer exists.`));
     return;
   }
   try {
@@ -77,11 +77,11 @@ function buttons(frame, may) {
     .map((name) => h("button", { "data-deed": name, onclick: deeds[name][1] }, deeds[name][0]));
 }
 
-const started = (done) => `${done.frame} runs${done.session ? ` in ${done.session}` : ""}: pass session=${done.frame}`;
+const started = (done) => `${done.frame} is in progress${done.session ? ` in ${done.session}` : ""}; pass session=${done.frame}`;
 const madeCurrent = (done) =>
   done.clients
     ? `${done.current} is current for ${several(done.clients, "client")}`
-    : `No client of this tree has a current frame: have it pass session=${done.current}`;
+    : `No client of this tree has a current frame; have one pass session=${done.current}`;
 
 const now = (id, deed, given, words) =>
   attempt([...byId("frame").querySelectorAll("button")], async () => words(await actOnFrame(id, deed, given)));
@@ -95,14 +95,14 @@ const pickOne = (id, options) => h("select", { id }, ...options.map(([value, lab
 const items = (area) => area.value.split("\n").map((line) => line.trim()).filter(Boolean);
 
 function pushBelow(frame) {
-  const goal = box("push-goal", 3, "What is to be reached");
-  const fork = pickOne("push-fork", [["fork", "a fork, with all variables"], ["here", "the session of the frame above"]]);
+  const goal = box("push-goal", 3, "The goal to achieve");
+  const fork = pickOne("push-fork", [["fork", "a fork, with all variables"], ["here", "the parent frame's session"]]);
   const deed = async () => started(await actOnFrame(frame.id, "push", { goal: goal.value, fork: fork.value === "fork" }));
   ask(`Push a goal below ${frame.id}`, [fields(["Goal", goal], ["It runs in", fork])], [deedButton("Push", deed)]);
 }
 
 function plan(frame) {
-  const goals = box("plan-goals", 6, "One goal a line;\n  indented: below the one above");
+  const goals = box("plan-goals", 6, "One goal per line;\n  indent a line to put it below the one above");
   const deed = async () => {
     const done = await actOnFrame(frame.id, "plan", { goals: nested(goals.value) });
     return `${done.planned.join(", ")} ${done.planned.length === 1 ? "is" : "are"} planned`;
@@ -110,7 +110,7 @@ function plan(frame) {
   ask(`Plan below ${frame.id}`, [fields(["Goals", goals])], [deedButton("Plan", deed)]);
 }
 
-/** Lines as goals: one that is indented further is below the one above. */
+/** Parse lines as goals: a line with more indentation is below the one above. */
 export function nested(text) {
   const top = [];
   const open = [];
@@ -126,13 +126,13 @@ export function nested(text) {
 
 function pop(frame) {
   const status = pickOne("pop-status", ["completed", "failed", "blocked"].map((name) => [name, name]));
-  const summary = box("pop-summary", 4, "What came of it; empty: an extract of its cells");
-  const artifacts = box("pop-artifacts", 2, "One a line");
-  const decisions = box("pop-decisions", 2, "One a line");
-  const values = box("pop-values", 1, "Names of variables, one a line");
+  const summary = box("pop-summary", 4, "The result; leave empty for an extract of its cells");
+  const artifacts = box("pop-artifacts", 2, "One per line");
+  const decisions = box("pop-decisions", 2, "One per line");
+  const values = box("pop-values", 1, "Names of variables, one per line");
   const children = pickOne("pop-children", [
-    ["refuse", "refuse, if any run"],
-    ["adopt", "go on below the frame above"],
+    ["refuse", "refuse if any is in progress"],
+    ["adopt", "move them to the parent frame"],
     ["fail", "fail, too"],
   ]);
   const deed = async () => {
@@ -147,10 +147,10 @@ function pop(frame) {
 function invalidate(frame) {
   const deed = async () => {
     const done = await actOnFrame(frame.id, "invalidate");
-    const left = done.running.length ? `; ${done.running.join(", ")} still run: pop them` : "";
+    const left = done.running.length ? `; ${done.running.join(", ")} still in progress, pop them` : "";
     return `${done.invalidated.join(", ")}: invalidated${left}`;
   };
-  const body = [h("p", {}, "It is not wanted any more, nor is what is planned below it. What runs below it goes on until it is popped.")];
+  const body = [h("p", {}, "The goal is given up, with everything planned below it. Goals in progress below it continue until they are popped.")];
   ask(`Invalidate ${frame.id}`, body, [deedButton("Invalidate", deed)]);
 }
 
@@ -160,6 +160,6 @@ function forget(frame) {
     location.hash = "#/f";
     return `${several(done.forgotten.length, "frame is", "frames are")} forgotten`;
   };
-  const body = [h("p", {}, "It is deleted with all below it: summaries, logs, notebooks and values that they handed over. This cannot be undone.")];
+  const body = [h("p", {}, "This deletes the frame and all frames below it, with their summaries, logs, notebooks and handed-over values. It cannot be undone.")];
   ask(`Forget ${frame.id}`, body, [deedButton("Forget", deed)]);
 }

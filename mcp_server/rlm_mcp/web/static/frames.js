@@ -1,4 +1,4 @@
-// The tree of frames: only the rows that are in view are elements, so that a thousand goals cost what a screen costs.
+// The tree of frames. Only visible rows are elements, so that the cost does not grow with the number of goals.
 
 import { byId, h, keep, show, write } from "./dom.js";
 import { renderDetail } from "./frame.js";
@@ -33,11 +33,11 @@ const list = h("div", { class: "goals-rows", role: "none" });
 
 export const frameLink = (frame) => `#/f/${frame}`;
 
-/** The goals that a session works for now. */
+/** The goals that a session works on now. */
 export const framesIn = (session) =>
   [...known.values()].filter((row) => row.session === session && row.status === "in_progress" && row.kind !== "session");
 
-/** Take what has changed; `whole`: there is nothing besides. */
+/** Apply changes; `whole`: they replace everything. */
 export function learnFrames(news) {
   if (news.whole) known.clear();
   for (const row of news.rows) known.set(row.id, row);
@@ -173,7 +173,7 @@ function pick(id) {
   else location.hash = frameLink(id);
 }
 
-/** Scroll a row into view; with `focus` the keyboard goes there. */
+/** Scroll a row into view; with `focus`, also focus it. */
 function reveal(id, focus = false) {
   const top = places.get(id) * ROW;
   if (Number.isNaN(top)) return;
@@ -219,6 +219,6 @@ function all(open) {
   arrange();
 }
 byId("frames-tools").append(
-  h("button", { onclick: () => all(true) }, "Open all"),
-  h("button", { onclick: () => all(false) }, "Close all"),
+  h("button", { onclick: () => all(true) }, "Expand all"),
+  h("button", { onclick: () => all(false) }, "Collapse all"),
 );

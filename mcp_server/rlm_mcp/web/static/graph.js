@@ -1,4 +1,4 @@
-// What waits for what: each task stands to the right of all that it waits for. Only what is in view is drawn.
+// Dependencies: each task is to the right of all tasks that it waits for. Only the visible part is drawn.
 
 import { h, keep, write } from "./dom.js";
 
@@ -17,7 +17,7 @@ let opened = () => {};
 let drawnIn = null;
 let active = null;
 
-/** Draw the tasks that wait, or are waited for; `open` shows one. */
+/** Draw the tasks with dependencies; `open` shows one. */
 export function drawGraph(box, cards, open) {
   opened = open;
   arrange(cards);
@@ -30,7 +30,7 @@ export function drawGraph(box, cards, open) {
   fill(box);
 }
 
-/** Place the tasks in layers: one more to the right than the last that a task waits for. */
+/** Place the tasks in layers: each one to the right of the last task that it waits for. */
 export function arrange(cards) {
   const all = new Map(cards.map((card) => [card.id, card]));
   const waits = new Map(cards.map((card) => [card.id, card.links.filter((link) => !NOTES.has(link.type) && all.has(link.on))]));
@@ -66,7 +66,7 @@ export function arrange(cards) {
   for (const id of due) (columns[layers.get(id)] ??= []).push(id);
   const rows = new Map();
   for (const column of columns) {
-    // Beside what it waits for: fewer lines cross.
+    // Near the tasks that it waits for, so that fewer lines cross.
     const middle = (id) => {
       const known = waits.get(id).map(({ on }) => rows.get(on)).filter((row) => row !== undefined);
       return known.length ? known.reduce((sum, row) => sum + row, 0) / known.length : Number(id.slice(1)) / 1e9;
@@ -83,7 +83,7 @@ function begin(box) {
   const lines = document.createElementNS(SVG, "svg");
   lines.setAttribute("aria-hidden", "true");
   const nodes = h("div", { class: "nodes" });
-  const none = h("p", { class: "quiet" }, "Nothing waits for anything.");
+  const none = h("p", { class: "quiet" }, "No dependencies.");
   box.replaceChildren(h("div", { class: "sheet" }, lines, nodes), none);
   box.addEventListener("scroll", () => fill(box));
   new ResizeObserver(() => fill(box)).observe(box);
@@ -132,7 +132,7 @@ function makeEdge() {
   return line;
 }
 
-/** Arrows go to the nearest task in that direction. */
+/** Arrow keys move to the nearest task in that direction. */
 function go(box, event) {
   const ways = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
   const way = ways[event.key];

@@ -1,4 +1,4 @@
-// The locks of projects: what each project is, which files matter, what changed, and whether the snapshot is of now.
+// The locks of projects: structure, key files, changes, and whether the snapshot is up to date.
 
 import { byId, h, keep, markCurrent, show, theirs, write } from "./dom.js";
 import { knownProjects, wholeProject } from "./feed.js";
@@ -74,7 +74,7 @@ function drawFacts() {
   if (found.phase !== "ready") facts.push(`${found.phase}: ${found.done} of ${found.total} files`);
   write(byId("lock-facts"), facts.join(" · "));
   const told = [...found.missing];
-  if (found.is_stale) told.unshift(`Stale. Not in it yet: ${found.changed.join(", ") || "what has just changed"}`);
+  if (found.is_stale) told.unshift(`Stale. Not included yet: ${found.changed.join(", ") || "the latest changes"}`);
   show(byId("lock-notices"), told.length > 0);
   keep(byId("lock-notices"), told, (one) => one, (one) => theirs(one, "li"));
 }
@@ -84,7 +84,7 @@ function structure({ sections }) {
   const counts = Object.entries(project.files?.by_extension ?? {});
   return [
     h("h2", {}, "Files"),
-    pairs(counts.map(([ending, count]) => [ending || "without an ending", count])),
+    pairs(counts.map(([ending, count]) => [ending || "without extension", count])),
     h("h2", {}, "Folders ", h("small", {}, project.directories?.count ?? 0)),
     list((project.directories?.paths ?? []).slice(0, 100).map((path) => theirs(path, "span", { class: "their path" }))),
     h("h2", {}, "Dependencies"),
@@ -108,7 +108,7 @@ function changes({ difference, version }) {
     ...(one.removed ?? []).map((name) => [" ", theirs(`−${name}`, "code")]).flat(),
     one.definitions ? h("span", { class: "quiet" }, " definitions unknown") : "",
   ]);
-  const says = difference?.before ? `${several(difference.count, "file")} changed up to version ${version}` : "That version is forgotten.";
+  const says = difference?.before ? `${several(difference.count, "file")} changed up to version ${version}` : "That version is no longer kept.";
   return [h("p", {}, "Since version ", from, ` · ${says}`), list(rows)];
 }
 

@@ -1,4 +1,4 @@
-// All sessions: the tree beside the page, and the page when none is chosen.
+// All sessions: the tree beside the page, and the overview if none is chosen.
 
 import { byId, h, keep, markCurrent, show, theirs, write } from "./dom.js";
 import { makeQuery } from "./queries.js";
@@ -11,8 +11,8 @@ export const STATES = {
   waiting: "waits for answers",
   "not started": "not started",
   lost: "kernel lost",
-  resting: "rests",
-  expired: "ended of idleness",
+  resting: "suspended",
+  expired: "expired",
   ended: "ended",
 };
 
@@ -33,7 +33,7 @@ export function renderOverview({ sessions, resting, past, asked, frames }, chose
   renderHome(sessions, asked);
 }
 
-/** Each session below the one that it was forked from; one whose parent has ended stands for itself. */
+/** Put each session below the one that it was forked from, unless that has ended. */
 function asTree(sessions) {
   const there = new Set(sessions.map((row) => row.session));
   const below = Map.groupBy(sessions, (row) => (there.has(row.parent) ? row.parent : null));
@@ -78,7 +78,7 @@ function makeResting(row) {
   return h("li", {}, h("a", { href: link(row.session), title: until }, name, state));
 }
 
-/** Of a session that has ended nothing is kept that could be looked at, but the runs of a model in it. */
+/** An ended session has nothing to show except the runs of models in it. */
 function makePast(row) {
   const [run] = runsOf(row.session);
   const state = h("span", { class: "state", "data-state": row.state }, STATES[row.state]);
@@ -108,7 +108,7 @@ function renderHome(sessions, asked) {
   const first = byId("first");
   show(first, sessions.length === 0);
   if (sessions.length === 0 && !first.hasChildNodes()) {
-    first.append("Nothing runs yet. Connect an agent (", h("code", {}, "rlm-kernel config claude-code"), "), or try ");
+    first.append("No session is open yet. Connect an agent (", h("code", {}, "rlm-kernel config claude-code"), "), or try ");
     first.append(h("code", {}, 'rlm-kernel run --session first "print(6 * 7)"'), ".");
   }
 }

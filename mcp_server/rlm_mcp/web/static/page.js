@@ -1,4 +1,4 @@
-// The page: which session is looked at, what is known of it, and how the connection is.
+// The page: the chosen view or session, its data, and the state of the connection.
 
 import { byId, h, markCurrent, show, write } from "./dom.js";
 import { Feed, takeToken } from "./feed.js";
@@ -15,7 +15,7 @@ const PLACES = Object.keys(TITLES);
 
 let chosen = null;
 let place = "home"; // or session, frames, runs, work, lock
-let at = ""; // which run is read
+let at = ""; // the run that is open
 let parts = {};
 let lastHeard = null;
 
@@ -39,7 +39,7 @@ function learn(news) {
 function tell(link) {
   const words = {
     live: "Live",
-    away: lastHeard === null ? "The daemon does not answer" : `No answer since ${moment(lastHeard)}`,
+    away: lastHeard === null ? "The daemon is not answering" : `No answer since ${moment(lastHeard)}`,
     locked: "Locked",
   };
   byId("link").dataset.state = link;
@@ -56,13 +56,13 @@ function message(content) {
 
 const missing = () => [
   h("h1", {}, "There is no such session"),
-  h("p", {}, "Nothing is known of ", h("code", {}, chosen), ". It may have been opened under another name."),
+  h("p", {}, "No session is named ", h("code", {}, chosen), ". It may have been opened under another name."),
   h("p", {}, h("a", { href: "#/" }, "See all sessions")),
 ];
 
 const unreachable = () => [
-  h("h1", {}, "The daemon does not answer"),
-  h("p", {}, "It is asked again every few seconds. If it has ended, start the page anew:"),
+  h("h1", {}, "The daemon is not answering"),
+  h("p", {}, "The page tries again every few seconds. If the daemon has ended, start the page again:"),
   h("p", {}, h("code", {}, "rlm-kernel web")),
 ];
 
@@ -73,14 +73,14 @@ function lock() {
   document.body.classList.add("locked");
   message([
     h("h1", {}, "This page needs its key"),
-    h("p", {}, "Only who can run this command sees the sessions. Open the address that it shows:"),
+    h("p", {}, "Only someone who can run this command can see the sessions. Open the address that it prints:"),
     h("p", {}, h("code", {}, "rlm-kernel web")),
   ]);
 }
 
 function route() {
   const renewed = takeToken();
-  if (!renewed && location.hash && !location.hash.startsWith("#/")) return; // a jump inside the page
+  if (!renewed && location.hash && !location.hash.startsWith("#/")) return; // a link within the page
   const session = /^#\/s\/(.+)$/.exec(location.hash);
   const frame = /^#\/f(?:\/(f\d+))?$/.exec(location.hash);
   const run = /^#\/r(?:\/(\d+)\/(\d+))?$/.exec(location.hash);

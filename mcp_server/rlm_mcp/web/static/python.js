@@ -1,4 +1,4 @@
-// Python's colours. What the pattern does not know stays plain; nothing that it makes is more than text.
+// Colours for Python. Unknown parts stay plain; the result is only text.
 
 import { h } from "./dom.js";
 
@@ -15,7 +15,7 @@ const TOKENS = new RegExp(
   "giu",
 );
 
-/** Yield the parts of code, each with its kind; that of plain text is empty. */
+/** Yield the parts of code with their kinds; the kind of plain text is empty. */
 function* tokens(code) {
   let end = 0;
   let before = "";
@@ -35,10 +35,10 @@ function* tokens(code) {
 
 const coloured = (kind, text) => (kind ? h("span", { class: `py-${kind}` }, text) : text);
 
-/** Code in one line, with its colours. */
+/** Code in one line, with colours. */
 export const inline = (code) => [...tokens(code)].map(([kind, text]) => coloured(kind, text));
 
-/** Code as lines, which the style sheet numbers. Their text together is the code. */
+/** Code as lines, which the style sheet numbers. */
 export function lines(code) {
   const made = [[]];
   for (const [kind, text] of tokens(code)) {

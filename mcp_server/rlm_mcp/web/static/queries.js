@@ -1,4 +1,4 @@
-// A query of code, and the box to answer it by hand.
+// A query of code, and the box to answer it manually.
 
 import { h, theirs } from "./dom.js";
 import { act } from "./feed.js";
@@ -10,12 +10,12 @@ export function makeQuery(query) {
   const box = h("textarea", { rows: 2, "aria-label": `Answer to ${name}`, placeholder: "Your answer" });
   const buttons = [
     h("button", { class: "main", onclick: () => give({ answer: box.value }) }, "Answer"),
-    h("button", { onclick: () => give({ error: box.value || "nobody could answer" }) }, "Cannot answer"),
+    h("button", { onclick: () => give({ error: box.value || "no one could answer" }) }, "Cannot answer"),
   ];
   const give = (outcome) =>
     attempt(buttons, async () => {
       await act(query.session, "answer", { id: query.id, ...outcome });
-      return `${query.id} is answered`;
+      return `${query.id} was answered`;
     });
   box.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) buttons[0].click();

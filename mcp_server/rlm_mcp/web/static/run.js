@@ -1,4 +1,4 @@
-// One run: the question, every turn with what the model was told and said, its code and queries, and the answer.
+// One run: the question, every turn with its messages, code and queries, and the answer.
 
 import { codeBlock, counted, outcome } from "./cells.js";
 import { ask, deedButton } from "./dialogs.js";
@@ -8,12 +8,12 @@ import { STATUSES, makeLine, runLink, used } from "./runs.js";
 import { AUTHORS, bytes, dollars, duration, firstLine, moment, several, tokens } from "./words.js";
 
 const OPEN_QUERIES = 5; // more of a cell are folded
-const ROLES = { system: "System prompt", user: "Told", assistant: "Said" };
+const ROLES = { system: "System prompt", user: "Sent", assistant: "Replied" };
 
 let seen = ""; // the line that what is shown was got for
 let run = null;
 
-/** Forget the run: what is not known yet is not shown. */
+/** Clear the page before the data of another run arrives. */
 export function clearRun() {
   seen = "";
   run = null;
@@ -23,7 +23,7 @@ export function clearRun() {
   write(byId("run-question"), "");
 }
 
-/** Show a run as it is now; `line` is what the list says of it. */
+/** Show a run; `line` is its entry in the list. */
 export async function showRun({ key, number }, line) {
   const now = JSON.stringify(line ?? null);
   if (now === seen) return;
@@ -71,11 +71,11 @@ function renderFacts(line) {
 }
 
 function askToForget(line) {
-  const body = [h("p", {}, "The record of this run is deleted, with those of all runs below it. That cannot be undone.")];
+  const body = [h("p", {}, "This deletes the record of this run and of all runs below it. It cannot be undone.")];
   const deed = async () => {
     await forgetRuns(line.key);
     location.hash = "#/r";
-    return "The run is forgotten";
+    return "The run was deleted";
   };
   ask("Forget the run", body, [deedButton("Forget", deed)]);
 }
@@ -102,7 +102,7 @@ function makeText(text) {
 const failed = (cells) => cells.some((cell) => cell.status !== "ok");
 const asked = (cells) => cells.reduce((sum, cell) => sum + cell.queries.length, 0);
 
-/** A turn in the row above the turns: what happened in it at a glance. */
+/** Make the chip of a turn in the timeline, with a summary of the turn. */
 function makeChip({ turn, cells, place }) {
   const marks = [];
   if (turn.final !== null) marks.push(h("span", { class: "mark final" }, "answer"));
@@ -158,7 +158,7 @@ function makeCell(cell) {
 function makeQuery({ query, child }, open) {
   const facts = [query.model, used(query), duration(query.seconds)].filter(Boolean);
   const kind = query.recursive ? "rlm_query" : "llm_query";
-  const answer = query.answer ?? query.error ?? `There is no answer: the query is ${query.state}.`;
+  const answer = query.answer ?? query.error ?? `There is no answer; the query is ${query.state}.`;
   const below = child === null ? null : run.children[child];
   return h(
     "details",
@@ -185,7 +185,7 @@ function goTo(place) {
   node?.focus({ preventScroll: true });
 }
 
-/** Mark the turn that is read in the row above the turns, and bring it into sight there. */
+/** Mark the current turn in the timeline, and scroll it into view there. */
 function markRead(place) {
   const row = byId("timeline");
   for (const chip of row.querySelectorAll(".chip")) {

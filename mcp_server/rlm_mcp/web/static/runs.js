@@ -1,4 +1,4 @@
-// The runs of models that work by themselves: all of them as a tree, and which one is read.
+// The runs of models: all of them as a tree, and the open one.
 
 import { byId, h, keep, show, theirs, write } from "./dom.js";
 import { clearRun, showRun } from "./run.js";
@@ -17,7 +17,7 @@ let shown = false;
 
 export const runLink = (line) => `#/r/${line.key}/${line.number}`;
 
-/** The runs that a session of this name has had, the latest first. */
+/** The runs of sessions with this name, the latest first. */
 export const runsOf = (session) => lines.filter((line) => line.session === session);
 
 export function learnRuns(news) {
@@ -26,7 +26,7 @@ export function learnRuns(news) {
   if (shown) render();
 }
 
-/** Show the list, or one run; `what` is null, or the key of a session and the number of a turn. */
+/** Show the list, or one run; `what` is null, or a session's key and a run's number. */
 export function showRuns(what, visible) {
   const same = what?.key === chosen?.key && what?.number === chosen?.number;
   [chosen, shown] = [what, visible];
@@ -45,10 +45,10 @@ function render() {
   keep(byId("runs-list"), asTree(lines), runLink, makeLine);
 }
 
-/** The run whose code has asked for this one: the latest of its session that had begun. */
+/** The run whose code started this one: the latest run of its session that had started. */
 const above = (line) => lines.find((other) => other.key === line.parent && other.started <= line.started);
 
-/** Each run below the one that asked for it; the latest first, but children in their order. */
+/** Put each run below the one that started it; the latest first, but children in their order. */
 function asTree(all) {
   const below = Map.groupBy(all, (line) => above(line) ?? null);
   const rows = [];

@@ -1,4 +1,4 @@
-// One session: what it is, what runs, what it holds, what ran.
+// One session: its facts, running cell, variables and journal.
 
 import { codeBlock, counted, outcome, showCode } from "./cells.js";
 import { fork, interrupt, open, rollBack, save } from "./dialogs.js";
@@ -22,7 +22,7 @@ const buttons = {
 };
 byId("actions").append(...Object.values(buttons));
 
-/** Forget the last session: what is not known yet is not shown. */
+/** Clear the page before the data of another session arrives. */
 export function clearSession(name) {
   byId("session").setAttribute("aria-busy", "true");
   write(byId("name"), name ?? "");
@@ -56,7 +56,7 @@ const isOpen = (about) => about.state !== "resting";
 function renderButtons({ about, running }) {
   buttons.interrupt.disabled = running === null;
   buttons.rollback.disabled = running !== null || !about.can_undo?.length;
-  buttons.rollback.title = about.can_undo?.length ? "" : "There is no copy from before the last cell";
+  buttons.rollback.title = about.can_undo?.length ? "" : "There is no checkpoint from before the last cell";
   buttons.fork.disabled = !isOpen(about) || !about.pid;
   buttons.open.disabled = !isOpen(about);
   buttons.export.disabled = false;
@@ -68,7 +68,7 @@ function renderAbout(about, { sessions }) {
   const facts = [h("span", { class: "state pill", "data-state": about.state }, STATES[about.state] ?? about.state)];
   if (row?.parent) facts.push(h("span", {}, "forked from ", h("a", { href: link(row.parent) }, theirs(row.parent))));
   for (const frame of framesIn(about.session)) {
-    facts.push(h("span", { class: "works" }, "works for ", h("a", { href: frameLink(frame.id) }, frame.id), " ", theirs(frame.goal)));
+    facts.push(h("span", { class: "works" }, "works on ", h("a", { href: frameLink(frame.id) }, frame.id), " ", theirs(frame.goal)));
   }
   const [run] = runsOf(about.session);
   if (run) facts.push(h("span", { class: "works" }, "a model worked on ", h("a", { href: runLink(run) }, theirs(firstLine(run.question)))));
@@ -86,9 +86,9 @@ function renderAbout(about, { sessions }) {
 }
 
 const NOTICES = {
-  resting: "This session was not used for a while: its variables are gone. Its queries, texts and journal are kept.",
+  resting: "This session was idle and is suspended: its variables are gone. Its queries, texts and journal are kept.",
   lost: "The kernel of this session has ended. The next cell starts a new one, with every loaded text.",
-  "not started": "No code has run yet: the kernel starts with the first cell.",
+  "not started": "No code has run yet. The kernel starts with the first cell.",
 };
 
 function renderGauges(about, row) {
@@ -98,18 +98,18 @@ function renderGauges(about, row) {
     gauges.push(["Memory", bytes(about.memory_bytes), `of ${bytes(about.memory_limit)} for its code`, share]);
     const most = Math.max(0, ...about.can_undo);
     gauges.push(["Can be undone", most ? several(most, "cell") : "nothing", `copies of the process: ${about.checkpoint}`]);
-    if (about.unsaved) gauges.push(["Not on disk yet", about.unsaved.cells ? several(about.unsaved.cells, "cell") : "nothing", about.unsaved.reason ? `a save failed and is tried again: ${about.unsaved.reason}` : "a save follows by itself"]);
+    if (about.unsaved) gauges.push(["Not on disk yet", about.unsaved.cells ? several(about.unsaved.cells, "cell") : "nothing", about.unsaved.reason ? `a save failed and will be retried: ${about.unsaved.reason}` : "saved automatically later"]);
     if (about.uncopied) gauges.push(["No checkpoint", several(about.uncopied.age, "cell"), `a crash would lose them: ${about.uncopied.reason}`]);
   }
   if (about.refused) {
     const { system_calls: calls, latest_call: latest, audit, cells } = about.refused;
     const ends = about.refused_limit ? `; ${about.refused_limit} end the session` : "";
     const last = latest ? `, the last of them ${latest}` : "";
-    gauges.push(["Refused attempts", String(calls + audit), `system calls: ${calls}${last}; by the audit hook, as the kernel says: ${audit}${ends}; ${several(cells, "cell")} not compiled`]);
+    gauges.push(["Refused attempts", String(calls + audit), `system calls: ${calls}${last}; by the audit hook, as the kernel reports: ${audit}${ends}; ${several(cells, "cell")} not compiled`]);
   }
   if (row) {
-    gauges.push(["Open queries", String(row.pending), row.pending ? "code waits for the answers, or finds them later" : "none"]);
-    gauges.push(["Last used", moment(row.last_used), `ends when idle for ${duration(about.idle_seconds)}; looking does not count`]);
+    gauges.push(["Open queries", String(row.pending), row.pending ? "code waits for the answers, or reads them later" : "none"]);
+    gauges.push(["Last used", moment(row.last_used), `ends after ${duration(about.idle_seconds)} without use; viewing does not count`]);
   }
   const boxes = gauges.map(([name, value, more, extra]) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, more), extra)),
@@ -122,11 +122,11 @@ function renderPolicy(about) {
   write(byId("policy-says"), about.policy_says ?? "");
   const pairs = isOpen(about)
     ? [
-        ["As it was read", `SHA-256 ${about.policy_sha256.slice(0, 12)}`],
+        ["File when read", `SHA-256 ${about.policy_sha256.slice(0, 12)}`],
         ["Network", about.network ? "allowed" : "none"],
-        ["A cell may take", duration(about.cell_seconds)],
+        ["Time limit of a cell", duration(about.cell_seconds)],
         ["Memory for code", bytes(about.memory_limit)],
-        ["Ends when idle for", duration(about.idle_seconds)],
+        ["Ends after idling for", duration(about.idle_seconds)],
       ]
     : [];
   byId("policy").replaceChildren(...pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -184,7 +184,7 @@ function makeVariable() {
 function renderWalls(walls) {
   const missing = walls.filter((wall) => !wall.standing).length;
   const standing = walls.length - missing;
-  const sum = walls.length === 0 ? "no kernel, none to see" : missing ? `${several(missing, "wall")} missing` : `all ${standing} stand`;
+  const sum = walls.length === 0 ? "no kernel" : missing ? `${several(missing, "wall")} missing` : `all ${standing} active`;
   write(byId("walls-sum"), sum);
   byId("walls-sum").classList.toggle("bad", missing > 0);
   const rows = walls.toSorted((one, other) => one.standing - other.standing);
@@ -192,7 +192,7 @@ function renderWalls(walls) {
 }
 
 function makeWall(wall) {
-  const state = wall.standing ? "stands" : wall.required ? "missing, and required" : "missing";
+  const state = wall.standing ? "active" : wall.required ? "missing, but required" : "missing";
   const name = wall.name.replaceAll("_", " ");
   return h(
     "li",

@@ -1,4 +1,4 @@
-// One task of the queue: what is known of it, and what a person may do to it.
+// One task of the queue: its facts, and the actions on it.
 
 import { ask, deedButton } from "./dialogs.js";
 import { byId, h, theirs } from "./dom.js";
@@ -6,9 +6,9 @@ import { actOnFrame, actOnTask } from "./feed.js";
 import { frameLink } from "./frames.js";
 import { moment } from "./words.js";
 
-const PRIORITIES = [[1000, "1000, most urgent"], [750, "750"], [500, "500, as usual"], [250, "250, can wait"]];
+const PRIORITIES = [[1000, "1000, most urgent"], [750, "750"], [500, "500, normal"], [250, "250, can wait"]];
 const TIMES = [[3600, "an hour"], [14_400, "four hours"], [86_400, "a day"]];
-const TYPES = { blocks: "waits for", waits_for: "waits for all below", on_failure: "is wanted if it fails:", found_in: "was found in", supersedes: "supersedes" };
+const TYPES = { blocks: "waits for", waits_for: "waits for everything below", on_failure: "only if this fails:", found_in: "was found in", supersedes: "supersedes" };
 
 /** Show a task with its buttons. */
 export function openTask(task, known) {
@@ -26,7 +26,7 @@ export function openTask(task, known) {
 const words = (kind) => kind[0].toUpperCase() + kind.slice(1);
 const isOpen = (task) => !["completed", "failed", "invalidated"].includes(task.state);
 
-/** A button that leads to the next question. */
+/** A button that opens the next dialog. */
 const next = (label, then) => h("button", { onclick: () => (byId("ask").close(), then()) }, label);
 
 function about(task, known) {
@@ -41,12 +41,12 @@ function about(task, known) {
     theirs(task.goal, "p", { class: "their whole" }),
     h("p", { class: "facts" }, ...facts),
     ...(task.reason ? [theirs(task.reason, "p", { class: "their whole notice" })] : []),
-    ...(task.ends ? [h("p", {}, "All below it has ended. Pop it, as completed or as failed.")] : []),
+    ...(task.ends ? [h("p", {}, "Everything below it has ended. Pop it, as completed or as failed.")] : []),
     ...list("Part of", above ? [h("li", {}, other(known, above.id))] : []),
     ...list("Edges", links),
     ...list("Waiting for it", later.map((one) => h("li", {}, other(known, one.id)))),
     ...list("Writes", task.paths.map((path) => h("li", {}, theirs(path.replace(/^\//, "") || "the whole repository", "span", { class: "their path" })))),
-    h("p", {}, h("a", { href: frameLink(task.id), onclick: () => byId("ask").close() }, "All that is kept of it, and the other things to do")),
+    h("p", {}, h("a", { href: frameLink(task.id), onclick: () => byId("ask").close() }, "All its records, and other actions")),
   ];
 }
 
@@ -68,20 +68,20 @@ function claim(task, steal) {
   const why = h("input", { id: "claim-why", maxlength: 500, autocomplete: "off" });
   const deed = async () => {
     const done = await actOnTask(task.id, "claim", { seconds: Number(time.value), ...(steal && { steal: why.value }) });
-    return `${done.claimed} is yours, with fence ${done.fence}`;
+    return `you have claimed ${done.claimed}, with fence ${done.fence}`;
   };
   const body = [
-    h("p", {}, steal ? `${task.holder} has it now. What it writes from now on is refused.` : "Nobody else is given it meanwhile."),
+    h("p", {}, steal ? `${task.holder} holds the claim now. Its later writes will be refused.` : "No one else can claim it in the meantime."),
     h("p", {}, h("label", { for: "claim-time" }, "For"), time),
     ...(steal ? [h("p", {}, h("label", { for: "claim-why" }, "Why"), why)] : []),
-    h("p", { class: "quiet" }, "Release it, or pop its frame, when you have done. When the time is over it is free."),
+    h("p", { class: "quiet" }, "Release it, or pop its frame, when you are done. When the time is over, the claim ends."),
   ];
   ask(`${steal ? "Steal" : "Claim"} ${task.id}`, body, [deedButton(steal ? "Steal" : "Claim", deed)]);
 }
 
 function release(task) {
-  const body = [h("p", {}, `It is taken from ${task.holder}. Whoever claims it next goes on with what was done.`)];
-  ask(`Release ${task.id}`, body, [deedButton("Release", async () => `${(await actOnTask(task.id, "release")).released} is free`)]);
+  const body = [h("p", {}, `This takes it from ${task.holder}. The next holder continues the work.`)];
+  ask(`Release ${task.id}`, body, [deedButton("Release", async () => `${(await actOnTask(task.id, "release")).released} can be claimed again`)]);
 }
 
 function unblock(task) {

@@ -1,4 +1,4 @@
-// Runs before the page is painted, so that a chosen scheme does not flash.
+// Runs before the page is painted, so that the colours do not flash.
 (() => {
   const root = document.documentElement;
   const known = ["light", "dark"];

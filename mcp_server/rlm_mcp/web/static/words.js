@@ -12,7 +12,7 @@ export function bytes(count) {
   return `${count.toFixed(digits)} ${UNITS[unit]}`;
 }
 
-/** A time as the whole page has it: local, by 24 hours, with the date when it is not of today. */
+/** A time as shown on the page: local, 24 hours, with the date unless it is today. */
 export function moment(seconds) {
   const time = new Date(seconds * 1000);
   const two = (number) => String(number).padStart(2, "0");
@@ -34,10 +34,10 @@ export const dollars = (amount) => (amount === 0 ? "$0" : `$${amount < 0.1 ? amo
 
 export const several = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
-/** Who has run a cell. */
+/** The author of a cell. */
 export const AUTHORS = { agent: "an agent", notebook: "a notebook", terminal: "a terminal", trusted: "a trusted notebook" };
 
 export const firstLine = (text) => text.split("\n").find((line) => line.trim()) ?? "";
 
-/** A word for a shell. */
+/** Quote a word for a shell. */
 export const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`);

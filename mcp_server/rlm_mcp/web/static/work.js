@@ -1,4 +1,4 @@
-// The queue: where every task stands, what waits for what, and who is in whose way. Only cards in view are elements.
+// The queue: the state of every task, dependencies, and conflicts. Only visible cards are elements.
 
 import { byId, h, keep, markCurrent, show, theirs, write } from "./dom.js";
 import { drawGraph } from "./graph.js";
@@ -6,7 +6,7 @@ import { openTask } from "./task.js";
 import { duration, moment, several } from "./words.js";
 
 const CARD = 84;
-const BESIDE = 4; // cards above and below what is in view
+const BESIDE = 4; // cards above and below the visible ones
 const COLUMNS = { ready: "Ready", in_progress: "In progress", stale: "Stale", waiting: "Waiting", blocked: "Blocked", done: "Done" };
 const VIEWS = { board: "Board", graph: "Graph", conflicts: "Conflicts" };
 const ENDED = new Set(["completed", "failed", "invalidated"]);
@@ -18,9 +18,9 @@ let root = null; // the tree that is shown
 let scope = ""; // a story or epic of it; empty: all
 let view = "board";
 let visible = false;
-let active = null; // the card that the keyboard is at
+let active = null; // the card with the keyboard focus
 
-/** Take what has changed; `whole`: there is nothing besides. */
+/** Apply changes; `whole`: they replace everything. */
 export function learnWork(news) {
   if (news.whole) known.clear();
   for (const card of news.cards) known.set(card.id, card);
@@ -44,7 +44,7 @@ const columnOf = (card) => {
 };
 const numberOf = (id) => Number(id.slice(1));
 
-/** The cards of the tree and the story that are chosen. */
+/** The cards of the chosen tree and story. */
 function chosenCards() {
   const inScope = (card) => {
     for (let at = card; at !== undefined; at = known.get(at.parent)) if (at.id === scope) return true;
@@ -78,7 +78,7 @@ const open = (id) => openTask(known.get(id), known);
 
 // --- the board ----------------------------------------------------------------------------------------
 
-/** The best first; what has ended lately first among the done. */
+/** The best first; among the done, the latest first. */
 const byRank = {
   done: (one, other) => numberOf(other.id) - numberOf(one.id),
   others: (one, other) => other.priority - one.priority || numberOf(one.id) - numberOf(other.id),
@@ -149,20 +149,20 @@ function makeCard({ card: { id } }) {
   return node;
 }
 
-/** What one has to know of a card at a glance. */
+/** The most important fact about a card. */
 function noteOf(card) {
   const now = Date.now() / 1000;
   const waits = card.links.filter((link) => link.waits).map((link) => link.on);
   switch (card.state) {
     case "in_progress":
-      if (card.ends) return "all below it has ended: end it";
+      if (card.ends) return "everything below has ended: end it";
       return card.holder ? `${card.holder} · ${duration(now - card.claimed)}` : "";
     case "stale":
       return `${card.holder} · silent for ${duration(now - card.beat)}`;
     case "waiting":
-      return waits.length ? `waits for ${waits.slice(0, 4).join(", ")}${waits.length > 4 ? "…" : ""}` : "what is above it waits";
+      return waits.length ? `waits for ${waits.slice(0, 4).join(", ")}${waits.length > 4 ? "…" : ""}` : "its parent is waiting";
     case "planned":
-      return "has open tasks below it";
+      return "has open tasks below";
     case "blocked":
     case "failed":
       return card.reason || card.state;
@@ -196,7 +196,7 @@ byId("board").addEventListener("keydown", (event) => {
   }
 });
 
-// Ages grow without news.
+// Update ages even if nothing changes.
 setInterval(() => visible && view === "board" && draw(), AGE_TICK);
 
 // --- above it -----------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ function drawStuck() {
   show(byId("work-stuck"), mine.length > 0);
   const words = { failed: "failed", blocked: "is blocked" };
   keep(byId("work-stuck"), mine, ({ frame }) => frame, ({ frame }) => {
-    const node = h("li", {}, "Nothing moves: ", h("button", { class: "plain", onclick: () => open(frame) }, frame), h("span"));
-    node.refresh = ({ status, waiting }) => write(node.lastElementChild, ` ${words[status] ?? "has nothing left to do and was not popped"}, ${waiting} wait for it`);
+    const node = h("li", {}, "Stuck: ", h("button", { class: "plain", onclick: () => open(frame) }, frame), h("span"));
+    node.refresh = ({ status, waiting }) => write(node.lastElementChild, ` ${words[status] ?? "is open although everything below it has ended"}; tasks waiting for it: ${waiting}`);
     return node;
   });
 }
@@ -248,8 +248,8 @@ function drawStuck() {
 // --- conflicts ----------------------------------------------------------------------------------------
 
 const SAYS = {
-  leases: "Both are claimed, and declare the same path",
-  ready: "It could begin, but another task has claimed the path",
+  leases: "Both tasks are claimed and declare the same path",
+  ready: "The task is ready, but another task has claimed its path",
   write: "A write was refused",
 };
 
@@ -264,7 +264,7 @@ function drawConflicts() {
   const parts = Object.entries(SAYS).map(([kind, says]) => [says, mine.filter((one) => one.kind === kind)]).filter(([, found]) => found.length);
   box.replaceChildren(
     ...parts.flatMap(([says, found]) => [h("h2", {}, says, " ", h("small", {}, several(found.length, "time"))), h("ul", { class: "clashes" }, ...found.map(row))]),
-    ...(parts.length ? [] : [h("p", { class: "quiet" }, "Nobody is in anybody’s way.")]),
+    ...(parts.length ? [] : [h("p", { class: "quiet" }, "No conflicts.")]),
   );
 }
 
