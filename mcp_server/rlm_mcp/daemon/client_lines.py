@@ -28,7 +28,7 @@ async def serve_client(
     writer: asyncio.StreamWriter,
     handshake: ClientInfo,
 ) -> None:
-    """Serve a client until it disconnects: calls that ``permit`` covers here, and from any other line on by ``rest``."""
+    """Serve a client until it disconnects: calls that ``permit`` covers here; from any other line on, by ``rest``."""
     token = current_handshake.set(handshake)
     direct = DirectCalls(writer, permit)
     current_direct_calls.set(direct)

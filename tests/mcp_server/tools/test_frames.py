@@ -387,7 +387,7 @@ async def test_the_old_names_show_the_same(connect) -> None:
 
 
 def test_the_tools_of_frames_cost_few_tokens() -> None:
-    """300 tokens for the four, 1,200 for all of core. The tokenizer is `rlm_memory.transcripts.tokens`, estimated."""
+    """400 tokens for the four, 1,400 for all of core. The tokenizer is `rlm_memory.transcripts.tokens`, estimated."""
     tokenizer = Tokens()
     assert tokenizer.label == ESTIMATED
     listed = {
@@ -395,8 +395,8 @@ def test_the_tools_of_frames_cost_few_tokens() -> None:
         for tool in TOOLS.tools("core")
     }
     mine = sum(tokenizer.of_text(listed[name]) for name in ("plan", "push", "pop", "frame"))
-    assert tokenizer.tokens(mine) <= 300, tokenizer.tokens(mine)
-    assert tokenizer.tokens(sum(map(tokenizer.of_text, listed.values()))) <= 1200
+    assert tokenizer.tokens(mine) <= 400, tokenizer.tokens(mine)
+    assert tokenizer.tokens(sum(map(tokenizer.of_text, listed.values()))) <= 1400
 
 
 async def test_an_idle_session_with_a_goal_rests(connect_own, own: Service, clock) -> None:

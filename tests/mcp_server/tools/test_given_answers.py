@@ -246,7 +246,8 @@ async def test_a_wrong_number_is_told_with_the_queries_that_wait(agent) -> None:
     await agent.run("notes = llm_query_batched(['one', 'two'])")
     refused = await agent("answer_queries", answers=["A"])
     assert refused["message"] == (
-        "1 answers for 3 pending queries (q_000, q_001, q_002), 2 of them from the last cell that asked, so none was stored"
+        "1 answers for 3 pending queries (q_000, q_001, q_002),"
+        " 2 of them from the last cell that asked, so none was stored"
     )
     await agent.run("more = llm_query_batched(['three', 'four', 'five'])")
     refused = await agent("answer_queries", answers=["A"])

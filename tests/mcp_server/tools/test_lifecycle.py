@@ -32,7 +32,7 @@ async def test_after_five_idle_minutes_everything_of_the_session_is_gone(connect
         await gone(pid)
         missing = await idle("peek", name="log")
         assert missing["error"] == "variable_not_found"
-        assert "was not used for 5 minutes and expired at" in missing["message"]
+        assert "was idle for 5 minutes and expired at" in missing["message"]
         assert "NameError" in (await idle.run("kept"))["error"]
 
 

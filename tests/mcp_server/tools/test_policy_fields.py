@@ -296,7 +296,7 @@ CASES = [
     Case("limits.query_depth", 0, 1, cell("rlm_query('p')"), "echo: p", "worked by itself", {"llm.mode": "provider"}),
     Case("limits.idle_seconds", 60, 600, idle_two_minutes, "NameError", "still here", {"reopen": False}),
     Case("limits.rest_seconds", 60, 600, rest_two_minutes, "NameError", "come back"),
-    Case("limits.unanswered_seconds", 60, 600, wait_unanswered, ": 1 text", "its variables are gone", {"reopen": False}),
+    Case("limits.unanswered_seconds", 60, 600, wait_unanswered, ": 1 text", "variables are gone", {"reopen": False}),
     Case("limits.refused_attempts", 3, 0, cell("import os\nfor _ in range(5):\n    try: os.kill(1, 0)\n"
          "    except PermissionError: pass\n6 * 7"), "session_ended", '"result": "42"', OFF),
     Case("limits.image_bytes", 10, 10_000, show_a_picture, "limits.image_bytes", '"width": 8'),

@@ -217,7 +217,7 @@ async def test_a_lease_ends_in_time_after_the_database_could_not_be_read(
         assert (await agent("work", do="claim", holder="ttl:60"))["claimed"] == task
         with closing(sqlite3.connect(database, timeout=SECONDS)) as other:
             other.execute("ALTER TABLE holders RENAME TO away")
-            await until(lambda: "cannot check whether holders live" in caplog.text)
+            await until(lambda: "cannot check whether holders are alive" in caplog.text)
             other.execute("ALTER TABLE away RENAME TO holders")
         clock.now += 61
         assert (await agent("work", wait=True))["next"] == [task]
