@@ -1,6 +1,6 @@
-"""Several files as one text: before each a line with its path, and a table of where each begins.
+"""Several files as one text: a line with its path before each, and a table of where each begins.
 
-Left out, and counted, are binary files and what probably holds secrets.
+Binary files and files that probably hold secrets are left out and counted.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _HARMLESS_NAME = re.compile("|".join(map(translate, _HARMLESS_NAMES)))
 _SECRET = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PACKED = re.compile(r"(?<=.)\.(gz|bz2|xz|zst)$")
 LOOKED_AT = 1 << 13
-"""Bytes in which a NUL tells that a file is binary."""
+"""Bytes in which a NUL marks a file as binary."""
 _WORTHWHILE = 1 << 16  # bytes
-_BINARY = (b"%PDF-", b"PAR1")  # ... and how those begin that may have none
+_BINARY = (b"%PDF-", b"PAR1")  # the beginnings of binary formats that may lack a NUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class FileRow:
     size: int
 
     def to_json(self) -> str:
-        """A line of the table."""
+        """Return a line of the table."""
         row = {"path": self.path, "line": self.line, "lines": self.lines, "size": self.size}
         return json.dumps(row, ensure_ascii=False)
 
 
 class LeftOut(Exception):
-    """A file that is not taken.  Attributes: reason, by which such files are counted."""
+    """A file that is left out.  Attributes: reason, by which such files are counted."""
 
     def __init__(self, reason: str) -> None:
         """Args: as the attributes."""
@@ -57,7 +57,7 @@ class LeftOut(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file to take: its path as it is to be shown, and how to read it in pieces.
+    """A file to include: its path as shown, and how to read it in pieces.
 
     Reading may raise SourceError, and before the first piece LeftOut.
     """
@@ -70,14 +70,14 @@ class Bundle:
     """Iterates over the bytes of several files as one text; afterwards `rows` and `skipped` are complete."""
 
     def __init__(self, entries: Iterable[Entry], skipped: Counter[str] | None = None) -> None:
-        """Args: the files in order; skipped, to which what is left out is added by reason."""
+        """Args: the files in order; skipped, the counter of left-out files by reason."""
         self._entries = entries
         self.rows: list[FileRow] = []
         self.skipped: Counter[str] = Counter() if skipped is None else skipped
         self._line = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """In pieces that are worth their cost, however small the files are."""
+        """Yield pieces that are worth their cost, however small the files are."""
         together: list[bytes] = []
         size = 0
         for piece in self._pieces():
@@ -125,7 +125,7 @@ class Bundle:
         self.rows.append(FileRow(shown.decode(), start, lines, size))
 
     def table(self) -> str:
-        """The rows as JSON lines."""
+        """Return the rows as JSON lines."""
         return "".join(row.to_json() + "\n" for row in self.rows)
 
 
@@ -136,7 +136,7 @@ def is_secret_name(path: str) -> bool:
 
 
 def is_binary(start: bytes) -> bool:
-    """Whether a file that begins so is no text."""
+    """Whether a file that begins like this is binary."""
     return b"\0" in start[:LOOKED_AT] or start.startswith(_BINARY)
 
 

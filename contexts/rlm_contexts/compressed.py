@@ -16,22 +16,22 @@ from rlm_contexts.errors import MissingExtra, SourceError
 from rlm_ipc.extras import extra_command
 
 PIECE = 1 << 20
-"""Most bytes of a piece."""
+"""Maximum bytes of a piece."""
 _ZIPS = dict.fromkeys((b"PK\3\4", b"PK\5\6"), "zip")  # with files, and without any
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", **_ZIPS}
-_LZMA_MEMORY = 256 << 20  # bytes: what the strongest usual setting needs, four times
+_LZMA_MEMORY = 256 << 20  # bytes: four times what the strongest usual setting needs
 
 
 def compression_of(start: bytes) -> str | None:
-    """The kind of compression by the first bytes of a file: gzip, bzip2, xz, zstd, zip; None for none known."""
+    """Return the kind of compression by the first bytes of a file: gzip, bzip2, xz, zstd, zip; or None."""
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
 
 
 def unpacked(file: BinaryIO, kind: str) -> Iterator[bytes]:
-    """What a compressed file holds, in pieces; several streams one after the other are one text.
+    """Yield the contents of a compressed file in pieces; several consecutive streams are one text.
 
-    Args: kind, as compression_of gives it, not zip.
-    Raises: SourceError when the file is damaged or ends early, or nothing here can read it.
+    Args: kind, from compression_of, not zip. Raises: SourceError when the file is damaged or ends early, or nothing
+    here can read it.
     """
     try:
         yield from _unpacked(file, _DECOMPRESSORS[kind])
@@ -83,7 +83,7 @@ class _Gzip:
 
 
 def _zstd() -> Any:
-    """The standard library's from Python 3.14 on, else that of a package which may be installed."""
+    """Return the standard library's module from Python 3.14 on, otherwise that of an optional package."""
     for module in ("compression.zstd", "backports.zstd"):
         try:
             return importlib.import_module(module).ZstdDecompressor()

@@ -1,6 +1,6 @@
 """Everything that can go wrong with a context, and whose fault it was.
 
-What a tool answers stands at the class: ``code``, what to do next as ``hint``, and further fields as `details`.
+Each class defines what a tool answers: ``code``, ``hint`` (what to do next), and further fields as `details`.
 
 ContextError
 ├── CallerError                the request was wrong: change it
@@ -16,11 +16,11 @@ ContextError
 │   └── InvalidRegex           the pattern is not a regular expression
 ├── ScanTimeout                the pattern was fine, but the time ran out
 ├── SearchDied                 our side: the process that searched died
-├── HelperTimeout              a helper process did not finish in its time
+├── HelperTimeout              a helper process did not finish in time
 ├── HelperDied                 a helper process died, or gave a malformed answer
 └── StoreError                 our side: the store's directory or disk failed
     └── CorruptText            a stored file differs from what was written
-        └── ContentDamaged     ... its size is right, and its content is not
+        └── ContentDamaged     ... its size is right, but its content is not
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ContextError(Exception):
     hint = ""
 
     def details(self) -> dict[str, object]:
-        """What else helps whoever gets the answer."""
+        """Further fields of the answer that may help its reader."""
         return {}
 
 
@@ -62,7 +62,7 @@ class SourceChanged(SourceError):
 
 
 class OutOfReach(SourceError):
-    """A path leads to a folder that the caller may not load from, whether or not anything is there."""
+    """A path leads to a folder from which the caller may not load, whether or not anything is there."""
 
 
 class TextTooLarge(TextRequestError):
@@ -87,7 +87,7 @@ class TextTooLarge(TextRequestError):
 
 
 class BadRange(TextRequestError):
-    """An offset, a limit or a count lies outside what is possible."""
+    """An offset, a limit or a count is out of range."""
 
     code = "invalid_arguments"
 
@@ -100,7 +100,7 @@ class NotSearchable(TextRequestError):
 
 
 class UnknownText(TextRequestError):
-    """No stored text has this digest; it was never stored, or collected since: load it again."""
+    """No stored text has this digest: it was never stored, or was collected since. Load it again."""
 
     code = "content_lost"
     hint = "unload the variable and load it again"
@@ -147,10 +147,9 @@ class InvalidRegex(TextRequestError):
 
 
 class ScanTimeout(ContextError):
-    """A search did not finish in its time.
+    """A search did not finish in time.
 
-    Attributes: seconds allowed; matches found until then (a tuple of Match); next_line, where to go on, or
-    None.
+    Attributes: seconds allowed; matches found until then (a tuple of Match); next_line, where to continue, or None.
     """
 
     code = "scan_timeout"
@@ -178,7 +177,7 @@ class SearchDied(ContextError):
 
 
 class HelperTimeout(ContextError):
-    """A helper process did not finish in its time, and was ended."""
+    """A helper process did not finish in time, and was ended."""
 
     code = "timeout"
     hint = "ask for less, or use eval_code"
@@ -191,13 +190,13 @@ class HelperTimeout(ContextError):
 
 
 class HelperDied(ContextError):
-    """A helper process ended without an answer; usually it needed more memory than it may have."""
+    """A helper process ended without an answer; usually it needed more memory than it is allowed."""
 
     code = "helper_died"
     hint = "ask for less; if that does not help, see the daemon's log"
 
     def __init__(self, how: str) -> None:
-        """Args: how it ended, in words."""
+        """Args: how, a description of its end."""
         super().__init__(
             f"the helper process {how}; use a part of the data, or a policy with larger limits.memory_bytes"
         )
@@ -218,7 +217,7 @@ class CorruptText(StoreError):
 
 
 class ContentDamaged(CorruptText):
-    """A stored text is not what its hash says: another program, or the disk, has changed its file."""
+    """The content of a stored text does not match its hash: another program, or the disk, has changed its file."""
 
     code = "content_damaged"
     hint = "load it again under the same name, or restore a snapshot that has it"

@@ -1,4 +1,4 @@
-"""What a parse of source files is asked, and what is said of each."""
+"""The request and the result of parsing source files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FileParsed:
-    """What one file holds.
+    """The contents of one file.
 
     Attributes:
         blob: the hash of the content that was read; empty if it could not be read.

@@ -1,6 +1,6 @@
-"""How far a load has come, for whoever watches it from another thread.
+"""How far a load has come, for watchers in another thread.
 
-What is being written is a file, so its size tells; nothing is counted while bytes flow.
+The data is being written to a file, so its size shows the progress; nothing is counted while bytes flow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Meter:
     _draft: Path | None = None
 
     def look(self) -> int:
-        """Bytes that are written by now."""
+        """Return the bytes written so far."""
         if self._draft is not None:
             try:
                 self.done = os.stat(self._draft).st_size
@@ -34,22 +34,22 @@ class Meter:
         return self.done
 
     def begin(self, draft: Path, total: int | None) -> None:
-        """Look at another file from now on."""
+        """Watch another file from now on."""
         self._draft, self.total = draft, total
 
 
 watched: ContextVar[Meter | None] = ContextVar("watched", default=None)
-"""The meter of the load that this task or thread does, if somebody watches it."""
+"""The meter of the load that this task or thread does, if someone watches it."""
 
 
 def follow(draft: str, total: int | None = None) -> None:
-    """Let whoever watches know which file grows now, and how large it will be, if that is known."""
+    """Tell watchers which file grows now, and how large it will be, if that is known."""
     meter = watched.get()
     if meter is not None:
         meter.begin(Path(draft), total)
 
 
 def stopped() -> bool:
-    """Whether nobody waits for this load any more."""
+    """Return whether nobody waits for this load any more."""
     meter = watched.get()
     return meter is not None and meter.stop.is_set()

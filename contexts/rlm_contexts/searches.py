@@ -1,4 +1,4 @@
-"""What a search of lines is asked, and what it has found."""
+"""The request and the result of a search of lines."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rlm_contexts.errors import BadRange
 from rlm_ipc.late_dataclasses import dataclass
 
 MAX_MATCHES = 200
-"""Most matches one call returns; larger requests are clamped."""
+"""Maximum number of matches that one call returns; larger requests are clamped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """How a pattern is meant.
+    """How a pattern is to be read.
 
     Attributes:
         case_sensitive: upper and lower case differ.
@@ -46,11 +46,11 @@ class SearchRequest:
 
     @property
     def syntax(self) -> Syntax:
-        """How the pattern is meant."""
+        """How the pattern is to be read."""
         return Syntax(self.case_sensitive, self.fixed, self.word)
 
     def checked(self) -> SearchRequest:
-        """Itself, clamped.  Raises: BadRange."""
+        """Return the request, clamped.  Raises: BadRange."""
         if self.max_matches < 1 or self.context_lines < 0 or self.start_line < 0 or self.line_chars < 1:
             raise BadRange("max_matches and line_chars start at 1, context_lines and start_line at 0")
         if not self.seconds > 0:
@@ -62,13 +62,13 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class LineMatch:
-    """A line that matches.
+    """A matching line.
 
     Attributes:
         line: its 0-based number, as `peek(line, 1)` takes it.
         text: the line; when it has more than line_chars characters, a part around the match.
-        context: the lines around it, itself included, in order; empty when no context was asked for. Behind one of
-            more than line_chars characters stands how long it is.
+        context: the lines around it, itself included, in order; empty when no context was requested. One with more than
+            line_chars characters is followed by its length.
         chars: characters of the line.
         context_cut: whether lines around it are cut.
     """
@@ -87,15 +87,15 @@ class LineMatch:
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         matches: the first matching lines, at most max_matches.
         truncated: more lines match than are in `matches`.
         total: lines known to match, from the start line on.
         exact: no others match; otherwise `total` is a lower bound.
-        next_line: where a further search would go on; None when not truncated.
-        part_counts: when parts were asked for, the lines known to match in each; complete when `exact`.
+        next_line: where a further search would continue; None when not truncated.
+        part_counts: when parts were requested, the lines known to match in each; complete when `exact`.
     """
 
     matches: tuple[LineMatch, ...]

@@ -1,4 +1,4 @@
-"""Which part of each text is shown when there is no room for all of them."""
+"""Which part of each text is shown when there is not enough room for all of them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class ShownShare:
         return len(self.text) < self.chars
 
     def __str__(self) -> str:
-        """The text; behind one that is cut, how long the whole is."""
+        """Return the text; a cut one is followed by the length of the whole."""
         return f"{self.text}…[of {self.chars:,} characters]" if self.cut else self.text
 
     def shorter(self, chars: int) -> ShownShare:
-        """The text, cut to at most so many characters."""
+        """Return the text, cut to at most that many characters."""
         return self if len(self.text) <= chars else ShownShare(self.text[: max(chars, 0)], self.chars)
 
 
 def fair_share(lengths: Iterable[int], room: int) -> int:
-    """The length to which the longer ones are cut so that all together take at most `room`.
+    """Return the length to which the longer ones are cut so that all together take at most `room`.
 
-    The shorter ones stay whole and leave what they do not need to the others. It is not below 0, and `room` itself when
-    there is room for all.
+    The shorter ones stay complete and leave what they do not need to the others. It is not below 0, and `room` itself
+    when there is room for all.
     """
     rising = sorted(lengths)
     left = room

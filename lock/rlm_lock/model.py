@@ -1,4 +1,4 @@
-"""What a snapshot knows of each file, and how two snapshots differ."""
+"""What a snapshot knows about each file, and how two snapshots differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 
 class FileNote(enum.StrEnum):
-    """Why nothing, or not everything, is known of a file's content."""
+    """Why nothing, or not everything, is known about a file's content."""
 
     NONE = ""
     LINK = "link"
@@ -16,11 +16,11 @@ class FileNote(enum.StrEnum):
     SUBMODULE = "submodule"
     UNREADABLE = "unreadable"
     LARGE = "large"
-    """Longer than what is read to be hashed: known by its size and time."""
+    """Longer than what is read for hashing: known by its size and time."""
     SECRET = "secret"
     """Its name says that it holds secrets: it is not opened."""
     SECRET_TEXT = "secret text"
-    """Its text holds a key or token: the names of its definitions stay, its text and words go."""
+    """Its text holds a key or token: the names of its definitions are kept, its text and words are not."""
     NOT_PARSED = "not parsed"
     """Hashed only: too long, too deep, or its parser was too slow; or the time for parsing was used up."""
 
@@ -50,7 +50,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A name that a file defines: what kind of thing it is, and the line, from 1."""
+    """A name that a file defines: its kind, and the line, from 1."""
 
     name: str
     kind: str
@@ -59,7 +59,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """What is kept of one file's text: a pure function of its name's ending and its content.
+    """What is kept of one file's text: a pure function of its name's suffix and its content.
 
     Attributes:
         definitions: in the order of the file.
@@ -90,7 +90,7 @@ class FileChange:
         path: as it is shown, see `rlm_lock.names.shown`.
         change: what happened to it.
         added, removed: names of definitions that only the newer, or only the older version has.
-        is_parsed: False if the definitions are not known, or not yet, so that none are told.
+        is_parsed: False if the definitions are not known (yet), so that none are listed.
     """
 
     path: str

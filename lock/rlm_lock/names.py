@@ -1,20 +1,20 @@
-"""Names of a repository's files are hostile text: here they become what may be shown and stored."""
+"""Names of a repository's files are hostile text: here they are made safe to show and store."""
 
 from __future__ import annotations
 
 import unicodedata
 
 _ESCAPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Categories whose characters forge lines, hide or turn around what stands beside them."""
+"""Categories whose characters forge lines, hide, or reverse their surroundings."""
 
 
 def text_of(path: bytes) -> str:
-    """Return a path as text: bytes that are no UTF-8 are written out, as in Python."""
+    """Return a path as text: bytes that are not UTF-8 are escaped, as in Python."""
     return path.decode("utf-8", "backslashreplace")
 
 
 def shown(name: str | bytes) -> str:
-    """Return a name as one line of valid UTF-8: no control characters, no marks of direction, nothing invisible."""
+    """Return a name as one line of valid UTF-8: no control characters, no direction marks, nothing invisible."""
     text = text_of(name) if isinstance(name, bytes) else name
     if text.isascii() and text.isprintable():
         return text

@@ -1,8 +1,8 @@
-"""What the daemon asks a scanner, and what it answers: one scanner process for each project that is in use.
+"""What the daemon asks a scanner, and its answers: one scanner process for each project in use.
 
-The daemon starts `python -m rlm_lock.scanner` with one `ScannerSpec` on a line, then writes a `Question` a line. Each
-is answered, in order, by any number of `Progress` and then by one answer of the question's own type or by a `Refused`,
-each in an `AnswerLine`. A scanner reads a hostile tree, so the daemon reads its lines strictly.
+The daemon starts `python -m rlm_lock.scanner` with one `ScannerSpec` on a line, then writes one `Question` per line.
+Each is answered, in order, by any number of `Progress` and then by one answer of the question's own type or by a
+`Refused`, each in an `AnswerLine`. A scanner reads a hostile tree, so the daemon reads its lines strictly.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Answer = TypeVar("Answer")
 
 
 class Question(Generic[Answer]):
-    """Base of the questions; ``Answer`` is what the last line of an answer holds."""
+    """Base of the questions; ``Answer`` is the type of the last line of an answer."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScannerSpec:
-    """Which project, and where its store is.
+    """The project, and the place of its store.
 
     Attributes:
         root: the top of the working tree (or of a folder without git), with surrogate escapes.
-        store: the folder of the parse cache and the versions; all worktrees of one repository have the same.
-        idle_seconds: how long a scanner stays that is asked nothing.
+        store: the folder of the parse cache and the versions; all worktrees of one repository share it.
+        idle_seconds: how long an unused scanner stays.
     """
 
     root: str
@@ -60,12 +60,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Refresh(Question["Refreshed"]):
-    """Bring the snapshot to what is on disk.
+    """Bring the snapshot up to date with the disk.
 
     Attributes:
-        seconds: how long the answer may take. What is not done by then goes on in the background.
+        seconds: how long the answer may take. Unfinished work continues in the background.
         changed: paths that are known to have changed, from hooks and pops; empty: look at all files.
-        is_first: somebody waits for the first answer: do not wait for parsing that takes longer anyway.
+        is_first: someone waits for the first answer: do not wait for parsing that takes longer anyway.
     """
 
     seconds: float
@@ -75,14 +75,14 @@ class Refresh(Question["Refreshed"]):
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """What there is now.
+    """The present state.
 
     Attributes:
         version: a counter of this project's versions, from 1.
         tree: the hash over path, mode and blob of every file: the same on every clone.
-        is_new: whether this question made the version.
+        is_new: whether this question created the version.
         is_stale: whether files changed that are not in the version yet; ``changed`` names up to twenty of them.
-        files: how many git lists (or the walk found); ``untracked``: those that git does not know and does not ignore.
+        files: how many git lists (or the walk found); ``untracked``: those that git neither tracks nor ignores.
         missing: what is not there yet, or was left out, each as a sentence for the reader.
         phase: what is still being done in the background.
     """
@@ -114,9 +114,9 @@ class ReadSection(Question["SectionRead"]):
     """Read one section of a version.
 
     Attributes:
-        section: which.
+        section: which one.
         version: 0 is the newest.
-        path: a folder; only what lies below it, where that makes sense.
+        path: a folder; only what is below it, where that makes sense.
         rules: the active set of rules: full, safe, light or fast.
     """
 
@@ -129,7 +129,7 @@ class ReadSection(Question["SectionRead"]):
 
 @dataclass(frozen=True, slots=True)
 class SectionRead:
-    """A section: an object of JSON, as docs/lock.md shows it; for the map ``text``."""
+    """A section: a JSON object, as docs/lock.md shows it; for the map ``text``."""
 
     version: int
     content: dict[str, Json] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class ShowMap(Question["MapShown"]):
 
 @dataclass(frozen=True, slots=True)
 class MapShown:
-    """A map, and how many of how many files it names; ``unknown`` are paths of the focus that the project has not."""
+    """A map, and how many of how many files it names; ``unknown`` are paths of the focus that the project lacks."""
 
     version: int
     text: str
@@ -167,7 +167,7 @@ class MapShown:
 
 @dataclass(frozen=True, slots=True)
 class CompareVersions(Question["Difference"]):
-    """Tell what changed from one version to another (0 is the newest).
+    """Return what changed from one version to another (0 is the newest).
 
     ``seconds`` is how long to wait for the definitions of files that are still to be parsed; ``path`` is a folder to
     which the answer is narrowed.
@@ -181,7 +181,7 @@ class CompareVersions(Question["Difference"]):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What changed: at most a thousand of ``count`` files. ``before`` is 0 if that version is forgotten."""
+    """What changed: up to a thousand of ``count`` files. ``before`` is 0 if that version is forgotten."""
 
     before: int
     after: int
@@ -199,7 +199,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class QuestionLine:
-    """One line to a scanner: which question, and its fields."""
+    """One line to a scanner: the name of the question, and its fields."""
 
     kind: str
     question: dict[str, Json]

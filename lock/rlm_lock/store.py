@@ -1,8 +1,8 @@
-"""What scans leave behind, in one SQLite file for each repository: extracts by content, and versions by working tree.
+"""The results of scans, in one SQLite file for each repository: extracts by content, and versions by working tree.
 
-An extract is a function of a file's content and of what reads it (its key), so all working trees of a repository share
-them. A version is the list of a tree's paths with the content of each. Paths change rarely: versions with equal paths
-share them too. Only the newest version of a tree has what `lstat` said, for the next scan.
+An extract depends on a file's content and on its reader (its key), so all working trees of a repository share them. A
+version is the list of a tree's paths with the content of each. Paths change rarely: versions with equal paths share
+them too. Only the newest version of a tree has the results of `lstat`, for the next scan.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CREATE TABLE statuses (root BLOB PRIMARY KEY, packed BLOB NOT NULL);
 _ARRAYS = ("ctimes", "mtimes", "sizes", "inodes", "modes")
 _STATUS_BYTES = 8 + 8 + 8 + 8 + 4 + 1
 _LAST_SEEN_SECONDS = 3600
-"""Extracts of no version are kept for so long: another scan may be about to make one that has them."""
+"""How long unreferenced extracts are kept: another scan may be about to create a version that has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """What a parse helper has made of a content: why not all of it is known, and the packed extract."""
+    """What a parse helper made of a content: why not everything is known, and the packed extract."""
 
     blob: bytes
     key: str
@@ -63,10 +63,10 @@ class ParsedFile:
 
 
 class Store:
-    """The store of one repository. A context manager; one process and thread uses an object of it."""
+    """The store of one repository. A context manager; only one process and thread uses an object of it."""
 
     def __init__(self, folder: Path, root: bytes) -> None:
-        """Open it, or make it.  Args: root, the working tree whose versions are meant."""
+        """Open it, or create it.  Args: root, the working tree whose versions are meant."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path, self._root = folder / "lock.db", root
         self._database = self._opened()
@@ -85,9 +85,9 @@ class Store:
         try:
             return self._connected()
         except sqlite3.DatabaseError as problem:
-            if isinstance(problem, sqlite3.OperationalError):  # locked, or no place to write: not the file's fault
+            if isinstance(problem, sqlite3.OperationalError):  # locked, or not writable: not the file's fault
                 raise
-        # All of it can be made again from the project.
+        # All of it can be rebuilt from the project.
         for ending in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{ending}")
@@ -102,8 +102,8 @@ class Store:
             database.execute("PRAGMA journal_size_limit = 16777216")
             database.execute("PRAGMA cache_size = -4096")
             database.execute("BEGIN IMMEDIATE")
-            (found,) = database.execute("PRAGMA user_version").fetchone()
-            if found != _FORMAT:
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version != _FORMAT:
                 for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                     database.execute(f'DROP TABLE "{name}"')
                 for statement in filter(str.strip, _SCHEMA.split(";")):
@@ -147,7 +147,7 @@ class Store:
         return None if row is None else Version(*row)
 
     def table(self, number: int) -> FileTable | None:
-        """Return the paths, modes, notes and contents of a version that is kept."""
+        """Return the paths, modes, notes and contents of a kept version."""
         version = self.version(number)
         return None if version is None else self._table(version)
 
@@ -166,7 +166,7 @@ class Store:
         return table
 
     def add_version(self, table: FileTable, tree: str) -> Version:
-        """Keep a new version, and forget the oldest ones."""
+        """Store a new version, and forget the oldest ones."""
         packed = zlib.compress(b"\0".join(table.paths), 1)
         digest = hashlib.sha1(packed, usedforsecurity=False).digest()
         modes = zlib.compress(table.modes.tobytes() + bytes(table.notes), 1)
@@ -184,23 +184,23 @@ class Store:
         return Version(number, tree, now)
 
     def keep_statuses(self, table: FileTable) -> None:
-        """Keep what `lstat` says of the newest version's files, whose contents are the same."""
+        """Store what `lstat` says about the newest version's files, whose contents are the same."""
         with self._writing() as database:
             database.execute("REPLACE INTO statuses VALUES (?, ?)", (self._root, _statuses(table)))
 
     # --- extracts ---
 
     def has_extract(self, blob: bytes, key: str) -> bool:
-        """Whether the extract of a content need not be made."""
+        """Return whether the extract of a content exists or is not needed."""
         found = self._database.execute("SELECT 1 FROM extracts WHERE blob = ? AND key = ?", (blob, key))
         return found.fetchone() is not None
 
     def notes(self) -> dict[bytes, str]:
-        """Return why not all is known of a content, for each of which that is so."""
+        """Return why not everything is known about a content, for each of which that is so."""
         return dict(self._database.execute("SELECT blob, note FROM extracts WHERE note != ''").fetchall())
 
     def add_extracts(self, parsed: Sequence[ParsedFile]) -> None:
-        """Keep what helpers have made."""
+        """Store the results of helpers."""
         now = int(time.time())
         rows = [(one.blob, one.key, one.note, one.extract, now) for one in parsed]
         with self._writing() as database:
@@ -213,7 +213,7 @@ class Store:
         return None if row is None else row[0]
 
     def sweep(self) -> int:
-        """Delete what no kept version has; return how many extracts that were."""
+        """Delete what no kept version has. Return how many extracts that were."""
         with self._writing() as database:
             roots = [root for (root,) in database.execute("SELECT DISTINCT root FROM versions")]
             for root in roots:
@@ -221,14 +221,14 @@ class Store:
                     database.execute("DELETE FROM versions WHERE root = ?", (root,))
                     database.execute("DELETE FROM statuses WHERE root = ?", (root,))
             database.execute("DELETE FROM path_lists WHERE id NOT IN (SELECT paths FROM versions)")
-            kept: set[bytes] = set()
+            referenced: set[bytes] = set()
             for (blobs,) in database.execute("SELECT blobs FROM versions"):
-                kept.update(blobs[at : at + HASH] for at in range(0, len(blobs), HASH))
+                referenced.update(blobs[at : at + HASH] for at in range(0, len(blobs), HASH))
             before = int(time.time()) - _LAST_SEEN_SECONDS
             rows = database.execute("SELECT rowid, blob FROM extracts WHERE added < ?", (before,))
-            gone = [(row,) for row, blob in rows if blob not in kept]
-            database.executemany("DELETE FROM extracts WHERE rowid = ?", gone)
-        return len(gone)
+            unused = [(row,) for row, blob in rows if blob not in referenced]
+            database.executemany("DELETE FROM extracts WHERE rowid = ?", unused)
+        return len(unused)
 
 
 def _statuses(table: FileTable) -> bytes:

@@ -217,9 +217,9 @@ class StoreFault(MemoryLayerError):
 class StoreUnavailable(StoreFault):
     """The database is locked, unreadable or damaged."""
 
-    def __init__(self, where: str, reason: str, mend: str = "") -> None:
-        mend = mend or "correct its permissions, or move the file away to start with an empty database"
-        super().__init__(f"the database {where} cannot be used: {reason}; {mend}")
+    def __init__(self, where: str, reason: str, remedy: str = "") -> None:
+        remedy = remedy or "correct its permissions, or move the file away to start with an empty database"
+        super().__init__(f"the database {where} cannot be used: {reason}; {remedy}")
 
 
 class DiskFull(StoreUnavailable):

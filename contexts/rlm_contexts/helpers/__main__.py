@@ -1,4 +1,4 @@
-"""The helper process: import the job's library, raise the walls, then do jobs on what may be hostile."""
+"""The helper process: import the job's library, raise the walls, then do jobs on data that may be hostile."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rlm_sandbox.errors import SandboxError
 from rlm_sandbox.os_wall.confine import confine
 
 _ABOUT_LIMITS = ("/proc/self/cgroup", "/sys/fs/cgroup")
-"""Where DuckDB learns how many processors it may use; it does not start without."""
+"""Where DuckDB learns how many processors it may use; it does not start without these."""
 
 
 def say(reply: object) -> None:
-    """Say one reply of the job."""
+    """Write one reply of the job."""
     _write(JobLine(reply=plain(reply)))
 
 
@@ -42,7 +42,7 @@ def main() -> None:
         _answer(spec, read(JOBS[spec.job].request, json.loads(line)), first=first)
         sys.stdout.flush()
         first = False
-    os._exit(0)  # threads of a library may still run; nothing is left to be tidied
+    os._exit(0)  # threads of a library may still run; nothing is left to tidy up
 
 
 def _answer(spec: JobSpec, request: JobRequest[Any], *, first: bool) -> None:
@@ -65,14 +65,14 @@ def _answer(spec: JobSpec, request: JobRequest[Any], *, first: bool) -> None:
 
 
 def _write(line: JobLine) -> None:
-    # What DuckDB has and JSON lacks is text by now; `default` is for a value that nobody foresaw.
+    # DuckDB values that JSON lacks are text by now; `default` is for unforeseen values.
     sys.stdout.write(json.dumps(plain(line), separators=(",", ":"), default=str) + "\n")
 
 
 def _confine(spec: JobSpec) -> None:
     policy = walls(spec.memory, spec.file_bytes, network=spec.network)
     keep = [] if spec.fd is None else [spec.fd]
-    trusted = filter(None, [os.environ.get("SSL_CERT_DIR")])  # its certificates are looked for one by one
+    trusted = filter(None, [os.environ.get("SSL_CERT_DIR")])  # its certificates are looked up one by one
     allowed = [Path(path) for path in (*spec.files, *_ABOUT_LIMITS, *trusted) if os.path.exists(path)]
     confinement = confine(policy, scratch=Path(spec.scratch), read=allowed, keep_fds=keep, fork_gate=False)
     confinement.report.demand(policy)

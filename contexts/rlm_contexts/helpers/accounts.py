@@ -7,7 +7,7 @@ For each prefix of URLs the file names the user and the place of the secret, nev
     "s3://example-logs/": {user: AKIAEXAMPLE, password_env: AWS_SECRET, endpoint: "https://store.example.org"}
     "az://example-logs/": {option_files: {sas_token: ~/.keys/azure}, options: {account_name: examplestore}}
 
-It is read anew for each URL, so that a token may be renewed.
+The file is read again for each URL, so that a token may be renewed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _LONGEST = 4 << 20
 _KNOWN_HOSTS = "~/.ssh/known_hosts"
 _HIDDEN = "[hidden]"
 _SIGNATURE = re.compile(r"\bsig=([^&\s]+)")
-"""What is secret in a shared access signature, however the rest of it is written."""
-_NAME = "mend it, or name another in accounts.yaml"
-_MEND = "mend that file, then load again"
+"""The secret part of a shared access signature, however the rest of it is written."""
+_NAME = "fix it, or name another in accounts.yaml"
+_MEND = "fix that file, then load again"
 _SHORTEST_SECRET = 8
-"""Characters of a secret that stands among other values."""
+"""Minimum characters of a secret that stands among other values."""
 _WITH_USER = ("ftp", "sftp", "smb", "s3")
 
 
@@ -67,7 +67,7 @@ class _Entry(BaseModel):
 
 
 def without_secrets(text: str, account: Account) -> str:
-    """The text without the secrets of the account, which a server may have put into what it says."""
+    """Return the text without the secrets of the account, which a server may have included in its messages."""
     signatures = [found for secret in account.secrets for found in _SIGNATURE.findall(secret)]
     written = {*account.secrets, *signatures, *map(unquote, signatures)}
     if account.password:
@@ -78,14 +78,14 @@ def without_secrets(text: str, account: Account) -> str:
 
 
 def accounts_file() -> Path:
-    """Where the accounts are; the file need not exist."""
+    """Return the path of the accounts file, which need not exist."""
     return config_dir() / "accounts.yaml"
 
 
 def account_of(url: str) -> Account | None:
-    """The account for a URL: that of the prefix with the longest path.
+    """Return the account for a URL: that of the prefix with the longest path.
 
-    Raises: SourceError when the file is not as it must be, or a secret is not there.
+    Raises: SourceError when the file is malformed, or a secret is missing.
     """
     entries = _entries(accounts_file())
     prefix = narrowest(entries, url)
@@ -93,20 +93,20 @@ def account_of(url: str) -> Account | None:
         return None
     entry = entries[prefix]
     key = None if entry.key_file is None else _held(prefix, entry.key_file)
-    known = entry.known_hosts or (_KNOWN_HOSTS if os.path.isfile(os.path.expanduser(_KNOWN_HOSTS)) else None)
-    hosts = "" if known is None else _held(prefix, known)
+    known_hosts = entry.known_hosts or (_KNOWN_HOSTS if os.path.isfile(os.path.expanduser(_KNOWN_HOSTS)) else None)
+    hosts = "" if known_hosts is None else _held(prefix, known_hosts)
     password = _password(prefix, entry)
-    held = {name: _held(prefix, file).strip() for name, file in entry.option_files.items()}
-    values = {name: _value(text) for name, text in held.items()}
+    contents = {name: _held(prefix, file).strip() for name, file in entry.option_files.items()}
+    values = {name: _value(text) for name, text in contents.items()}
     within = [text for value in values.values() if isinstance(value, dict) for text in value.values()]
     hidden = [text for text in within if isinstance(text, str) and len(text) >= _SHORTEST_SECRET]
-    secrets = tuple(filter(None, (password, key, *held.values(), *hidden)))
+    secrets = tuple(filter(None, (password, key, *contents.values(), *hidden)))
     options = {**entry.options, **values}
     return Account(prefix, entry.user, password, key, hosts, entry.endpoint, options, secrets)
 
 
 def _entries(file: Path) -> dict[str, _Entry]:
-    if not os.path.exists(file):  # nor where the folder is not ours to look into
+    if not os.path.exists(file):  # nor where we may not look into the folder
         return {}
     entries: dict[str, _Entry] = {}
     try:
@@ -123,7 +123,7 @@ def _entries(file: Path) -> dict[str, _Entry]:
 
 
 def _unfit(prefix: str, entry: _Entry) -> str:
-    """Why an entry does not fit its prefix; empty if it does."""
+    """Return why an entry does not fit its prefix; empty if it does."""
     scheme = scheme_of(prefix)
     has_password = entry.password_env is not None or entry.password_file is not None
     if scheme in _WITH_USER and entry.user is None and (has_password or entry.key_file):
@@ -140,7 +140,7 @@ def _unfit(prefix: str, entry: _Entry) -> str:
 
 
 def _value(held: str) -> str | dict[str, Json]:
-    """What a file of an option holds: a JSON object, as of a service account's key, or a text."""
+    """Return the contents of an option's file: a JSON object, such as a service account's key, or a string."""
     try:
         parsed = json.loads(held)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The job `archive`: the files in a zip archive, in its order, each in pieces."""
+"""The job `archive`: the files in a zip archive, in order, each in pieces."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _TOGETHER_BYTES = 1 << 20
 
 
 def prepare(_request: UnpackArchive) -> None:
-    """Nothing: zipfile is imported with this module."""
+    """Do nothing: zipfile is imported with this module."""
 
 
 def run(spec: JobSpec, request: UnpackArchive, say: Say) -> None:
-    """Say the pieces of each file; of a file that nobody takes in, only the beginning. ``spec`` has the open file."""
+    """Write the pieces of each file; of a file that nobody wants, only the beginning. ``spec`` has the open file."""
     with os.fdopen(spec.open_file, "rb") as file:
         try:
             archive = zipfile.ZipFile(file)
         except MemoryError:
             raise
-        except Exception as problem:  # what a parser that meets a hostile file raises is not written down
+        except Exception as problem:  # what a parser raises on a hostile file is not documented
             what = f"the zip archive is damaged ({problem})"[:300]
             raise JobFault(FaultKind.SOURCE, what, "give the path of a complete one") from problem
         with archive:
-            wanted = [info for info in archive.infolist() if not info.is_dir() and not _is_link(info)]
-            if len(wanted) > request.members:
+            members = [info for info in archive.infolist() if not info.is_dir() and not _is_link(info)]
+            if len(members) > request.members:
                 what = f"the zip archive holds more than {request.members:,} files"
                 raise JobFault(FaultKind.SOURCE, what, "unpack it, and load a part")
-            _say_together(_Members(archive, request.unpacked).pieces(wanted), say)
+            _say_together(_Members(archive, request.unpacked).pieces(members), say)
 
 
 def _is_link(info: zipfile.ZipInfo) -> bool:
@@ -69,7 +69,7 @@ class _Members:
                 yield info.filename, None, False
 
     def _of(self, file: BinaryIO) -> Iterator[bytes]:
-        """What is wanted of a file."""
+        """Yield the wanted part of a file."""
         first = file.read(PIECE)
         kind = compression_of(first)
         is_document = kind == "zip" or first.startswith((b"%PDF-", b"PAR1"))
@@ -81,13 +81,13 @@ class _Members:
             yield piece
             if is_document:
                 self._left -= len(piece)
-                if self._left < 0:  # who asked has counted too
+                if self._left < 0:  # the caller has counted too
                     return
             piece = file.read(PIECE)
 
 
 def _say_together(pieces: Iterator[tuple[str, bytes | None, bool]], say: Say) -> None:
-    """Say many small pieces in one message."""
+    """Write many small pieces in one message."""
     said: list[UnpackedPiece] = []
     size = 0
     for name, data, more in pieces:

@@ -24,7 +24,7 @@ def prepare(request: ReadDocument) -> None:
 
 
 def run(spec: JobSpec, request: ReadDocument, say: Say) -> None:
-    """Say each part with its name and text; a page that cannot be read has no text. ``spec`` has the open file."""
+    """Write each part with its name and text; an unreadable page has no text. ``spec`` has the open file."""
     kind, empty = request.kind, True
     with os.fdopen(spec.open_file, "rb") as file:
         file.seek(0)
@@ -40,12 +40,12 @@ def run(spec: JobSpec, request: ReadDocument, say: Say) -> None:
             what = _DAMAGED.format(kind, f"{type(problem).__name__}: {problem}"[:300])
             raise JobFault(FaultKind.SOURCE, what, "give the path of another version of the document") from problem
     if empty:
-        what = f"the {kind} file holds no text, but pictures perhaps"
+        what = f"the {kind} file holds no text, perhaps only pictures"
         raise JobFault(FaultKind.SOURCE, what, "recognise their text with an OCR program")
 
 
 class _Encrypted(Exception):
-    """A file that is sound, but not for us."""
+    """A sound file that cannot be opened without its password."""
 
 
 def _pages(file: BinaryIO) -> Iterator[tuple[str, str | None]]:
@@ -66,7 +66,7 @@ def _pages(file: BinaryIO) -> Iterator[tuple[str, str | None]]:
 
 
 def _sections(file: BinaryIO) -> Iterator[tuple[str, str | None]]:
-    """A new section begins with each heading of the first level."""
+    """Yield the sections: each heading of the first level starts a new one."""
     from docx import Document
     from docx.table import Table
 

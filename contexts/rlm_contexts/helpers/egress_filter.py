@@ -1,4 +1,4 @@
-"""Holds what a process may connect to, whatever servers tell the libraries in it."""
+"""Restricts what a process may connect to, whatever servers tell the libraries in it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-"""Addresses by which a network with IPv6 alone reaches those of IPv4."""
+"""Addresses through which an IPv6-only network reaches those of IPv4."""
 _CONNECTING = ("socket.connect", "socket.sendto", "socket.sendmsg")
 
 
 class EgressFilter:
-    """The way out of this process: once it is closed, only named hosts can be reached.
+    """The exit of this process: once it is closed, only named hosts can be reached.
 
-    It is for libraries that follow their servers, not for code that wants to get past it: native code could.
+    It is for libraries that follow their servers, not for code that tries to get past it: native code could.
 
     Attributes:
-        hosts: those names; one that begins with a dot stands for all below it.
-        port: the one that may be connected to; None stands for any.
+        hosts: the names; one that begins with a dot stands for all below it.
+        port: the only port that may be connected to; None: any.
         refused: the last host, or host and port, that was not one of them.
     """
 
@@ -32,7 +32,7 @@ class EgressFilter:
         self._resolve = socket.getaddrinfo
 
     def close(self) -> None:
-        """Hold everything in this process to the hosts, for good."""
+        """Restrict everything in this process to the hosts, for good."""
         socket.getaddrinfo = self._resolved
         sys.addaudithook(self._connecting)
 
@@ -47,7 +47,7 @@ class EgressFilter:
         return found
 
     def _connecting(self, event: str, args: tuple[Any, ...]) -> None:
-        if event not in _CONNECTING or args[1] is None:  # None: to where it is connected already
+        if event not in _CONNECTING or args[1] is None:  # None: to where it is already connected
             return
         name = str(args[1][0]) if isinstance(args[1], tuple) else str(args[1])
         if name not in self._addresses and name not in self.hosts:
@@ -61,9 +61,9 @@ class EgressFilter:
 
 
 class AddressFilter:
-    """Where a process may connect to once a server has led it away: to public addresses, and to such as it came from.
+    """Where a process may connect after a server has redirected it: public addresses, and kinds it has used before.
 
-    It looks at addresses as they are connected to, so names that resolve now so and then otherwise do not matter.
+    It checks addresses as they are connected to, so names that resolve differently each time do not matter.
 
     Attributes:
         refused: the last address that was neither.
@@ -76,7 +76,7 @@ class AddressFilter:
         sys.addaudithook(self._connecting)
 
     def hold(self) -> None:
-        """Let this process connect to no other kind of address than so far, for good."""
+        """Allow this process to connect only to kinds of addresses that it has used so far, for good."""
         self._is_held = True
 
     def _connecting(self, event: str, args: tuple[Any, ...]) -> None:
@@ -92,18 +92,18 @@ class AddressFilter:
 
 
 def kind_of(address: str) -> str:
-    """What an address is in: ``public``, ``private``, ``loopback``, ``link-local``, or ``other``."""
+    """Return the kind of an address: ``public``, ``private``, ``loopback``, ``link-local``, or ``other``."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return "other"
-    if isinstance(found, ipaddress.IPv6Address):
-        translated = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF) if found in _TRANSLATED else None
-        found = found.ipv4_mapped or found.sixtofour or translated or found
-    if isinstance(found, ipaddress.IPv6Address) and found.is_site_local:
+    if isinstance(ip, ipaddress.IPv6Address):
+        translated = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if ip in _TRANSLATED else None
+        ip = ip.ipv4_mapped or ip.sixtofour or translated or ip
+    if isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local:
         return "private"
-    if found.is_loopback or found.is_link_local:
-        return "loopback" if found.is_loopback else "link-local"
-    if found.is_multicast or found.is_unspecified or found.is_reserved:
+    if ip.is_loopback or ip.is_link_local:
+        return "loopback" if ip.is_loopback else "link-local"
+    if ip.is_multicast or ip.is_unspecified or ip.is_reserved:
         return "other"
-    return "public" if found.is_global else "private"
+    return "public" if ip.is_global else "private"

@@ -1,8 +1,9 @@
-"""The job `fetch`: read a URL of http(s) into a file. It has a network, and sees no files but that one.
+"""The job `fetch`: read a URL of http(s) into a file. It has a network, and sees no other file.
 
-Each request is checked against the policy's prefixes, also those to which a server redirects. Nothing is taken from the
-environment but whom to trust: no proxy, no credentials. An account goes with requests below its own prefix only. A
-server on a public address leads to no address that is not (`AddressFilter`), even where a prefix permits it.
+Each request is checked against the policy's prefixes, including those after a redirect. Only the trusted certificates
+come from the environment: no proxy, no credentials. An account is sent only with requests below its own prefix. A
+server on a public address cannot redirect to an address that is not public (`AddressFilter`), even if a prefix permits
+it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _MOST_REDIRECTS = 10
 _NOT_TAKEN = (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN)
 _ANOTHER = "give the URL of a file that can"
 _TRUSTED = ssl.create_default_context()
-"""Made with this module, while the files of certificates can still be opened."""
+"""Created with this module, while the certificate files can still be opened."""
 
 
 class _Unfit(Exception):
-    """Why an answer is not taken, in words, and what to do."""
+    """Why an answer is refused, in words, and what to do."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(what)
@@ -40,11 +41,11 @@ class _Unfit(Exception):
 
 
 def prepare(_request: FetchUrl) -> None:
-    """Nothing: all that is needed is imported with this module."""
+    """Do nothing: everything needed is imported with this module."""
 
 
 def run(spec: JobSpec, request: FetchUrl, say: Say) -> None:
-    """Copy what is at the URL into the open file of ``spec``."""
+    """Copy the contents of the URL into the open file of ``spec``."""
     address_filter = AddressFilter()
     try:
         with (
@@ -57,7 +58,7 @@ def run(spec: JobSpec, request: FetchUrl, say: Say) -> None:
         raise
     except _Unfit as unfit:
         raise JobFault(FaultKind.SOURCE, f"{request.url} {unfit}", unfit.advice) from None
-    except Exception as problem:  # a server may say anything
+    except Exception as problem:  # a server may send anything
         why = f"{type(problem).__name__}: {problem}"
         if address_filter.refused is not None and isinstance(problem, httpx2.ConnectError):
             why = f"it leads to {address_filter.refused}, another kind of address than its own"
@@ -66,20 +67,20 @@ def run(spec: JobSpec, request: FetchUrl, say: Say) -> None:
 
 
 def _answer(client: httpx2.Client, request: FetchUrl, address_filter: AddressFilter) -> httpx2.Response:
-    """The answer behind all redirects, of which only the head is read."""
+    """Return the answer after all redirects, with only its head read."""
     place, account = request.url, request.account
     for _ in range(_MOST_REDIRECTS):
         if not permits(request.permitted, place):
             what = f"redirects to {place[:200]}, which the policy does not permit"
             raise _Unfit(what, "add it to `urls` in the policy, or give another URL")
         signed = _signed(account) if account is not None and permits([account.prefix], place) else {}
-        # What is stored is wanted as it is stored: packed files are recognised by what they hold.
+        # Stored content is wanted as it is stored: compressed files are recognised by their contents.
         headers = {"Accept-Encoding": "identity", **signed}
         answer = client.send(client.build_request("GET", place, headers=headers), stream=True)
         if answer.is_error:
             answer.close()
-            said = f"{answer.status_code} {answer.reason_phrase}"
-            raise _Unfit(f"cannot be read (the server says {said})", _advice(answer, is_signed=bool(signed)))
+            status = f"{answer.status_code} {answer.reason_phrase}"
+            raise _Unfit(f"cannot be read (the server says {status})", _advice(answer, is_signed=bool(signed)))
         if answer.next_request is None:
             return answer
         answer.close()
@@ -99,14 +100,14 @@ def _signed(account: Account) -> dict[str, str]:
 
 def _advice(answer: httpx2.Response, *, is_signed: bool) -> str:
     if is_signed and answer.status_code in _NOT_TAKEN:
-        return "mend its account in accounts.yaml"
+        return "fix its account in accounts.yaml"
     return "name an account for it in accounts.yaml" if answer.status_code == httpx2.codes.UNAUTHORIZED else _ANOTHER
 
 
 def _copied(answer: httpx2.Response, target: RawIOBase, most: int) -> None:
     taken = 0
     for piece in answer.iter_raw():
-        # One byte more than may be taken, so that who asked can tell.
+        # One byte more than allowed, so that the caller can tell.
         taken += target.write(piece[: most + 1 - taken]) or 0
         if taken > most:
             break

@@ -1,9 +1,9 @@
-"""Start a helper process, give it jobs, and take what it says.
+"""Start a helper process, give it jobs, and read its replies.
 
-The process (`__main__`) imports the library that the job needs, confines itself, and only then looks at what it was
-given. It says JSON lines on its standard output; whatever it says is hostile: bounded in size and time, and read
-strictly, as the types of `protocol`. Most processes live for one job, so that nothing of one session's data is there
-when another's comes. A `Helper` can be kept for jobs that take less time than the start of a process.
+The process (`__main__`) imports the library that the job needs, confines itself, and only then looks at its input. It
+writes JSON lines on its standard output. Its replies are hostile: bounded in size and time, and read strictly, as the
+types of `protocol`. Most processes live for one job, so that nothing of one session's data is there when another's
+comes. A `Helper` can be kept for jobs that take less time than the start of a process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Reply = TypeVar("Reply")
 _LONGEST_MESSAGE = 16 << 20
 _PIECE = 1 << 16
 _LOOK_SECONDS = 0.2
-"""How often the limits are looked at while nothing is said."""
+"""How often the limits are checked while there is no output."""
 _NONSENSE = "gave a malformed answer"
 _LONGEST_FAULT = 2000
 
@@ -61,11 +61,11 @@ class Job(Generic[Reply]):
     """One thing to do.
 
     Attributes:
-        request: what is asked; its type says which job it is.
+        request: the request; its type says which job it is.
         files: what it may read, by path.
         fd: an open file that it inherits.
         network: whether it may use the network.
-        file_bytes: how large a file it may write.
+        file_bytes: the maximum size of a file that it writes.
     """
 
     request: JobRequest[Reply]
@@ -76,27 +76,27 @@ class Job(Generic[Reply]):
 
 
 def messages(job: Job[Reply], limits: JobLimits) -> Generator[Reply, None, None]:
-    """Do a job, yielding what it says as it says it.
+    """Do a job, yielding its replies as they arrive.
 
-    Closing the generator ends the process, and so does the `stop` of the load that is watched.
+    Closing the generator ends the process, and so does the `stop` of the watched load.
 
     Raises:
-        SourceError, QueryRefused, MissingExtra: the job says so.
+        SourceError, QueryRefused, MissingExtra: the job reports it.
         HelperTimeout, TextTooLarge: a limit was reached.
-        HelperDied: the process ended without having finished, or said what makes no sense.
+        HelperDied: the process ended before it had finished, or its output made no sense.
     """
     with closing(Helper(job, limits.memory)) as helper:
         yield from helper.ask(job.request, limits)
 
 
 def one_message(job: Job[Reply], limits: JobLimits) -> Reply:
-    """Do a job that says one thing, and return that.  Raises: what `messages` does."""
+    """Do a job that has one reply, and return that.  Raises: what `messages` does."""
     with closing(messages(job, limits)) as said:
         return only(said)
 
 
 def only(said: Iterable[Reply]) -> Reply:
-    """Return the one reply of a job that has done its work.  Raises: HelperDied when it said more, or nothing."""
+    """Return the one reply of a finished job.  Raises: HelperDied when there were more, or none."""
     replies = list(said)
     if len(replies) != 1:
         raise HelperDied(_NONSENSE)
@@ -106,11 +106,11 @@ def only(said: Iterable[Reply]) -> Reply:
 class Helper:
     """A helper process, which does one job after another of the same kind.
 
-    It ends with the thread that has started it: a process that is kept has to be started by a thread that lasts.
+    It ends with the thread that started it: a process that is kept must be started by a thread that lasts.
     """
 
     def __init__(self, job: Job[Any], memory: int) -> None:
-        """Start the process, which may use what ``job`` says and so much memory, whatever else it is asked."""
+        """Start the process, which may use what ``job`` says and that much memory, whatever it is asked later."""
         self._scratch = tempfile.TemporaryDirectory(prefix="rlm-job-")
         folder = self._scratch.name
         self._process = subprocess.Popen(
@@ -135,7 +135,7 @@ class Helper:
         return self._spec is not None
 
     def ask(self, request: JobRequest[Reply], limits: JobLimits) -> Generator[Reply, None, None]:
-        """Have it do something, and yield what it says. After an error it is of no more use.
+        """Have it do something, and yield its replies. After an error it is of no more use.
 
         Raises: what `messages` does.
         """
@@ -144,31 +144,31 @@ class Helper:
         self._spec = None
         kind = JOBS[job_of(request)].reply
         for line in _lines(self._process.stdout, limits, (watched.get() or Meter()).stop):
-            said = _parsed(JobLine, _json(line))
-            if said.fault is not None:
-                raise _error_of(said.fault)
-            if said.is_done:
+            message = _parsed(JobLine, _json(line))
+            if message.fault is not None:
+                raise _error_of(message.fault)
+            if message.is_done:
                 return
-            yield _parsed(kind, said.reply)
+            yield _parsed(kind, message.reply)
         raise HelperDied(_end_of(self._process))
 
     @property
     def signal(self) -> int:
-        """The number of the signal that has ended the process; 0 while it lives, and if it ended by itself."""
+        """The number of the signal that ended the process; 0 while it lives, and if it ended by itself."""
         status = self._process.poll()
         return -status if status is not None and status < 0 else 0
 
     def kill(self) -> None:
-        """End the process, whatever it is doing. A thread that waits for it sees the end; close it afterwards."""
+        """End the process, whatever it is doing. A thread that waits for it notices the end; close it afterwards."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """End the process, and forget what it had."""
+        """End the process, and forget its data."""
         self.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
-            with suppress(BrokenPipeError):  # what it was not able to take
+            with suppress(BrokenPipeError):  # what it could not accept
                 pipe.close()
         self._scratch.cleanup()
 
@@ -183,9 +183,9 @@ class Helper:
 
 
 def _lines(pipe: IO[bytes], limits: JobLimits, stop: Event) -> Iterator[bytes]:
-    """The lines of a pipe within the limits; ends when the pipe does, or when it is to stop."""
+    """Yield the lines of a pipe within the limits; ends when the pipe does, or when it is told to stop."""
     until = time.monotonic() + limits.seconds
-    pending, taken = bytearray(), 0
+    pending, total = bytearray(), 0
     while True:
         if stop.is_set() or time.monotonic() > until:
             raise HelperTimeout(limits.seconds)
@@ -194,9 +194,9 @@ def _lines(pipe: IO[bytes], limits: JobLimits, stop: Event) -> Iterator[bytes]:
         piece = os.read(pipe.fileno(), _PIECE)
         if not piece:
             return
-        taken += len(piece)
+        total += len(piece)
         pending += piece
-        if taken > limits.answer:
+        if total > limits.answer:
             raise TextTooLarge(limits.answer)
         if b"\n" in piece:
             *whole, rest = pending.split(b"\n")

@@ -1,4 +1,4 @@
-"""The job `preview`: what a Parquet file holds, and its first rows as a text that can be read."""
+"""The job `preview`: the contents of a Parquet file, with its first rows as readable text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _COLUMNS = 100
 
 
 def prepare(_request: PreviewTable) -> None:
-    """Nothing: DuckDB is imported with this module."""
+    """Do nothing: DuckDB is imported with this module."""
 
 
 def run(spec: JobSpec, request: PreviewTable, say: Callable[[TablePreview], None]) -> None:
-    """Say rows, columns with their types, and the text; ``spec`` has the one file."""
+    """Write rows, columns with their types, and the text; ``spec`` has the one file."""
     [path] = spec.files
     read = reader(SqlTable("", path, "parquet"))
     try:
@@ -31,15 +31,15 @@ def run(spec: JobSpec, request: PreviewTable, say: Callable[[TablePreview], None
     except duckdb.OutOfMemoryException as problem:
         raise MemoryError from problem
     except duckdb.Error as problem:
-        copy = rf"(?i:( at end of| in| of|) file:? '?{re.escape(path)}'?)"  # its path tells nobody anything
-        said = re.sub(copy, "", str(problem).partition("\n")[0])
-        what = f"the Parquet file is damaged ({said})"
+        copy = rf"(?i:( at end of| in| of|) file:? '?{re.escape(path)}'?)"  # its path means nothing to anyone
+        reason = re.sub(copy, "", str(problem).partition("\n")[0])
+        what = f"the Parquet file is damaged ({reason})"
         raise JobFault(FaultKind.SOURCE, what, "give the path of a complete one") from problem
     columns = {str(name): str(kind) for name, kind, *_ in described}
     head = [f"Parquet: {rows:,} rows; the first {len(first)}", " | ".join(columns)]
     lines = [" | ".join(_cell(value) for value in row) for row in first]
-    shown = dict(list(columns.items())[:_COLUMNS])
-    say(TablePreview(rows, shown, "\n".join([*head, *lines]) + "\n"))
+    listed = dict(list(columns.items())[:_COLUMNS])
+    say(TablePreview(rows, listed, "\n".join([*head, *lines]) + "\n"))
 
 
 def _cell(value: Any) -> str:

@@ -1,11 +1,11 @@
-"""What a helper process is asked and what it says: a request and a reply type for each job, in one table.
+"""What a helper process is asked and what it answers: a request and a reply type for each job, in one table.
 
 The daemon writes lines of JSON to a process: a `JobSpec`, which says what the process may use, then its requests. The
 process answers each of these with lines too, each a `JobLine`: any number of replies of the job's type, then either a
-`Fault` or the word that it is done. It ends with its input.
+`Fault` or a mark that it is done. It ends when its input ends.
 
-The process has looked into files that may be hostile, so the daemon believes none of its lines: `rlm_ipc.messages.read`
-refuses every field of another name or type than the one declared here.
+The process has read files that may be hostile, so the daemon trusts none of its lines: `rlm_ipc.messages.read` refuses
+every field with another name or type than declared here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Reply = TypeVar("Reply")
 
 
 class JobRequest(Generic[Reply]):
-    """Base of the requests; ``Reply`` is what the job says, once or many times."""
+    """Base of the requests; ``Reply`` is the type of the job's replies, one or many."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class JobSpec:
         scratch: the folder that it may write in.
         files: what it may read, by path.
         memory: bytes that it may allocate.
-        file_bytes: bytes that a file which it writes may have.
+        file_bytes: the maximum size of a file that it writes.
         network: whether it may use the network.
         fd: the number of an open file that it inherits.
     """
@@ -56,19 +56,19 @@ class JobSpec:
 
     @property
     def open_file(self) -> int:
-        """The number of the file that the process inherits; raises ValueError for a job that was given none."""
+        """The number of the file that the process inherits; raises ValueError for a job without one."""
         if self.fd is None:
             raise ValueError(f"the job {self.job} needs an open file")
         return self.fd
 
 
 class FaultKind(enum.StrEnum):
-    """Whose fault it is that a job has failed."""
+    """Whose fault it is that a job failed."""
 
     SOURCE = "source"
-    """What it was given to read."""
+    """The input that it was to read."""
     QUERY = "query"
-    """The statement that it was given to run."""
+    """The statement that it was to run."""
     MISSING = "missing"
     """A library that is not installed."""
     DIED = "died"
@@ -77,7 +77,7 @@ class FaultKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a job has failed, and for a source what to do."""
+    """Why a job failed, and for a source what to do."""
 
     kind: FaultKind
     message: str
@@ -86,7 +86,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """One line that a process says: a reply, a fault, or that it is done."""
+    """One line of a process: a reply, a fault, or that it is done."""
 
     reply: Json = None
     fault: Fault | None = None
@@ -94,7 +94,7 @@ class JobLine:
 
 
 class JobFault(Exception):
-    """A job cannot be done; raised in the process, which says its ``fault``."""
+    """A job cannot be done; raised in the process, which reports its ``fault``."""
 
     def __init__(self, kind: FaultKind, message: str, advice: str = "") -> None:
         super().__init__(message)
@@ -131,7 +131,7 @@ class RunSql(JobRequest["SqlPart"]):
 
 @dataclass(frozen=True, slots=True)
 class SqlPart:
-    """A part of an answer. The first has the ``columns`` with their DuckDB ``types``, those behind it the ``rows``."""
+    """A part of an answer. The first has the ``columns`` with their DuckDB ``types``, the later ones the ``rows``."""
 
     columns: tuple[str, ...] | None = None
     types: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ class SearchText(JobRequest["SearchAnswer"]):
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """What was found; ``is_late`` says that the time ran out, with so much found until then."""
+    """The result; ``is_late`` says that the time ran out, and the result is what was found until then."""
 
     found: ScanResult
     is_late: bool = False
@@ -163,7 +163,7 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ParseFiles(JobRequest[FileParsed]):
-    """Parse source files below a folder, in this order, until so much processor time is wasted on slow ones.
+    """Parse source files below a folder, in this order, until slow files have used up the given processor time.
 
     The names have surrogate escapes. There may be fewer replies than files: then the time was up. The system ends the
     process at a file that takes more than ``seconds_a_file``.
@@ -180,14 +180,14 @@ class ParseFiles(JobRequest[FileParsed]):
 
 @dataclass(frozen=True, slots=True)
 class PreviewTable(JobRequest["TablePreview"]):
-    """Describe a Parquet file, the only one of the job's, and ``show`` its first rows."""
+    """Describe a Parquet file, the job's only file, and ``show`` its first rows."""
 
     show: int
 
 
 @dataclass(frozen=True, slots=True)
 class TablePreview:
-    """How many rows there are, the columns with their types, and the first rows as text."""
+    """The number of rows, the columns with their types, and the first rows as text."""
 
     rows: int
     columns: dict[str, str]
@@ -213,7 +213,7 @@ class ReadDocument(JobRequest["DocumentPart"]):
 
 @dataclass(frozen=True, slots=True)
 class DocumentPart:
-    """A page or section: what it is called, and its text; None when it cannot be read."""
+    """A page or section: its name, and its text; None when it cannot be read."""
 
     name: str
     text: str | None
@@ -224,7 +224,7 @@ class DocumentPart:
 
 @dataclass(frozen=True, slots=True)
 class UnpackArchive(JobRequest["UnpackedPieces"]):
-    """Unpack an open zip archive of at most so many ``members``, and ``unpacked`` bytes of documents and tables."""
+    """Unpack an open zip archive with up to ``members`` files, and ``unpacked`` bytes of documents and tables."""
 
     members: int
     unpacked: int
@@ -255,13 +255,13 @@ class UnpackedPieces:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """With what the process signs in.
+    """The credentials of the process.
 
     Attributes:
         prefix: where it may be used.
         endpoint: the server of a store, if it is not the default.
         options: further options of the reading package.
-        secrets: all texts of it that nobody may hear of.
+        secrets: all of its texts that must not be revealed.
     """
 
     prefix: str
@@ -276,7 +276,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class FetchUrl(JobRequest["UrlFetched"]):
-    """Copy at most ``most`` bytes of an http(s) URL into the open file; ``permitted`` are the policy's prefixes."""
+    """Copy up to ``most`` bytes of an http(s) URL into the open file; ``permitted`` are the policy's prefixes."""
 
     url: str
     permitted: tuple[str, ...]
@@ -292,7 +292,7 @@ class ReadRemote(FetchUrl):
 
 @dataclass(frozen=True, slots=True)
 class UrlFetched:
-    """What is at the URL is in the open file, up to the one byte too many that tells a text which is too large."""
+    """The contents of the URL are in the open file, up to one byte over the limit, which marks a text as too large."""
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class UrlFetched:
 
 @dataclass(frozen=True, slots=True)
 class JobType:
-    """What a job is asked with, what it says, and the module that does it, which only the process imports.
+    """The request and reply types of a job, and the module that does it, which only the process imports.
 
     The module has ``prepare(request)``, to import what the job needs, and ``run(spec, request, say)``.
     """

@@ -1,6 +1,6 @@
-"""The job `remote`: read a URL of another scheme than http(s) into a file, with whatever fsspec has for the scheme.
+"""The job `remote`: read a URL of another scheme than http(s) into a file, with fsspec's package for the scheme.
 
-These packages follow where their servers send them, without asking. So the process can reach the hosts of the URL only.
+These packages follow where their servers send them, without asking. So the process can reach only the hosts of the URL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIECE = 1 << 20
 
 
 def prepare(request: ReadRemote) -> None:
-    """Import what reads the scheme, while files can still be opened freely.
+    """Import the reader of the scheme, while files can still be opened freely.
 
     Raises: ImportError when nothing that is installed reads it.
     """
@@ -39,7 +39,7 @@ def prepare(request: ReadRemote) -> None:
 
 
 def run(spec: JobSpec, request: ReadRemote, say: Say) -> None:
-    """Copy what is at the URL into the open file of ``spec``."""
+    """Copy the contents of the URL into the open file of ``spec``."""
     url, account = request.url, request.account
     gate = EgressFilter(*reach(url, account.endpoint if account else None))
     gate.close()
@@ -61,12 +61,12 @@ def run(spec: JobSpec, request: ReadRemote, say: Say) -> None:
 
 
 def _copied(url: str, given: dict[str, Any], target: RawIOBase, most: int) -> None:
-    place = f"{scheme_of(url)}://{url.partition('://')[2]}"  # fsspec knows schemes by small letters
+    place = f"{scheme_of(url)}://{url.partition('://')[2]}"  # fsspec knows schemes in lower case
     system, path = fsspec.url_to_fs(place, skip_instance_cache=True, **given)
     if system.info(path)["type"] == "directory":
         raise IsADirectoryError("it is a folder")
     taken = 0
     with system.open(path, "rb", **rule_of(url).opening) as source:
-        # One byte more than may be taken, so that who asked can tell.
+        # One byte more than allowed, so that the caller can tell.
         while taken <= most and (piece := source.read(min(_PIECE, most + 1 - taken))):
             taken += target.write(piece) or 0

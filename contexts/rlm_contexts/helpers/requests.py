@@ -1,4 +1,4 @@
-"""Ask a helper process what is in a file that may be hostile: a table, or a document."""
+"""Ask a helper process about the contents of a file that may be hostile: a table, or a document."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _DOCUMENT_SECONDS = 120.0
 _ARCHIVE_SECONDS = 600.0
 _FETCH_SECONDS = 600.0
 _ESCAPED = 6
-"""Bytes that a byte of text may take in a message."""
+"""Maximum bytes that one byte of text takes in a message."""
 _NAMES = 64 << 20
-"""Bytes that the names of an archive's files may take."""
+"""Maximum bytes for the names of an archive's files."""
 _COLUMNS, _LONGEST = 100, 200
 _NONSENSE = "gave a malformed answer"
 
@@ -58,10 +58,10 @@ class Packed:
 
 
 def preview(path: Path, rows: int = 100, fd: int | None = None) -> Preview:
-    """What a Parquet file holds.
+    """Return the contents of a Parquet file.
 
-    Args: the path, how many rows to show, and the open file where the path goes through its number.
-    Raises: SourceError when it is damaged, MissingExtra, HelperTimeout, HelperDied.
+    Args: the path, how many rows to show, and the open file if the path goes through its number. Raises: SourceError
+    when it is damaged, MissingExtra, HelperTimeout, HelperDied.
     """
     try:
         said = one_message(Job(PreviewTable(rows), [path], fd), _PREVIEW)
@@ -85,7 +85,7 @@ def parts(fd: int, kind: str, most: int) -> Generator[DocumentPart, None, None]:
 
 
 def packed(fd: int, most: int, unpacked: int, members: int) -> Generator[Packed, None, None]:
-    """The files in an open zip archive, in its order, each in pieces.
+    """Yield the files in an open zip archive, in order, each in pieces.
 
     Args: most, the bytes of text beyond which nobody wants it; unpacked, the bytes of documents and tables in it;
         members, how many files there may be.
@@ -105,7 +105,7 @@ def _packed(piece: UnpackedPiece) -> Packed:
 
 
 def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
-    """Copy what is at a URL into an open file.
+    """Copy the contents of a URL into an open file.
 
     Args: permitted, the policy's prefixes; most, the bytes to accept.
     Raises: SourceError when it cannot be read, or leads where it may not; TextTooLarge, MissingExtra, HelperTimeout,
@@ -124,7 +124,7 @@ def fetch(url: str, permitted: Sequence[str], fd: int, most: int) -> None:
     except SourceError as problem:
         if account is None:
             raise
-        told = (without_secrets(text, account) for text in (problem.what, problem.hint))
-        raise SourceError(*told) from None
+        texts = (without_secrets(text, account) for text in (problem.what, problem.hint))
+        raise SourceError(*texts) from None
     if os.fstat(fd).st_size > most:
         raise TextTooLarge(most)

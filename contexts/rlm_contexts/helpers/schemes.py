@@ -1,4 +1,4 @@
-"""What `remote` has to know of a scheme besides what fsspec knows: one row for each that is not as most are."""
+"""What `remote` needs to know about a scheme besides what fsspec knows: one row for each unusual scheme."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Rule:
         hosts: what may be connected to where a URL names no host but a bucket; one that begins with a dot stands for
             all below it. Empty where the URL names the host.
         implementation: the module and class that reads it, where fsspec might choose another.
-        user, password, endpoint: what that class calls them; nothing where it takes none.
+        user, password, endpoint: that class's names for them; empty where it takes none.
         anonymous: its options without a secret.
-        options: its options always, whatever an account says.
+        options: its options in any case, whatever an account says.
         opening: how a file is opened.
         signs_in: whether it needs an account.
         hints: what to do about an error, by its name.
@@ -52,7 +52,7 @@ _WAITS = {"connect_timeout": _SILENCE_SECONDS, "read_timeout": _SILENCE_SECONDS}
 RULES = {
     "ftp": Rule(options={"timeout": _SILENCE_SECONDS}, opening=_LARGE_BLOCKS),
     "sftp": Rule(
-        # fsspec's own class takes any key that a server shows; and no key or setting but the account's is looked for.
+        # fsspec's own class accepts any key that a server shows; and only the account's key and settings are used.
         implementation=("sshfs.spec", "SSHFileSystem"),
         options={
             "agent_path": None, "config": None,
@@ -61,12 +61,12 @@ RULES = {
         signs_in=True,
         hints={
             "HostKeyNotVerifiable": "its key is not among the known hosts: sign in there with ssh once, and compare it",
-            "KeyEncryptionError": "its key cannot be decrypted: pip install bcrypt, or mend its password",
+            "KeyEncryptionError": "its key cannot be decrypted: pip install bcrypt, or fix its password",
             "PermissionError": _NOT_TAKEN,
         },
     ),
     "smb": Rule(
-        # Everything is encrypted, and nobody else is kept from the file meanwhile.
+        # Everything is encrypted, and others can still use the file meanwhile.
         options={
             "encrypt": True, "share_access": "rwd",
             "timeout": _SILENCE_SECONDS, "register_session_retries": 0,
@@ -95,19 +95,19 @@ RULES = {
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of what is known to be a URL."""
+    """Return the scheme of a valid URL."""
     return url.partition("://")[0].lower()
 
 
 def rule_of(url: str) -> Rule:
-    """How a URL is read."""
+    """Return how a URL is read."""
     return RULES.get(scheme_of(url), Rule())
 
 
 def reach(url: str, endpoint: str | None) -> tuple[tuple[str, ...], int | None]:
-    """The hosts that a URL may lead to, and the port; None stands for any.
+    """Return the hosts that a URL may lead to, and the port; None: any.
 
-    An `endpoint` takes the place of the usual hosts. Buckets may be hosts below it.
+    An `endpoint` replaces the usual hosts. Buckets may be hosts below it.
     """
     rule = rule_of(url)
     if rule.hosts and endpoint is None:
@@ -120,7 +120,7 @@ def reach(url: str, endpoint: str | None) -> tuple[tuple[str, ...], int | None]:
 
 
 def options(url: str, account: Account | None) -> dict[str, Any]:
-    """With what fsspec makes the file system of a URL for an account, or for nobody."""
+    """Return the options for the file system of a URL, with an account or without one."""
     rule = rule_of(url)
     if account is None:
         return {**rule.anonymous, **rule.options}

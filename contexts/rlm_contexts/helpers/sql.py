@@ -1,8 +1,8 @@
 """The job `sql`: run SQL over texts with DuckDB.
 
 Each text is a table with its name: data in CSV, JSON or Parquet with its own columns, any other text as its lines
-(`line`, counted from 0, and `text`). DuckDB may open these files only, by its own rules as well as the walls', loads
-nothing, and nothing it is told can change that.
+(`line`, counted from 0, and `text`). DuckDB may open only these files, by its own rules as well as the walls', loads
+nothing, and no statement can change that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlm_contexts.helpers.protocol import FaultKind, JobFault, JobSpec, RunSql, 
 
 Say = Callable[[SqlPart], None]
 
-_ROWS = 1000  # of a message
+_ROWS = 1000  # per message
 _BATCH = 4 << 20  # bytes of a text that become lines at once
 _LONGEST_ROW = 16 << 20  # bytes of a JSON object; DuckDB reserves buffers of this size
 _LINES = """
@@ -36,11 +36,11 @@ MEMORY_SHARE = 0.7
 
 
 def prepare(_request: RunSql) -> None:
-    """Nothing: DuckDB is imported with this module."""
+    """Do nothing: DuckDB is imported with this module."""
 
 
 def run(spec: JobSpec, request: RunSql, say: Say) -> None:
-    """Say the columns, then the rows, of the last statement; ``spec`` has the memory, and the files of the tables."""
+    """Write the columns, then the rows, of the last statement; ``spec`` has the memory, and the tables' files."""
     try:
         connection = connect(spec.files, spec.memory)
         for table in request.tables:
@@ -54,7 +54,7 @@ def run(spec: JobSpec, request: RunSql, say: Say) -> None:
 
 
 def connect(files: Sequence[str], memory: int) -> duckdb.DuckDBPyConnection:
-    """An empty database in memory that can open ``files`` and nothing else."""
+    """Return an empty in-memory database that can open ``files`` and nothing else."""
     settings: dict[str, str | bool | int | float | list[str]] = {
         "threads": min(4, os.cpu_count() or 1),
         "async_threads": 1,
@@ -72,7 +72,7 @@ def connect(files: Sequence[str], memory: int) -> duckdb.DuckDBPyConnection:
 
 
 def reader(table: SqlTable) -> str | None:
-    """The table function that reads a file of data; None for a text that is only lines."""
+    """Return the table function that reads a data file; None for a text that is only lines."""
     path = _quoted(table.path, "'")
     kind = table.format
     if kind == "parquet":
@@ -88,7 +88,7 @@ def reader(table: SqlTable) -> str | None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: what it lacks becomes text."""
+    """Return a value as JSON; what JSON lacks becomes text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -120,7 +120,7 @@ def _define(connection: duckdb.DuckDBPyConnection, table: SqlTable) -> None:
 
 
 def _batches(path: Path) -> Iterator[str]:
-    """A text in pieces of whole lines, without the newline at the end of each."""
+    """Yield a text in pieces of whole lines, without the newline at the end of each."""
     with path.open("rb") as file:
         while batch := file.read(_BATCH):
             yield (batch + file.readline()).removesuffix(b"\n").decode()
@@ -136,7 +136,7 @@ def _answer(result: duckdb.DuckDBPyConnection, say: Say) -> None:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """The names of columns, each once: rows are also kept as objects."""
+    """Return column names made unique: rows are also kept as objects."""
     taken: list[str] = []
     for name in names:
         forms = chain([name], (f"{name}_{number}" for number in count(2)))

@@ -1,4 +1,4 @@
-"""What a helper process may do: a policy, but none of the schema's, which takes longer to import than most jobs."""
+"""What a helper process may do: a policy, but not one of the schema's, whose import takes longer than most jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Walls:
 
 @dataclass(frozen=True, slots=True)
 class JobPolicy:
-    """What `rlm_sandbox.os_wall` reads of a policy."""
+    """The part of a policy that `rlm_sandbox.os_wall` reads."""
 
     limits: _Limits
     network: bool
@@ -46,5 +46,5 @@ class JobPolicy:
 
 
 def walls(memory: int, file_bytes: int, *, network: bool) -> JobPolicy:
-    """What a job may do: read the files that it was given, compute, and answer."""
+    """Return what a job may do: read the files that it was given, compute, and answer."""
     return JobPolicy(_Limits(memory, file_bytes), network)

@@ -1,7 +1,7 @@
 """The files of a directory, as git would see them: sorted, without what .gitignore excludes.
 
-Each folder is listed, and each file opened, by the descriptor of the folder above it, and no symbolic link is
-followed. So what is found lies in the directory, whatever is put in its place meanwhile.
+Each folder is listed, and each file opened, by the descriptor of the folder above it, and no symbolic link is followed.
+So what is found lies in the directory, even if something is replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from rlm_contexts.progress import stopped
 from rlm_ipc.late_dataclasses import dataclass
 
 MOST_FILES = 50_000
-"""More files than this are refused: that is no project."""
+"""Maximum number of files; a folder with more is not a project and is refused."""
 MOST_ENTRIES = 500_000
-"""More files and folders than this are not looked through, whatever is left out of them."""
+"""Maximum number of files and folders to look through, including those left out."""
 DEEPEST = 200
-"""Levels of folders that are looked into."""
+"""Maximum depth of folders."""
 _META = frozenset({".git", ".hg", ".svn"})
 
 Ignores = tuple[tuple[Path, IgnoreRules], ...]
@@ -32,23 +32,23 @@ Ignores = tuple[tuple[Path, IgnoreRules], ...]
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A regular file: in which open folder it is, and under which name."""
+    """A regular file: the open folder that contains it, and its name."""
 
     folder: Place
     name: str
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
         return self.folder.path / self.name
 
 
 class TooMany(SourceError):
-    """There is more than anybody can want to load."""
+    """There is more than anyone can want to load."""
 
 
 class EntryKind(Enum):
-    """What something in a folder is."""
+    """What kind of entry something in a folder is."""
 
     FOLDER = auto()
     FILE = auto()
@@ -57,14 +57,14 @@ class EntryKind(Enum):
 
 
 class Look:
-    """Looks into folders, within a bound for all of them, and for as long as somebody waits for it."""
+    """Looks into folders, within a total limit, and while someone waits for it."""
 
     def __init__(self, where: object) -> None:
         """Args: where, for messages."""
         self._where, self._count = where, 0
 
     def into(self, folder: Place) -> list[tuple[str, EntryKind]]:
-        """What is in a folder, sorted by name.
+        """Return the entries of a folder, sorted by name.
 
         Raises: TooMany; SourceError when it cannot be listed, or nobody waits any more.
         """
@@ -74,7 +74,7 @@ class Look:
                 found.append((entry.name, _kind(entry)))
                 self._count += 1
                 if self._count > MOST_ENTRIES:
-                    what = f"{self._where} means to look at more than {MOST_ENTRIES:,} files and folders"
+                    what = f"{self._where} requires looking at more than {MOST_ENTRIES:,} files and folders"
                     raise TooMany(what, "load a smaller directory, or use a narrower pattern")
         if stopped():
             raise TooMany(f"nobody waits for {self._where} any more", "load it again")
@@ -137,7 +137,7 @@ def _walk(
 
 
 def _is_ignored(path: Path, is_folder: bool, ignores: Ignores) -> bool:
-    """What the innermost .gitignore that has an opinion says."""
+    """Return the verdict of the innermost .gitignore that has one."""
     for folder, rules in reversed(ignores):
         said = rules.excludes(path.relative_to(folder).as_posix(), is_folder=is_folder)
         if said is not None:
@@ -146,9 +146,9 @@ def _is_ignored(path: Path, is_folder: bool, ignores: Ignores) -> bool:
 
 
 def _ignores_above(root: Place) -> Ignores:
-    """The rules of the repository that a directory lies in, outermost first; its own come with the walk.
+    """Return the rules of the repository that a directory lies in, outermost first; its own come with the walk.
 
-    Whoever names a directory that they exclude means it (logs, most often): then they say nothing of what is in it.
+    A caller that names a directory which they exclude wants it (usually logs): then they do not apply to its contents.
     """
     paths = [*reversed(root.path.parents), root.path]
     chain = list(zip(paths, (*root.above, root.fd), strict=True))
@@ -156,12 +156,12 @@ def _ignores_above(root: Place) -> Ignores:
     if inside is None:
         return ()
     path, fd = chain[inside]
-    found = _rules(fd, path, ".git/info/exclude")
+    rules = _rules(fd, path, ".git/info/exclude")
     for (path, fd), (below, _) in pairwise(chain[inside:]):
-        found = _with_own(fd, path, found)
-        if _is_ignored(below, True, found):
-            found = ()
-    return found
+        rules = _with_own(fd, path, rules)
+        if _is_ignored(below, True, rules):
+            rules = ()
+    return rules
 
 
 def _is_repository(folder: int) -> bool:

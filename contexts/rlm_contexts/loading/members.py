@@ -1,4 +1,4 @@
-"""One file among several: its text, what it unpacks to, the text of a document, or the beginning of a table.
+"""One file among several: its text, its unpacked contents, the text of a document, or the beginning of a table.
 
 A file that cannot be read costs only itself: `LeftOut` says why, and the bundle counts it.
 """
@@ -26,33 +26,33 @@ from rlm_contexts.loading.places import Place
 from rlm_contexts.progress import stopped
 
 MOST_TEXT = 1 << 30
-"""Bytes of text of a document where nobody says less."""
+"""Default maximum bytes of text of a document."""
 PARQUET = b"PAR1"
 """How a Parquet file begins."""
 START = 8
 """Bytes by which compression and binary formats are recognised."""
 _PDF = b"%PDF-"
 _MOST_MEMBERS = 100_000  # files in an archive
-_END = struct.Struct("<12x2L2x")  # of a zip archive: how long its list is, and where
+_END = struct.Struct("<12x2L2x")  # of a zip archive: how long its directory is, and where
 _LONGEST_END = _END.size + (1 << 16)
-_LISTED_FILE = struct.Struct("<28x3H12x")  # in that list: how long name, extra field and comment are
-_LISTED = 1 << 20  # bytes of the list that are looked at
+_LISTED_FILE = struct.Struct("<28x3H12x")  # in that directory: how long name, extra field and comment are
+_LISTED = 1 << 20  # bytes of the directory that are read
 _SECONDS = 600.0  # for all documents and tables of a load: each takes a process of its own
-_UNPACKED = 1 << 30  # bytes of all that nobody has named and has to be unpacked: no more of a bomb
+_UNPACKED = 1 << 30  # bytes of all unnamed files that have to be unpacked: no more of a bomb
 _ROWS = 5  # of a table
 _ABOUT_TABLE = b"(the beginning of a table; load this file by itself to query it or to have it as a DataFrame)\n"
 _REST = b"--- the rest cannot be read ---\n"
 
 
 def document_kind(fd: int, start: bytes) -> str | None:
-    """pdf, docx or None; a Word file is a zip archive of a certain content."""
+    """Return pdf, docx or None; a Word file is a zip archive with a certain content."""
     if start.startswith(_PDF):
         return "pdf"
     return "docx" if compression_of(start) == "zip" and _lists(fd, b"word/document.xml") else None
 
 
 def _lists(fd: int, name: bytes) -> bool:
-    """Whether a zip archive lists such a file, among the first: a Word file is no archive of thousands."""
+    """Return whether a zip archive lists such a file among the first: a Word file is not an archive of thousands."""
     size = os.fstat(fd).st_size
     tail = os.pread(fd, _LONGEST_END, max(0, size - _LONGEST_END))
     end = tail.rfind(b"PK\5\6")
@@ -73,23 +73,23 @@ class Members:
     """Reads the files of one load."""
 
     def __init__(self, limit: int | None, scratch: Path) -> None:
-        """Args: limit, the most bytes of text that anybody wants; scratch, a folder to unpack into."""
+        """Args: limit, the maximum bytes of text that anyone wants; scratch, a folder to unpack into."""
         self._most = MOST_TEXT if limit is None else limit
         self._scratch = scratch
         self._seconds, self._unpacked = _SECONDS, _UNPACKED
 
     def entry(self, shown: str, opened: Callable[[], AbstractContextManager[Place]], *, named: bool) -> Entry:
-        """A file that is opened when it is read; ``named``: by somebody, not only found in a folder."""
+        """Return an entry that is opened when it is read; ``named``: by someone, not only found in a folder."""
         return Entry(shown, lambda: self._pieces(shown, opened, named))
 
     def archive(self, fd: int) -> Iterator[Entry]:
-        """The files in a zip archive, in its order; each is to be read before the next one is asked for."""
+        """Yield the files in a zip archive, in order; each must be read before the next one is requested."""
         with closing(packed(fd, self._most, self._unpacked, _MOST_MEMBERS)) as found:
             for first in found:
                 pieces = _pieces_of(first, found)
                 yield Entry(first.name, partial(self._member, pieces))
                 with suppress(SourceError):
-                    deque(pieces, 0)  # what nobody wanted of it
+                    deque(pieces, 0)  # the rest, which nobody wanted
 
     def _pieces(self, shown: str, opened: Callable[[], AbstractContextManager[Place]], named: bool) -> Iterator[bytes]:
         with opened() as place, place.read() as fd:
@@ -108,7 +108,7 @@ class Members:
                         yield from _named(shown, pieces) if named else self._found(pieces)
 
     def _found(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """What a compressed file holds that nobody has named: as far as it can be read, and while there is room."""
+        """Yield the contents of a compressed file that nobody named, as far as it is readable and there is room."""
         if self._unpacked <= 0:
             raise LeftOut("compressed")
         end = b""
@@ -129,7 +129,7 @@ class Members:
         yield _REST if end == b"\n" else b"\n" + _REST
 
     def _member(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """What may be a document or a table is unpacked into a file without a name, as those that read it need one."""
+        """Unpack a possible document or table into a file without a name, because its readers need one."""
         first = next(pieces, b"")
         kind = compression_of(first)
         if not first.startswith((PARQUET, _PDF)) and kind != "zip":
@@ -140,10 +140,10 @@ class Members:
             return
         with tempfile.TemporaryFile(dir=self._scratch) as file:
             self._unpack(chain([first], pieces), file)
-            told = self._told(file.fileno(), first)
-            if told is None:
+            extracted = self._told(file.fileno(), first)
+            if extracted is None:
                 raise LeftOut("compressed")
-            yield from told
+            yield from extracted
 
     def _unpack(self, pieces: Iterator[bytes], file: IO[bytes]) -> None:
         for piece in pieces:
@@ -157,7 +157,7 @@ class Members:
                 raise StoreError(f"cannot unpack in {self._scratch} ({problem.strerror}); free some space") from problem
 
     def _told(self, fd: int, start: bytes) -> Iterator[bytes] | None:
-        """What a helper process says of a document or table; None for any other file."""
+        """Return what a helper process reports about a document or table; None for any other file."""
         if start.startswith(PARQUET):
             return self._confined(_table(fd), "parquet without the extra 'query'")
         if kind := document_kind(fd, start):
@@ -165,7 +165,7 @@ class Members:
         return None
 
     def _confined(self, pieces: Iterator[bytes], missing: str) -> Iterator[bytes]:
-        """What a helper process says of a file.  The time that is left is for the next ones."""
+        """Yield what a helper process reports about a file.  The remaining time is for the next ones."""
         if self._seconds <= 0:
             raise LeftOut(f"document or table after {_SECONDS:g} seconds of reading them")
         began, any_yet = time.monotonic(), False
@@ -186,7 +186,7 @@ class Members:
 
 
 def _named(shown: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """What a compressed file holds that somebody has named; an error says which of several files it is."""
+    """Yield the contents of a compressed file that someone has named; an error says which of several files it is."""
     try:
         yield from pieces
     except SourceError as problem:
@@ -194,7 +194,7 @@ def _named(shown: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _pieces_of(first: Packed, rest: Iterator[Packed]) -> Iterator[bytes]:
-    """The bytes of one file in an archive."""
+    """Yield the bytes of one file in an archive."""
     piece: Packed | None = first
     while piece is not None:
         if piece.data is None:
@@ -206,22 +206,22 @@ def _pieces_of(first: Packed, rest: Iterator[Packed]) -> Iterator[bytes]:
 
 
 def _document(fd: int, kind: str, most: int) -> Iterator[bytes]:
-    """Its pages or sections; nothing before one that has text, as without any it is of no use."""
-    held, any_text = b"", False
-    with closing(parts(fd, kind, most)) as found:
+    """Yield its pages or sections; nothing before one that has text, because without any it is of no use."""
+    pending, any_text = b"", False
+    with closing(parts(fd, kind, most)) as document_parts:
         try:
-            for part in found:
-                held += _section(part)
+            for part in document_parts:
+                pending += _section(part)
                 if part.text and not part.text.isspace():
                     any_text = True
-                    yield held
-                    held = b""
+                    yield pending
+                    pending = b""
         except SourceError as problem:
-            if held and not any_text:
+            if pending and not any_text:
                 raise LeftOut("without text") from problem
             raise
-    if held:
-        yield held
+    if pending:
+        yield pending
 
 
 def _section(part: DocumentPart) -> bytes:

@@ -1,7 +1,7 @@
-"""The files that a pattern such as ``src/**/*.py`` names, looked for by descriptors as those of a directory are.
+"""The files that a pattern such as ``src/**/*.py`` names, found through descriptors like those of a directory.
 
-Patterns mean what they mean to `glob`, with two differences: ``**`` follows no symbolic link, and ``..`` may stand
-before the first wildcard only.
+Patterns mean what they mean to `glob`, with two differences: ``**`` follows no symbolic link, and ``..`` is allowed
+only before the first wildcard.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rlm_contexts.loading.folder import DEEPEST, EntryKind, Look, TooMany
 from rlm_contexts.loading.places import PathReach, Place
 
 MOST_MATCHES = 10_000
-"""Files that a pattern may name."""
+"""Maximum number of files that a pattern may name."""
 _ANY_DEPTH = "**"
 
 
 class Pattern:
-    """What lies below a folder and matches.
+    """The matches below a folder.
 
     Attributes:
-        refused: how many files and folders were met that may not be read.
+        refused: how many files and folders were encountered that may not be read.
     """
 
     def __init__(self, reach: PathReach, pattern: str) -> None:
@@ -38,7 +38,7 @@ class Pattern:
             raise SourceError(f"{pattern[:200]!r} has .. after a wildcard", "write the folder out before the wildcard")
 
     def files(self, folder: Place) -> list[Path]:
-        """The files below an open folder that match, where they really are, each once.  Raises: TooMany."""
+        """Return the files below an open folder that match, by their real paths, each once.  Raises: TooMany."""
         found: dict[Path, None] = {}
         for path in sorted(self._matching(folder)):
             if (real := self._file(path)) is not None:
@@ -91,7 +91,7 @@ class Pattern:
                 yield folder.path / name
 
     def _inside(self, folder: Place, name: str, kind: EntryKind, rest: tuple[str, ...], levels: int) -> Iterator[Path]:
-        """What of something in a folder matches the rest; itself, if there is no rest."""
+        """Yield the matches of the rest within an entry of a folder; the entry itself if there is no rest."""
         path = folder.path / name
         if not rest:
             if kind is not EntryKind.FOLDER:
@@ -115,5 +115,5 @@ class Pattern:
             return self._look.into(folder)
         except TooMany:
             raise
-        except SourceError:  # nobody may list it: glob passes over it too
+        except SourceError:  # nobody may list it: glob skips it too
             return []

@@ -1,8 +1,8 @@
-"""Files and folders, opened and judged in one step: what may be read is decided on what is open, never on its name.
+"""Files and folders, opened and checked in one step: the check applies to what is open, never to its name.
 
-A path is walked from the root, one descriptor after the other. No step follows a symbolic link: the walk reads it and
-goes on from the descriptors that it has. So nobody can put another file, a link or a folder in the place of what was
-judged. The path of what is open is the names by which it was reached.
+A path is walked from the root, one descriptor after the other. No step follows a symbolic link: the walk reads the link
+and continues from the descriptors that it has. So nobody can put another file, a link or a folder in place of what was
+checked. The path of an open file consists of the names by which it was reached.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Place:
     """A file or folder that is held open.
 
     Attributes:
-        fd: it, opened to be looked at; `read` and `listed` open the same one to be read.
-        path: where it is, without a symbolic link.
+        fd: its descriptor, opened for inspection only; `read` and `listed` open it again for reading.
+        path: its path, without a symbolic link.
         above: the folders that it was reached through, from the root on.
     """
 
@@ -45,7 +45,7 @@ class Place:
 
     @contextmanager
     def read(self) -> Iterator[int]:
-        """A descriptor of its own to read from.  Raises: SourceError for all but a regular file."""
+        """Yield a descriptor of its own to read from.  Raises: SourceError for all but a regular file."""
         mode = os.fstat(self.fd).st_mode
         if not stat.S_ISREG(mode):
             kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
@@ -58,7 +58,7 @@ class Place:
 
     @contextmanager
     def listed(self) -> Iterator[Iterator[os.DirEntry[str]]]:
-        """What is in the folder.  Raises: SourceError."""
+        """Yield the entries of the folder.  Raises: SourceError."""
         fd = self._opened(_READ | os.O_DIRECTORY)
         try:
             with os.scandir(fd) as entries:
@@ -67,7 +67,7 @@ class Place:
             os.close(fd)
 
     def _opened(self, flags: int) -> int:
-        """Open it again, by its descriptor where that was opened only to look."""
+        """Open it again through its descriptor, which was opened for inspection only."""
         try:
             return os.open(f"/proc/self/fd/{self.fd}", flags) if hasattr(os, "O_PATH") else os.dup(self.fd)
         except OSError as problem:
@@ -76,13 +76,13 @@ class Place:
 
 @dataclass(frozen=True)
 class PathReach:
-    """What may be read: all that the user can but for some folders, or what lies in some folders only.
+    """What may be read: everything the user can read except some folders, or only the contents of some folders.
 
     Attributes:
-        refused: folders of which nothing may be read, by whatever way. Where one of them is a file system of its own,
-            that is refused wherever else it is mounted.
-        allowed: the folders, without symbolic links, of which something may be read; None: any.
-        whose: who is held to those, for the message.
+        refused: folders of which nothing may be read, by whatever path. If one of them is a file system of its own,
+            it is refused wherever else it is mounted.
+        allowed: the folders, without symbolic links, whose contents may be read; None: any.
+        whose: who is restricted to those, for the message.
     """
 
     refused: Sequence[str] = ()
@@ -93,7 +93,7 @@ class PathReach:
     def opened(self, path: Path) -> Iterator[Place]:
         """Open what is at an absolute path; symbolic links are followed.
 
-        Raises: OutOfReach when it may not be read, whether it is there or not; SourceError when it cannot be opened.
+        Raises: OutOfReach when it may not be read, whether it exists or not; SourceError when it cannot be opened.
         """
         with closing(_Walk(self, path)) as walk:
             try:
@@ -110,7 +110,7 @@ class PathReach:
 
     @contextmanager
     def below(self, folder: Place, name: str) -> Iterator[Place]:
-        """Open what is in an open folder; of a symbolic link the link itself, of which nothing can be read.
+        """Open an entry of an open folder; for a symbolic link the link itself, of which nothing can be read.
 
         Raises: as `opened`.
         """
@@ -129,7 +129,7 @@ class PathReach:
         """Refuse what is open if it is a refused folder, or in a file system that is one.  Raises: OutOfReach."""
         status = os.fstat(fd)
         root = self._roots.get((status.st_dev, status.st_ino)) or self._mounted.get(status.st_dev)
-        root = root or self._names.get(str(reached))  # a file system may number its folders anew
+        root = root or self._names.get(str(reached))  # a file system may renumber its folders
         if root is not None:
             raise OutOfReach(
                 f"{str(asked)!r} is below {root}, which is closed to loading",
@@ -158,15 +158,15 @@ class PathReach:
 
     def _statuses(self) -> Iterator[tuple[str, os.stat_result]]:
         for root in self.refused:
-            with suppress(OSError):  # it need not be there
+            with suppress(OSError):  # it need not exist
                 yield root, os.stat(root)
 
 
 class _Walk:
-    """The way to what is at a path.
+    """The walk along a path.
 
     Attributes:
-        path: by which names it was reached so far.
+        path: the names by which it was reached so far.
         descriptors: of these, from the root on.
     """
 
@@ -182,7 +182,7 @@ class _Walk:
         self._back_to(0)
 
     def finish(self) -> None:
-        """Go to the end.  Raises: OSError, OutOfReach."""
+        """Walk to the end.  Raises: OSError, OutOfReach."""
         while self._left:
             name = self._left.pop()
             if name == "..":
@@ -191,10 +191,10 @@ class _Walk:
                 self._follow(target)
 
     def _enter(self, name: str) -> Path | None:
-        """Go one step; where there is a symbolic link, none, and return what is written in it."""
+        """Go one step; at a symbolic link, do not move but return its target."""
         at = self.descriptors[-1]
         try:
-            fd = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=at)  # as a folder first: so it is mounted if need be
+            fd = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=at)  # as a folder first, so that it is mounted if need be
         except OSError as problem:
             if problem.errno not in _NO_FOLDER:
                 raise
@@ -224,7 +224,7 @@ class _Walk:
 
 
 def _parts(path: Path) -> list[str]:
-    """The names of a path, the first one last."""
+    """Return the names of a path, the first one last."""
     return [part for part in reversed(path.parts) if part.strip("/")]
 
 

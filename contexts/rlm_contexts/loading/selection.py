@@ -22,8 +22,8 @@ class AskedPath:
     """A path or pattern.
 
     Attributes:
-        given: it, as the caller wrote it; only wildcards in this part make it a pattern.
-        path: it, absolute. It need not be there.
+        given: as the caller wrote it; only wildcards in this part make it a pattern.
+        path: absolute. It need not exist.
     """
 
     given: str
@@ -31,9 +31,9 @@ class AskedPath:
 
 
 def put_asked(store: ContextStore, asked: Sequence[AskedPath], reach: PathReach, limit: int) -> LoadedSource:
-    """Store what paths and patterns stand for: a single file as what it is, anything else as one text of many files.
+    """Store what paths and patterns stand for: a single file as it is, anything else as one text of many files.
 
-    Args: store, where to; asked, at least one; reach, through which all is opened; limit, the most bytes to accept.
+    Args: store, where to; asked, at least one; reach, through which all is opened; limit, the maximum bytes to accept.
     Raises: SourceError when one of them may not or cannot be read, or a pattern matches nothing; TextTooLarge,
         StoreError, and what a helper process may raise.
     """
@@ -52,9 +52,9 @@ class _Selection:
     """Files that are to be loaded together.
 
     Attributes:
-        origin: what was asked for, to be asked for again.
+        origin: the request, so that it can be repeated.
         paths: what it stands for.
-        refused: how many of what a pattern met may not be read.
+        refused: how many matches of a pattern may not be read.
     """
 
     def __init__(self, reach: PathReach) -> None:
@@ -70,22 +70,24 @@ class _Selection:
                 self.origin.append(str(place.path))
                 self.paths.append(place.path)
             return
-        given, parts = asked.given, asked.path.parts
-        plain = len(parts) - len(Path(os.path.expanduser(given)).parts)  # the folder it is relative to is no pattern
+        pattern_text, parts = asked.given, asked.path.parts
+        plain = len(parts) - len(
+            Path(os.path.expanduser(pattern_text)).parts
+        )  # the folder it is relative to is not a pattern
         first = next(at for at, part in enumerate(parts) if at >= plain and glob.has_magic(part))
         rest = os.sep.join(parts[first:])
         with self._reach.opened(Path(*parts[:first])) as folder:
             self.origin.append(f"{glob.escape(str(folder.path))}{os.sep}{rest}")
             pattern = Pattern(self._reach, rest)
-            found = pattern.files(folder)
+            files = pattern.files(folder)
         self.refused += pattern.refused
-        self.paths += found
-        if not found:
-            raise SourceError(f"no file matches {given[:200]!r}", "give a path or a pattern of files")
+        self.paths += files
+        if not files:
+            raise SourceError(f"no file matches {pattern_text[:200]!r}", "give a path or a pattern of files")
 
 
 def _is_pattern(asked: AskedPath, reach: PathReach) -> bool:
-    """Whether what was asked for has wildcards, and is not the name of a file or folder.  Raises: OutOfReach."""
+    """Whether the request has wildcards, and is not the name of a file or folder.  Raises: OutOfReach."""
     if not glob.has_magic(asked.given):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Store what files hold: one file, also compressed, or several files, directories and archives as one text."""
+"""Store the contents of files: one file, also compressed, or several files, directories and archives as one text."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class LoadedSource:
     """What was stored.
 
     Attributes:
-        text: it.
-        table: for several files, the table of them as JSON lines (see bundle.FileRow); else empty.
+        text: the stored text.
+        table: for several files, the table of them as JSON lines (see bundle.FileRow); otherwise empty.
         files: how many there are.
         skipped: how many were left out, by reason.
         compression: of a single file: its kind, or None.
         shape: of a table in a binary format: its rows and columns.
-        origin: what was asked for, as it may be asked for again; empty where only the caller knows.
+        origin: the request, in a form that can be repeated; empty where only the caller knows.
     """
 
     text: StoredText
@@ -50,10 +50,10 @@ class LoadedSource:
 
 
 def put_file(store: ContextStore, path: Path, limit: int | None = None) -> LoadedSource:
-    """Store a file, unpacked if it is compressed; a zip archive as the files in it, a table as what it is.
+    """Store a file, unpacked if it is compressed; a zip archive as the files in it, a table unchanged.
 
-    Args: limit, the most bytes to accept, unpacked.
-    Raises: SourceError, TextTooLarge, StoreError, and what a helper process may raise.
+    Args: limit, the maximum bytes to accept, unpacked. Raises: SourceError, TextTooLarge, StoreError, and what a helper
+    process may raise.
     """
     with PathReach().opened(Path(os.path.abspath(path))) as place:
         return put_place(store, place, limit)
@@ -67,8 +67,8 @@ def put_place(store: ContextStore, place: Place, limit: int | None = None) -> Lo
             return _put_parquet(store, fd, place.path, limit)
         kind = compression_of(start)
         if document := document_kind(fd, start):
-            with closing(parts(fd, document, MOST_TEXT if limit is None else limit)) as found:
-                return _put_bundle(store, map(_part_entry, found), Counter(), limit)
+            with closing(parts(fd, document, MOST_TEXT if limit is None else limit)) as document_parts:
+                return _put_bundle(store, map(_part_entry, document_parts), Counter(), limit)
         if kind is not None:
             if kind == "zip":
                 return _put_bundle(store, Members(limit, store.root).archive(fd), Counter(), limit)
@@ -78,9 +78,9 @@ def put_place(store: ContextStore, place: Place, limit: int | None = None) -> Lo
 
 
 def put_url(store: ContextStore, url: str, permitted: Sequence[str], limit: int) -> LoadedSource:
-    """Store what is at a URL, as `put_file` does a file.
+    """Store the contents of a URL, as `put_file` does a file.
 
-    Args: permitted, prefixes of URLs that may be read; limit, the most bytes to accept, before and after unpacking.
+    Args: permitted, prefixes of URLs that may be read; limit, the maximum bytes to accept, before and after unpacking.
     Raises: as `put_file`.
     """
     with draft(store.root) as (fd, name):
@@ -120,10 +120,10 @@ def put_files(
 
     Args:
         store: where to.
-        paths: absolute; what is shown of them is relative to the directory they have in common.
+        paths: absolute; they are shown relative to the directory they have in common.
         reach: what may be read.
-        limit: the most bytes to accept.
-        skipped: what the caller has left out already.
+        limit: the maximum bytes to accept.
+        skipped: what the caller has already left out.
 
     Raises: SourceError, also when nothing is left to take; TextTooLarge, StoreError.
     """
@@ -147,7 +147,7 @@ def _put_bundle(
 def _entries(
     paths: Sequence[Path], reach: PathReach, skipped: Counter[str], limit: int | None, members: Members
 ) -> Iterator[Entry]:
-    """The files, each opened when it is read; where they are is looked up before, for what is shown of them."""
+    """Yield the files, each opened when it is read; their locations are resolved before, for display."""
     real = list(dict.fromkeys(_looked_up(path, reach, limit) for path in paths))
     alone = len(real) == 1 and real[0][1]
     top = real[0][0] if alone else Path(os.path.commonpath([path.parent for path, _ in real]))
@@ -161,7 +161,7 @@ def _entries(
 
 
 def _looked_up(path: Path, reach: PathReach, limit: int | None) -> tuple[Path, bool]:
-    """Where a path leads, and whether to a folder."""
+    """Return where a path leads, and whether to a folder."""
     with reach.opened(path) as place:
         if not place.is_folder and limit is not None and (size := os.fstat(place.fd).st_size) > limit:
             raise TextTooLarge(limit, size)

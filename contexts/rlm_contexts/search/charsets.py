@@ -1,8 +1,7 @@
 """Which characters a regular-expression atom matches, according to Python's own `re`.
 
-Case folding, Unicode classes and their combinations are not re-implemented: the atom is compiled by `re` and
-run over every character there is.  What comes out is a set of code points that any other engine can be given
-literally.
+Case folding, Unicode classes and their combinations are not re-implemented: the atom is compiled by `re` and run over
+every existing character.  The result is a set of code points that can be given to any other engine literally.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ASCII = "".join(map(chr, range(128)))
 
 @lru_cache(maxsize=512)
 def matched_by(atom: str, flags: int, ascii_text: bool) -> Ranges:
-    """The characters that a one-character pattern matches.
+    """Return the characters that a one-character pattern matches.
 
     Args: the pattern; re.I and re.A as they apply to it; whether only ASCII characters are of interest.
     """
@@ -32,13 +31,13 @@ def matched_by(atom: str, flags: int, ascii_text: bool) -> Ranges:
 
 @lru_cache(maxsize=2048)
 def equal_ignoring_case(code: int, flags: int, ascii_text: bool) -> Ranges:
-    """The characters that the literal `code` matches under `flags`, which include re.I."""
+    """Return the characters that the literal `code` matches under `flags`, which include re.I."""
     universe = _ASCII if ascii_text else _cased() + chr(code)
     return ranges_of(map(ord, set(re.findall(re.escape(chr(code)), universe, flags))))
 
 
 def ranges_of(codes: Iterable[int]) -> Ranges:
-    """Single code points as ranges."""
+    """Return single code points as ranges."""
     ranges: list[tuple[int, int]] = []
     for code in sorted(codes):
         if ranges and ranges[-1][1] == code - 1:
@@ -49,7 +48,7 @@ def ranges_of(codes: Iterable[int]) -> Ranges:
 
 
 def _code_points(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """A run of positions in _everything() as code points: the surrogates are not in it."""
+    """Yield a run of positions in _everything() as code points: the surrogates are not in it."""
     gap = _AFTER_SURROGATES - _SURROGATES
     if last < _SURROGATES:
         yield first, last
@@ -62,7 +61,7 @@ def _code_points(first: int, last: int) -> Iterator[tuple[int, int]]:
 
 @cache
 def _everything() -> str:
-    """All characters a valid UTF-8 text can hold."""
+    """Return all characters that a valid UTF-8 text can hold."""
     codes = array("I", range(_SURROGATES))
     codes.extend(range(_AFTER_SURROGATES, 0x110000))
     return codes.tobytes().decode("utf-32-le" if codes.itemsize == 4 and _is_little() else "utf-32-be")
@@ -74,7 +73,7 @@ def _is_little() -> bool:
 
 @cache
 def _cased() -> str:
-    """Every character that has another case, and those other cases."""
+    """Return every character that has another case, and those other cases."""
     found: set[str] = set()
     everything = _everything()
     for start in range(0, len(everything), 256):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Expired(Exception):  # a signal of control flow, never seen by callers
+class Expired(Exception):  # a control-flow signal, never seen by callers
     """The time is up."""
 
 
@@ -28,15 +28,15 @@ class Deadline:
 
 
 def can_interrupt() -> bool:
-    """Whether `interrupting` works here: signals are delivered to the main thread only."""
+    """Return whether `interrupting` works here: signals are delivered to the main thread only."""
     return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def interrupting(seconds: float) -> Iterator[None]:
-    """Raise Expired in the main thread after `seconds`, also from within a running regular expression.
+    """Raise Expired in the main thread after `seconds`, even from within a running regular expression.
 
-    `re` looks for signals while it backtracks.  A timer that was running before is set again afterwards.
+    `re` checks for signals while it backtracks.  A timer that was running before is set again afterwards.
     """
     armed = True
 

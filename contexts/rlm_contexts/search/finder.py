@@ -12,8 +12,8 @@ from rlm_contexts.text.text import find_line_start, find_newline
 
 _FIRST_BLOCK = 1 << 16  # bytes; the first matches are often near, later blocks grow
 _LARGEST_BLOCK = 1 << 22
-_REFUSAL_BYTES = 1000  # RE2 searches so many while a line that holds a needle is looked at and refused
-_WORTH_TUNING = 1 << 20  # bytes left to search from which a sample is looked at
+_REFUSAL_BYTES = 1000  # RE2 searches this many bytes in the time that it takes to check and refuse a line with a needle
+_WORTH_TUNING = 1 << 20  # bytes left to search for which looking at a sample pays
 _SAMPLES, _SAMPLE = 4, 1 << 12  # how many, and bytes of each
 _NEWLINE = 0x0A
 
@@ -29,7 +29,7 @@ class FoundSpan(NamedTuple):
 class Finder:
     """Iterates over matching lines from a byte offset on, which must be the start of a line.
 
-    `position` is the start of the first line not searched yet.  The iteration may be ended and started again.
+    `position` is the start of the first line not searched yet.  The iteration may be stopped and resumed.
     """
 
     def __init__(self, view: memoryview, plan: Plan, position: int, deadline: Deadline) -> None:
@@ -65,7 +65,7 @@ class Finder:
             self.deadline.check()
 
     def counts(self) -> Iterator[int]:
-        """How many more lines match, as numbers to add up.  Raises: Expired."""
+        """Yield how many more lines match, as numbers to add up.  Raises: Expired."""
         while self.position < len(self.view) and self._needles is not None and self._needles.pure:
             low = self.position
             high = self._block_end(low)
@@ -82,7 +82,7 @@ class Finder:
         return min(find_newline(self.view, high - 1, size) + 1, size)
 
     def _block_candidates(self, low: int, high: int) -> tuple[Iterator[FoundSpan], bool]:
-        """The lines of a block that may match, and whether they are known to."""
+        """Return the lines of a block that may match, and whether they are known to."""
         if self._needles is not None:
             return self._at_needles(low, high, self._needles), self._needles.pure
         if self._plan.program is not None:
@@ -141,7 +141,7 @@ class Finder:
             low = stop + 1
 
     def _bare(self, line: FoundSpan) -> memoryview:
-        """The line without the carriage return that belongs to its end."""
+        """Return the line without the carriage return that belongs to its end."""
         stop = line.stop
         if stop > line.start and self.view[stop - 1] == 0x0D:
             stop -= 1
@@ -178,7 +178,7 @@ class InvertedFinder:
             self._pass_match()
 
     def counts(self) -> Iterator[int]:
-        """How many more lines do not match, as numbers to add up.  Raises: Expired."""
+        """Yield how many more lines do not match, as numbers to add up.  Raises: Expired."""
         while self.position < self.size:
             stop = self._next_match().start
             for low in range(self.position, stop, _LARGEST_BLOCK):

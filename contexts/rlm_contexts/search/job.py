@@ -13,11 +13,11 @@ from rlm_contexts.store.opening import open_text
 
 
 def prepare(_request: SearchText) -> None:
-    """Nothing: the search is imported with this module."""
+    """Do nothing: the search is imported with this module."""
 
 
 def run(_spec: JobSpec, request: SearchText, say: Callable[[SearchAnswer], None]) -> None:
-    """Say what the search finds. The daemon has checked the pattern, and keeps the text for as long as this takes."""
+    """Write the result of the search. The daemon has checked the pattern, and keeps the text while this runs."""
     path = Path(request.path)
     with path.open("rb") as file, path.with_suffix(".index").open("rb") as index:
         text = open_text(request.text, file.fileno(), index.fileno(), None)

@@ -1,10 +1,9 @@
 """Literals of which every matching line must hold at least one: a search skips what lies between them.
 
-RE2 looks at every byte; a vectorised search for a few short literals passes over ten times as many in the
-same time.  So the pattern's tree is asked which strings no match can do without, for each way to match one
-part of them is chosen that is rare and has few spellings (upper and lower case), and all spellings are
-searched at once.  Whether the line around a hit matches is then the plan's business, unless the pattern is
-nothing but those literals.
+RE2 looks at every byte; a vectorised search for a few short literals passes over ten times as many in the same time.
+So the pattern's tree is searched for strings that no match can do without. For each way to match, a part of them is
+chosen that is rare and has few spellings (upper and lower case), and all spellings are searched at once.  The plan then
+decides whether the line around a hit matches, unless the pattern is nothing but those literals.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ Spellings = tuple[bytes, ...]
 Run = tuple[Spellings, ...]
 """Consecutive characters of a literal."""
 
-_MOST = 60  # spellings searched at once: what the vectorised search takes, less the impossible ones
-_FEW = 24  # ... and up to which it is fastest
+_MOST = 60  # spellings searched at once: the limit of the vectorised search, less the impossible ones
+_FEW = 24  # ... and the limit up to which it is fastest
 _MOST_MEMBERS = 4  # of a character set that still counts as a literal
 _LONGEST = 6  # characters of a part
 _MOST_UNROLLED = 8  # repetitions of a literal that are written out
-_MOST_CHOICES = 8  # that are compared
+_MOST_CHOICES = 8  # maximum number that are compared
 _COMPARED = 3  # bytes
 _TOO_FREQUENT = 1 / 200  # estimated hits per byte from which RE2 alone is faster
-# Bytes that UTF-8 never contains.  Without them, when few different bytes begin the literals, the library
-# looks for these bytes one by one, several times slower than for all literals at once.
+# Bytes that UTF-8 never contains. Without them, when the literals begin with few different bytes, the library looks for
+# these bytes one by one, several times slower than for all literals at once.
 _IMPOSSIBLE = (b"\xf8", b"\xf9", b"\xfa", b"\xfb")
 _BY_FREQUENCY = " etaoinsrhldcumfpgwybvkxjqz"  # of English; logs and programs are near enough
 
@@ -50,7 +49,7 @@ class Needles:
     Attributes:
         program: finds them; find_matches_as_indexes(buffer) gives (which, start, stop) of each hit, in order.
         pure: the pattern is these literals: each line with a hit matches.
-        choices: what else could be searched for; each a list of runs, of which every match holds one.
+        choices: alternatives to search for; each a list of runs, one of which every match holds.
     """
 
     program: BytesAhoCorasick
@@ -58,11 +57,11 @@ class Needles:
     choices: tuple[tuple[Run, ...], ...] = ()
 
     def tuned(self, sample: bytes) -> Needles:
-        """The needles that are rarest in a sample of the text to search."""
+        """Return the needles that are rarest in a sample of the text to search."""
         lowered = sample.lower()
 
         def frequency(part: Run) -> float:
-            # The search compares the first three bytes of each literal everywhere, the others where these are.
+            # The search compares the first three bytes of each literal everywhere, the others only where these match.
             start = b"".join(min(spellings).lower() for spellings in part)[:_COMPARED]
             return lowered.count(start) / max(len(sample), 1) + _frequency(part)
 
@@ -70,7 +69,7 @@ class Needles:
 
 
 def needles_for(regex: re.Pattern[str], ascii_text: bool) -> Needles | None:
-    """The needles of a pattern in texts that are ASCII or not; None when there are none worth searching for."""
+    """Return the needles of a pattern in texts that are ASCII or not; None when none are worth searching for."""
     nodes = list(parser.parse(regex.pattern, regex.flags))
     try:
         whole = _expanded(nodes, regex.flags, ascii_text)
@@ -107,7 +106,7 @@ def _count(run: Run) -> int:
 
 
 def _expanded(nodes: Sequence[Any], flags: int, ascii_text: bool) -> list[Run] | None:
-    """All literals that a pattern without anything else stands for; None for other patterns, or too many."""
+    """Return all literals that a purely literal pattern stands for; None for other patterns, or too many."""
     runs: list[Run] = [()]
     for kind, value in nodes:
         further = _expanded_node(kind, value, flags, ascii_text)
@@ -131,7 +130,7 @@ def _expanded_node(kind: Any, value: Any, flags: int, ascii_text: bool) -> list[
 
 
 class _Requirements:
-    """Walks a pattern's tree and collects, for each place in it, the runs of which every match holds one."""
+    """Walks a pattern's tree and collects, for each place in it, the runs one of which every match holds."""
 
     def __init__(self, ascii_text: bool) -> None:
         self._ascii_text = ascii_text
@@ -139,7 +138,7 @@ class _Requirements:
         self._found: list[list[Run]] = []
 
     def of(self, nodes: Sequence[Any], flags: int) -> list[list[Run]]:
-        """The choices; none when a match may do without any literal."""
+        """Return the choices; none when a match may do without any literal."""
         self._walk(nodes, flags)
         self._end_run()
         return self._found
@@ -158,7 +157,7 @@ class _Requirements:
                 self._repeat(value, flags)
             elif kind is op.BRANCH:
                 self._branch(value[1], flags)
-            elif kind not in {op.AT, op.ASSERT, op.ASSERT_NOT}:  # these take no characters: the run goes on
+            elif kind not in {op.AT, op.ASSERT, op.ASSERT_NOT}:  # these take no characters: the run continues
                 self._end_run()
 
     def _repeat(self, value: Any, flags: int) -> None:
@@ -181,7 +180,7 @@ class _Requirements:
 
 
 def _spellings(kind: Any, value: Any, flags: int, ascii_text: bool) -> Spellings:
-    """The bytes a node may match, when it is one character of few; else nothing."""
+    """Return the bytes a node may match, when it is one character of few; otherwise nothing."""
     if kind is op.LITERAL:
         codes = [value]
     elif kind is op.IN and all(member is op.LITERAL for member, _ in value) and len(value) <= _MOST_MEMBERS:
@@ -203,14 +202,14 @@ def _encoded(code: int, flags: int, ascii_text: bool) -> Iterator[bytes]:
 
 
 def _parts(run: Run, runs: int) -> list[Run]:
-    """The likely rarest parts of a run that have no more spellings than its share; at least one."""
+    """Return the likely rarest parts of a run that have no more spellings than its share; at least one."""
     share = max(4, min(_FEW, _MOST // runs))
     found = [part for low in range(len(run)) if (part := _part_from(run[low : low + _LONGEST], share))]
     return sorted(found, key=_frequency)[:_MOST_CHOICES] or [run[:1]]
 
 
 def _part_from(run: Run, share: int) -> Run:
-    """The longest beginning of a run with at most `share` spellings."""
+    """Return the longest beginning of a run with at most `share` spellings."""
     return next((run[:high] for high in range(len(run), 0, -1) if _count(run[:high]) <= share), ())
 
 
@@ -219,7 +218,7 @@ def _frequency_of(runs: Sequence[Run]) -> float:
 
 
 def _frequency(part: Run) -> float:
-    """A guess how often per byte a literal occurs."""
+    """Estimate how often per byte a literal occurs."""
     return math.prod(max(map(_byte_frequency, spellings)) for spellings in part)
 
 

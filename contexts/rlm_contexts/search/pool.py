@@ -1,8 +1,8 @@
 """Searches for the daemon: off its event loop, and never longer than they are allowed to take.
 
-Nearly every pattern is linear under RE2 and runs in a thread, without the interpreter lock.  The rest,
-patterns that must backtrack (look-around and back-references with open repeats) or whose automata are huge,
-run in a helper process that is kept, and killed when it overruns.
+Nearly every pattern is linear under RE2 and runs in a thread, without the interpreter lock.  The rest, patterns that
+must backtrack (look-around and back-references with open repeats) or whose automata are huge, run in a helper process
+that is kept, and killed when it overruns.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rlm_contexts.store.files import text_path
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.text.model import StoredText
 
-_HEAVY = 10_000  # RE2 instructions from which on a search may be too slow to be left in a thread
-_START = 30.0  # seconds a process may take to start: on a busy machine that is more than many a search may take
+_HEAVY = 10_000  # RE2 instructions above which a search may be too slow for a thread
+_START = 30.0  # seconds a process may take to start: on a busy machine, more than many searches may take
 _GRACE = 1.0  # seconds a process may take beyond the search's own limit, to answer
-_MEMORY = 2 << 30  # bytes a process may allocate: a text that it searches is mapped, and counts for nothing
+_MEMORY = 2 << 30  # bytes a process may allocate: a text that it searches is mapped, and does not count
 _ANSWER = 256 << 20  # bytes of an answer: a thousand lines of 2,000 characters are far less
 
 
@@ -33,7 +33,7 @@ class ScanWorkers:
     """Searches stored texts, for any number of tasks at once.  An async context manager."""
 
     def __init__(self, store: ContextStore, *, processes: int = 2) -> None:
-        """Args: the store; how many processes for backtracking searches at most, each started when needed."""
+        """Args: the store; the maximum number of processes for backtracking searches, each started when needed."""
         self._store = store
         self._idle: list[Helper] = []
         self._slots = anyio.Semaphore(processes)
@@ -47,8 +47,7 @@ class ScanWorkers:
     async def scan(self, stored: StoredText, pattern: str, *, seconds: float = 10.0, **arguments: Any) -> ScanResult:
         """Search a stored text.
 
-        Arguments and errors as of `scan.scan`; also UnknownText, CorruptText, and SearchDied when the process
-        did.
+        Arguments and errors as of `scan.scan`; also UnknownText, CorruptText, and SearchDied when the process died.
         """
         request = SearchRequest(pattern, seconds=seconds, **arguments).checked()
         if await anyio.to_thread.run_sync(_needs_process, stored, request):
@@ -67,7 +66,7 @@ class ScanWorkers:
         with self._store.leased(stored):
             job = SearchText(str(text_path(self._store.root, stored.digest)), stored, request)
             async with self._slots:
-                # Started here, in the thread of the event loop, since it ends with the thread that has started it.
+                # Started here, in the thread of the event loop, because it ends with the thread that started it.
                 helper = self._idle.pop() if self._idle else Helper(Job(job, [self._store.root / "texts"]), _MEMORY)
                 seconds = request.seconds + request.count_seconds + _GRACE + _START * helper.is_fresh
                 try:
@@ -76,7 +75,7 @@ class ScanWorkers:
                     raise ScanTimeout(request.seconds) from None
                 except HelperDied as problem:
                     raise SearchDied("the search process died; search again, or use a simpler pattern") from problem
-                except BaseException:  # the caller gave up, and the thread that asks sees the end of the process
+                except BaseException:  # the caller gave up, and the thread that asks notices the end of the process
                     helper.kill()
                     raise
                 self._idle.append(helper)

@@ -1,7 +1,7 @@
 """Search a text line by line, exactly as `re.search(pattern, line, re.I)` would, at the speed of RE2.
 
-Works on what a kernel or the daemon has at hand: a Text, a context variable, its lines, a string, or a
-sequence of strings.  Nothing is copied for the first three.
+It works on what a kernel or the daemon has: a Text, a context variable, its lines, a string, or a sequence of strings.
+Nothing is copied for the first three.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def scan(
     invert: bool = False,
     parts: Sequence[int] = (),
 ) -> ScanResult:
-    """The lines on which a regular expression matches, ignoring case by default.
+    """Return the lines on which a regular expression matches, ignoring case by default.
 
     Args:
         source: what to search; the items of a plain sequence are its lines, whatever they contain.
         pattern: for Python's `re`.
         context_lines: how many lines before and after each match to return with it.
-        max_matches: return at most so many, clamped to MAX_MATCHES.
+        max_matches: the maximum number to return, clamped to MAX_MATCHES.
         seconds: for finding them.
         count_seconds: for counting further matches when there are more.
         start_line: begin here.
@@ -56,8 +56,7 @@ def scan(
         invert: find the lines that do not match.
         parts: of a text, the first lines of its parts: count the matches of each, in count_seconds.
 
-    Raises: InvalidRegex, BadRange, NotSearchable; ScanTimeout, with the matches found until then.  Outside
-    the main
+    Raises: InvalidRegex, BadRange, NotSearchable; ScanTimeout, with the matches found until then.  Outside the main
         thread `re` cannot be interrupted, so a pattern that needs it to backtrack is a ScanTimeout at once:
         see pool.
     """
@@ -69,7 +68,7 @@ def scan(
 
 
 def search(source: Text | ContextVariable | Lines | str | Sequence[str], request: SearchRequest) -> ScanResult:
-    """Do what `scan` does, with a request that is checked.  Raises: the same, but for BadRange."""
+    """Do what `scan` does, with a checked request.  Raises: the same, except BadRange."""
     text = as_text(source)
     if text is not None:
         return _scan_text(text, request)
@@ -77,7 +76,7 @@ def search(source: Text | ContextVariable | Lines | str | Sequence[str], request
 
 
 def as_text(source: object) -> Text | None:
-    """The Text behind a source, or a private one made of it; None for other sequences of strings.
+    """Return the Text behind a source, or a private one made from it; None for other sequences of strings.
 
     Raises: NotSearchable.
     """
@@ -121,7 +120,7 @@ def _finder(
 
 
 def _count_parts(text: Text, plan: Plan, request: SearchRequest) -> tuple[list[int], bool]:
-    """Matching lines of each part, and whether these are all; parts reach to the next one, the last to the end."""
+    """Return the matching lines of each part, and whether that is all; a part reaches to the next one, or the end."""
     counts = [0] * len(request.parts)
     bounds = [text.start_of(line) for line in request.parts] + [text.size]
     deadline = Deadline(request.count_seconds)
@@ -146,7 +145,7 @@ def _guard(backtracks: bool, seconds: float) -> AbstractContextManager[None]:
 
 
 def _count(finder: Finder | InvertedFinder, plan: Plan, request: SearchRequest) -> tuple[int, bool]:
-    """Matching lines beyond those found, and whether that are all."""
+    """Return the number of matching lines beyond those found, and whether that is all."""
     counted = 0
     if request.count_seconds <= 0:
         return 0, finder.position >= finder.size
@@ -163,7 +162,7 @@ def _count(finder: Finder | InvertedFinder, plan: Plan, request: SearchRequest) 
 def _out_of_time(
     text: Text, hits: list[FoundSpan], finder: Finder | InvertedFinder, request: SearchRequest
 ) -> ScanResult:
-    """The page may be full already; whether there is more is then not known."""
+    """Return the result so far. The page may already be full; whether there is more is then not known."""
     matches = tuple(_matches(text, hits, request))
     if len(hits) == request.max_matches:
         return ScanResult(matches, False, len(hits), False, None)
@@ -184,7 +183,7 @@ def _matches(text: Text, hits: list[FoundSpan], request: SearchRequest) -> Itera
 
 
 def _around(line: int, lines: int, request: SearchRequest) -> range:
-    """The numbers of the lines around a match, itself included; none when none are asked for."""
+    """Return the numbers of the lines around a match, itself included; none when none are requested."""
     if not request.context_lines:
         return range(0)
     return range(max(0, line - request.context_lines), min(lines, line + request.context_lines + 1))
@@ -195,7 +194,7 @@ def _match(line: int, shown: ShownShare, context: Sequence[ShownShare]) -> LineM
 
 
 def _scan_items(items: Sequence[Any], request: SearchRequest) -> ScanResult:
-    """Items are not split: one that holds a newline is searched as it is."""
+    """Search items, which are not split: one that holds a newline is searched as it is."""
     regex = compile_pattern(request.pattern, request.syntax)
     deadline = Deadline(request.seconds)
     matches: list[LineMatch] = []

@@ -68,7 +68,7 @@ class Plan:
 
 
 def searches(regex: re.Pattern[str], line: str) -> bool:
-    """Whether `re` finds the pattern in a line.  Raises: InvalidRegex when `re` itself fails on it."""
+    """Return whether `re` finds the pattern in a line.  Raises: InvalidRegex when `re` itself fails on it."""
     try:
         return regex.search(line) is not None
     except (
@@ -80,7 +80,7 @@ def searches(regex: re.Pattern[str], line: str) -> bool:
 
 
 def compile_pattern(pattern: str, syntax: Syntax = USUAL) -> re.Pattern[str]:
-    """The pattern as Python's `re`.  Raises: InvalidRegex."""
+    """Return the pattern as Python's `re`.  Raises: InvalidRegex."""
     if not isinstance(pattern, str):
         raise InvalidRegex(repr(pattern)[:80], "a pattern must be a string")
     if len(pattern) > MAX_PATTERN:
@@ -96,17 +96,17 @@ def compile_pattern(pattern: str, syntax: Syntax = USUAL) -> re.Pattern[str]:
 
 
 def _as_word(pattern: str, regex: re.Pattern[str], syntax: Syntax) -> str:
-    """The pattern between word boundaries; beside a fixed string's own punctuation there need be none."""
+    """Return the pattern between word boundaries; next to a fixed string's own punctuation none are needed."""
     if syntax.fixed:
         before, after = (r"\b" if char.isalnum() or char == "_" else "" for char in (pattern[:1], pattern[-1:]))
         return f"{before}{regex.pattern}{after}"
-    body = _GLOBAL_FLAGS.sub("", regex.pattern)  # regex.flags has them; they may stand only at the very start
+    body = _GLOBAL_FLAGS.sub("", regex.pattern)  # regex.flags has them; they are allowed only at the very start
     return f"\\b(?:{body}\n)\\b" if regex.flags & re.VERBOSE else f"\\b(?:{body})\\b"
 
 
 @lru_cache(maxsize=8)
 def plan_for(pattern: str, ascii_text: bool, crlf: bool, syntax: Syntax = USUAL) -> Plan:
-    """The plan for texts that are ASCII or not, with carriage returns at line ends or not.
+    """Return the plan for texts that are ASCII or not, with carriage returns at line ends or not.
 
     Raises: InvalidRegex.
     """
@@ -123,7 +123,7 @@ def plan_for(pattern: str, ascii_text: bool, crlf: bool, syntax: Syntax = USUAL)
 
 
 def may_backtrack(regex: re.Pattern[str]) -> bool:
-    """Whether `re` may need more than linear time, times a small factor, to search a line."""
+    """Return whether `re` may need more than linear time, times a small factor, to search a line."""
     return _ways(parser.parse(regex.pattern, regex.flags)) > _CHEAP
 
 
@@ -161,7 +161,7 @@ def _weight(program: Program | None) -> int:
 
 
 def _ways(nodes: Any) -> float:
-    """An upper bound of the ways to try a pattern at one position; infinite for open repeats."""
+    """Return an upper bound of the ways to try a pattern at one position; infinite for open repeats."""
     return math.prod(_ways_of(kind, value) for kind, value in nodes)
 
 

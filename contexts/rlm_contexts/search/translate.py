@@ -1,13 +1,13 @@
 """Translate a Python regular expression for RE2, over a buffer of many lines.
 
-RE2 is linear in time and releases the interpreter lock, but speaks another dialect.  So the pattern is parsed
-by Python's parser, and emitted anew from the tree:
+RE2 is linear in time and releases the interpreter lock, but speaks another dialect.  So the pattern is parsed by
+Python's parser, and emitted again from the tree:
 
 - every atom that matches one character becomes the explicit set of characters that Python's `re` says it
   matches (see charsets), never the newline: a match cannot leave its line;
 - `^` and `$` become those of multi-line mode;
 - what RE2 cannot express (look-around, back-references, Unicode word boundaries ...) is left out or widened,
-  so that the emitted pattern matches at least every line the original does.  `exact` then is false, and each
+  so that the emitted pattern matches at least every line the original does.  `exact` is then false, and each
   line found must be confirmed by `re`.
 
 Leftmost, longest or lazy makes no difference here: the only question is whether a line matches.
@@ -96,7 +96,7 @@ class _Emitter:
         return self._widened(kind, value, flags)
 
     def _widened(self, kind: Any, value: Any, flags: int) -> str:
-        """Constructs RE2 has not: something that matches wherever they do."""
+        """Return, for constructs that RE2 lacks, something that matches wherever they do."""
         self.exact = False
         if kind is op.ATOMIC_GROUP:
             return f"(?:{self.sequence(list(value), flags)})"
@@ -128,7 +128,7 @@ class _Emitter:
         return "[" + "".join(f"{_escaped(first)}-{_escaped(last)}" for first, last in pieces) + "]"
 
     def _wide(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The non-ASCII part of a set.  Surrogates do not occur in UTF-8, so "all" is one cheap range."""
+        """Return the non-ASCII part of a set.  Surrogates do not occur in UTF-8, so "all" is one cheap range."""
         pieces = [piece for first, last in ranges for piece in _without(first, last, *_SURROGATES)]
         everything = [(128, _TOP)]
         if pieces == _without(128, _TOP, *_SURROGATES):
@@ -157,20 +157,20 @@ class _Emitter:
             return r"\r?$" if last else ""
         if where is op.AT_BOUNDARY and self._dialect.ascii_text:
             return r"\b"
-        # Word boundaries beside other alphabets; and in an empty line Python finds no \B, RE2 does.
+        # Word boundaries next to other alphabets; and in an empty line Python finds no \B, RE2 does.
         self.exact = False
         return ""
 
 
 def scoped(flags: int, added: int, removed: int) -> int:
-    """Flags within (?aiu-i:...), as the re module combines them."""
+    """Return flags within (?aiu-i:...), as the re module combines them."""
     if added & _TYPES:
         flags &= ~_TYPES
     return (flags | added) & ~removed
 
 
 def _atom(kind: Any, value: Any) -> str:
-    """The Python source of a node that matches one character."""
+    """Return the Python source of a node that matches one character."""
     if kind is op.ANY:
         return r"[^\n]"
     if kind is op.NOT_LITERAL:
@@ -197,7 +197,7 @@ def _escaped(code: int) -> str:
 
 
 def _without(first: int, last: int, gap_first: int, gap_last: int) -> list[tuple[int, int]]:
-    """The range first..last with a gap cut out of it."""
+    """Return the range first..last with a gap cut out of it."""
     pieces = ((first, min(last, gap_first - 1)), (max(first, gap_last + 1), last))
     return [piece for piece in pieces if piece[0] <= piece[1]]
 

@@ -1,4 +1,4 @@
-"""Remove stored texts nobody uses any more, and what crashes left behind."""
+"""Remove stored texts that nobody uses any more, and leftovers of crashes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rlm_ipc.late_dataclasses import dataclass
 class Collected:
     """What a collection did.
 
-    Attributes: removed, the digests; freed and left, bytes on disk, sidecars included; leftovers, drafts of
-    crashes; leased, how many texts would have gone had nobody read them.
+    Attributes: removed, the digests; freed and left, bytes on disk, sidecars included; leftovers, drafts of crashes;
+    leased, how many texts were kept only because someone was reading them.
     """
 
     removed: tuple[str, ...]
@@ -40,23 +40,23 @@ def collect(root: Path, ttl_seconds: float, keep: Container[str], max_bytes: int
     with locked(root, fcntl.LOCK_EX):  # nobody publishes meanwhile
         leftovers = _remove_drafts(root / "drafts")
         texts = sorted(_texts(root / "texts"))
-        removed, left, leased = [], sum(text.size for text in texts), 0
+        removed, remaining, leased = [], sum(text.size for text in texts), 0
         oldest = time.time() - ttl_seconds
         for text in texts:
-            due = text.used <= oldest or (max_bytes is not None and left > max_bytes)
+            due = text.used <= oldest or (max_bytes is not None and remaining > max_bytes)
             if not due or text.digest in keep:
                 continue
             if _remove(root / "texts", text.digest, keep):
                 removed.append(text)
-                left -= text.size
+                remaining -= text.size
             else:
                 leased += 1
     digests = tuple(text.digest for text in removed)
-    return Collected(digests, sum(text.size for text in removed), left, leftovers, leased)
+    return Collected(digests, sum(text.size for text in removed), remaining, leftovers, leased)
 
 
 def _texts(folder: Path) -> list[_Candidate]:
-    """Every digest with a file; an index or wide form without a text is a leftover of a crash."""
+    """Return every digest with a file; an index or wide form without a text is a leftover of a crash."""
     found: dict[str, tuple[float, int]] = {}
     for entry in os.scandir(folder):
         digest = entry.name.partition(".")[0]
@@ -67,7 +67,7 @@ def _texts(folder: Path) -> list[_Candidate]:
 
 
 def _remove(folder: Path, digest: str, keep: Container[str]) -> bool:
-    """Unlink a text and its sidecars unless somebody holds a pin, or it is to be kept."""
+    """Unlink a text and its sidecars unless someone holds a pin, or it is to be kept."""
     path = folder / f"{digest}.text"
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -76,9 +76,9 @@ def _remove(folder: Path, digest: str, keep: Container[str]) -> bool:
         return True
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if digest in keep:  # asked again: since it was asked, a pin may have ended
+        if digest in keep:  # asked again: a pin may have ended since
             return False
-        _unlink_all(path)  # under the lock: who waits for a pin sees that the file has no name any more
+        _unlink_all(path)  # under the lock: a process that waits for a pin sees that the file has no name any more
     except BlockingIOError:
         return False
     finally:

@@ -23,7 +23,7 @@ PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The copy of a binary file that a text tells of: its draft, and its hash."""
+    """The copy of a binary file that a text describes: its draft, and its hash."""
 
     name: str
     fd: int
@@ -53,13 +53,16 @@ class Drafting:
         raise AssertionError("unreachable")
 
     def _publish_as(self, facts: StoredText, ranks: array[int], original: Original | None) -> bool:
-        """False if another text has this digest.  The hash is not cryptographic: content is compared."""
+        """Publish under the digest.
+
+        Return False if another text has it: the hash is not cryptographic, so content is compared.
+        """
         path = files.text_path(self._root, facts.digest)
         present = files.pin(path)
         if present is None:
             files.write_index(path.with_suffix(".index"), facts, ranks)
             if original is not None:
-                path.with_suffix(".data").unlink(missing_ok=True)  # of a crash, else there were a text
+                path.with_suffix(".data").unlink(missing_ok=True)  # of a crash, otherwise there would be a text
                 os.link(original.name, path.with_suffix(".data"))
             try:
                 os.link(self._name, path)
@@ -78,7 +81,7 @@ class Drafting:
             os.close(present)
 
     def _replace(self, path: Path, facts: StoredText, ranks: array[int], original: Original | None) -> bool:
-        """Put the text in the place of one that is damaged; who has that one open keeps it."""
+        """Put the text in place of a damaged one; readers that have that one open keep it."""
         path.with_suffix(".wide").unlink(missing_ok=True)
         files.write_index(path.with_suffix(".index"), facts, ranks)
         if original is not None:
@@ -87,13 +90,13 @@ class Drafting:
         return self._has_name(facts, original)
 
     def _has_name(self, facts: StoredText, original: Original | None) -> bool:
-        """Take what has just been written under its name for sound, and hold it; returns True."""
+        """Accept what was just written under its name as sound, and hold it. Return True."""
         self._soundness.note(self._fd if original is None else original.fd, facts.digest)
         hold_draft(self._fd)
         return True
 
     def _refresh(self, path: Path, facts: StoredText, ranks: array[int]) -> bool:
-        # An index lost or damaged, say by a full disk, is repaired by loading the text again.
+        # An index that is lost or damaged, for example by a full disk, is repaired by loading the text again.
         files.write_index(path.with_suffix(".index"), facts, ranks)
         return True
 
@@ -110,7 +113,7 @@ def _same_content(one: int, other: int) -> bool:
 
 
 def _same_original(original: Original | None, present: Path) -> bool:
-    """Whether a text tells of the same file as the one that is stored, or both of none."""
+    """Return whether a text describes the same file as the stored one, or both describe none."""
     if original is None or not present.exists():
         return original is None and not present.exists()
     with opened(present) as fd:
@@ -118,7 +121,7 @@ def _same_original(original: Original | None, present: Path) -> bool:
 
 
 def _is_sound(present: int, path: Path, facts: StoredText) -> bool:
-    """Whether what is stored under a digest has that hash."""
+    """Return whether what is stored under a digest has that hash."""
     if not facts.data:
         return is_sound(present, facts.digest, data=False)
     with opened(path.with_suffix(".data")) as fd:

@@ -2,14 +2,14 @@
 
     <root>/texts/<digest>.text    the UTF-8 bytes, 0400; published last, so what has a name is complete
     <root>/texts/<digest>.index   JSON header padded to INDEX_HEADER bytes, then the ranks as 64-bit words
-    <root>/texts/<digest>.data    for a text that only tells of a binary file: that file
-    <root>/texts/<digest>.wide    code units of the Python string, for texts that are not ASCII; made on
-    demand <root>/drafts/                what is being written; a draft nobody has locked is a leftover
+    <root>/texts/<digest>.data    for a text that only describes a binary file: that file
+    <root>/texts/<digest>.wide    code units of the Python string, for texts that are not ASCII; made on demand
+    <root>/drafts/                what is being written; a draft nobody has locked is a leftover
     <root>/lock                   shared by publishers, exclusive for the collector
 
-A pin is a shared flock on the text file.  It belongs to the open file: it passes with the descriptor to
-other processes, is kept by a map of the file after the descriptor is closed, is inherited by forks, and ends
-with the last of them, however they end.
+A pin is a shared flock on the text file.  It belongs to the open file: it passes with the descriptor to other
+processes, is kept by a map of the file after the descriptor is closed, is inherited by forks, and ends with the last of
+them, however they end.
 """
 
 from __future__ import annotations
@@ -32,27 +32,30 @@ from rlm_contexts.text.model import BLOCK, StoredText
 INDEX_HEADER = 512
 """Bytes of JSON, padded with spaces, before the ranks of an index file."""
 WRITTEN = 1 << 16
-"""Bytes of a text written at a time, and so of its pages in the cache: searches took up to a fifth longer where they
-were of 256 KiB or 1 MiB, and for larger ones a virtual machine may have to ask its host for memory first."""
+"""Bytes of a text written at a time, which decide the size of its pages in the cache.
+
+Searches took up to a fifth longer with 256 KiB or 1 MiB, and for larger pages a virtual machine may have to ask its
+host for memory first.
+"""
 _PIECE = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{32}(-[1-9][0-9]{0,3})?")
 _FORMAT = f"rlm-text-1-{sys.byteorder}"
 
 
 def text_path(root: Path, digest: str) -> Path:
-    """Where the bytes of a text are.  Raises: UnknownText when `digest` is not a digest at all."""
+    """Return where the bytes of a text are.  Raises: UnknownText when `digest` is not a digest at all."""
     if not _DIGEST.fullmatch(digest):
         raise UnknownText(f"{digest[:80]!r} is not the digest of a stored text; load the text again")
     return root / "texts" / f"{digest}.text"
 
 
 def index_header(facts: StoredText) -> bytes:
-    """The header of an index file."""
+    """Return the header of an index file."""
     return json.dumps({"format": _FORMAT, **facts.to_dict()}).encode().ljust(INDEX_HEADER)
 
 
 def read_facts(index: Path, digest: str) -> StoredText:
-    """The facts an index file was published with.  Raises: UnknownText, CorruptText."""
+    """Return the facts an index file was published with.  Raises: UnknownText, CorruptText."""
     try:
         with index.open("rb") as file:
             header = json.loads(file.read(INDEX_HEADER))
@@ -93,7 +96,7 @@ def pin(path: Path) -> int | None:
 
 @contextmanager
 def draft(root: Path) -> Iterator[tuple[int, str]]:
-    """A new locked file to write and then link or rename; its name is gone afterwards, whatever happens."""
+    """Yield a new locked file to write and then link or rename; its name is removed afterwards, whatever happens."""
     with locked(root, fcntl.LOCK_SH):  # the collector must not see it before it is locked
         fd, name = tempfile.mkstemp(dir=root / "drafts")
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -127,7 +130,7 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have the disk hold what a file has, or which names a folder has.  Raises: OSError."""
+    """Make sure that the disk holds a file's contents, or a folder's names.  Raises: OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -136,7 +139,7 @@ def sync(path: Path) -> None:
 
 
 def pieces_of(fd: int) -> Iterator[bytes]:
-    """What a file holds, from its beginning, piece by piece.  Raises: OSError."""
+    """Yield the contents of a file, from its beginning, piece by piece.  Raises: OSError."""
     at = 0
     while piece := os.pread(fd, _PIECE, at):
         at += len(piece)
@@ -152,24 +155,24 @@ class Blocks:
         self._buffer, self._filled = memoryview(b""), 0
 
     def write(self, piece: bytes | bytearray) -> None:
-        """Take all of a piece; what fills no block waits for the next one.  Raises: OSError."""
+        """Take all of a piece; an incomplete block waits for the next one.  Raises: OSError."""
         rest = memoryview(piece)
         while rest:
             if not self._filled and len(rest) >= WRITTEN:
                 write_all(self._fd, rest[:WRITTEN])
                 rest = rest[WRITTEN:]
                 continue
-            taken = rest[: WRITTEN - self._filled]
+            chunk = rest[: WRITTEN - self._filled]
             if not self._buffer:
                 self._buffer = memoryview(bytearray(WRITTEN))
-            self._buffer[self._filled : self._filled + len(taken)] = taken
-            self._filled += len(taken)
-            rest = rest[len(taken) :]
+            self._buffer[self._filled : self._filled + len(chunk)] = chunk
+            self._filled += len(chunk)
+            rest = rest[len(chunk) :]
             if self._filled == WRITTEN:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what waits.  Raises: OSError."""
+        """Write what is waiting.  Raises: OSError."""
         write_all(self._fd, self._buffer[: self._filled])
         self._filled = 0
 

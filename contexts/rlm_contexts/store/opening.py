@@ -1,4 +1,4 @@
-"""Open a file that anybody may have put there, and turn open files of the store into a Text: mapped, or copied."""
+"""Open a file that anyone may have put there, and turn open files of the store into a Text: mapped, or copied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARED_FROM = 1 << 16
 
 
 def open_text(facts: StoredText, text_fd: int, index_fd: int, wide_fd: int | None) -> Text:
-    """A Text over open files, which may be closed afterwards: a map keeps its file open, and the lock on it.
+    """Return a Text over open files, which may be closed afterwards: a map keeps its file open, and the lock on it.
 
     Raises: ValueError or OSError when the files are shorter than the facts say.
     """
@@ -42,7 +42,7 @@ def _read_exactly(fd: int, size: int) -> bytes:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A regular file, opened for reading without waiting for anything."""
+    """Yield a regular file, opened for reading without waiting for anything."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path

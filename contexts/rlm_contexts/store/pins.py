@@ -1,6 +1,6 @@
 """Pins on what is being loaded: from the moment a text is stored to the moment something refers to it.
 
-Between the two nobody but the loader knows of the text, and a collector would take it for one that nobody wants.
+Between the two only the loader knows about the text, and a collector would think that nobody wants it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlm_contexts.store import files
 
 
 class _Pins:
-    """Descriptors that are closed together; what comes later is closed at once."""
+    """Descriptors that are closed together; later ones are closed at once."""
 
     def __init__(self) -> None:
         self._fds: list[int] = []
@@ -27,7 +27,7 @@ class _Pins:
     def add(self, fd: int) -> None:
         with self._lock:
             self._fds.append(fd)
-        if self._over:  # whoever waited for the load has given up
+        if self._over:  # the caller that waited for the load has given up
             self.close()
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ _CURRENT: ContextVar[_Pins | None] = ContextVar("pins", default=None)
 
 @contextmanager
 def holding() -> Iterator[None]:
-    """Keep what this task and the threads that it waits for store or look up, until the end of the block."""
+    """Keep what this task and its threads store or look up, until the end of the block."""
     pins = _Pins()
     before = _CURRENT.set(pins)
     try:
@@ -53,14 +53,14 @@ def holding() -> Iterator[None]:
 
 
 def hold(root: Path, digest: str) -> None:
-    """Take a pin on a stored text for the block that this runs in, if it runs in one."""
+    """Take a pin on a stored text for the enclosing block, if there is one."""
     pins = _CURRENT.get()
     if pins is not None and (fd := files.pin(files.text_path(root, digest))) is not None:
         pins.add(fd)
 
 
 def hold_draft(fd: int) -> None:
-    """Make of the lock on a draft, which has just got its name, a pin for the block that this runs in."""
+    """Turn the lock on a draft, which has just got its name, into a pin for the enclosing block."""
     pins = _CURRENT.get()
     if pins is not None:
         fcntl.flock(fd, fcntl.LOCK_SH)

@@ -1,4 +1,4 @@
-"""Whether stored files still are what was stored: held against their hash once, and again when they have changed.
+"""Whether stored files are still what was stored: verified against their hash once, and again when they have changed.
 
 A file counts as unchanged while its inode, size and time of change (nanoseconds) are those of the last check. The
 store's own files are never written again, so anything else means that another program, or the disk, has changed them.
@@ -16,13 +16,13 @@ from rlm_contexts.text.model import StoredText
 
 _PIECE = 1 << 20
 DATA_SEED = 1
-"""A file that is not a text is hashed with another seed: its hash is never that of a text of the same bytes."""
+"""A file that is not a text is hashed with another seed: its hash is never that of a text with the same bytes."""
 
 _State = tuple[int, int, int, int]
 
 
 def is_sound(fd: int, digest: str, *, data: bool) -> bool:
-    """Whether an open file has the hash that its name tells; ``data``: it is not a text."""
+    """Return whether an open file has the hash in its name; ``data``: it is not a text."""
     found = xxhash.xxh3_128(seed=DATA_SEED if data else 0)
     at = 0
     while piece := os.pread(fd, _PIECE, at):
@@ -32,19 +32,19 @@ def is_sound(fd: int, digest: str, *, data: bool) -> bool:
 
 
 class Soundness:
-    """The files of one store that were found sound, as they were then. For any number of threads."""
+    """The files of one store that were found sound, with their status at that time. For any number of threads."""
 
     def __init__(self) -> None:
         self._found: dict[str, _State] = {}
         self._lock = threading.Lock()
 
     def note(self, fd: int, digest: str) -> None:
-        """Take an open file, which was hashed as it was written, for sound."""
+        """Record an open file, which was hashed as it was written, as sound."""
         with self._lock:
             self._found[digest] = _state(os.fstat(fd))
 
     def check(self, fd: int, stored: StoredText) -> None:
-        """Hold the open file of what was loaded against its hash, unless that was done.
+        """Verify the open file of a loaded text against its hash, unless that was done.
 
         Raises:
             ContentDamaged: It is not what was loaded.
@@ -60,11 +60,11 @@ class Soundness:
             self._found[stored.digest] = state
 
     def is_current(self, status: os.stat_result, digest: str) -> bool:
-        """Whether a file is as it was when it was found sound."""
+        """Return whether a file is as it was when it was found sound."""
         return self._found.get(digest) == _state(status)
 
     def forget(self, digest: str) -> None:
-        """Forget a text that is not stored any more."""
+        """Forget a text that is no longer stored."""
         with self._lock:
             self._found.pop(digest, None)
 

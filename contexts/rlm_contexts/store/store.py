@@ -31,10 +31,10 @@ _RECODED = 1 << 15  # bytes decoded and encoded at a time: larger strings get fr
 
 @dataclass(frozen=True)
 class SharedText:
-    """Open files to hand to a kernel, with SCM_RIGHTS, for `attach`.
+    """Open files to pass to a kernel, with SCM_RIGHTS, for `attach`.
 
-    Attributes: fds, the text under pin, its index and, if there are such, the file that it tells of and its
-    wide form; header, the fields of its `StoredText`.
+    Attributes: fds, the text under pin, its index and, if they exist, the file that it describes and its wide form;
+    header, the fields of its `StoredText`.
     """
 
     fds: tuple[int, ...]
@@ -96,7 +96,7 @@ class ContextStore:
             return drafting.publish()
 
     def put_path(self, path: Path, *, limit: int | None = None) -> StoredText:
-        """Store a regular file of our own, by its name.  Raises: as `put_open`, SourceError."""
+        """Store one of our own regular files, by its name.  Raises: as `put_open`, SourceError."""
         with opened(path) as fd:
             return self.put_open(fd, path, limit=limit)
 
@@ -115,8 +115,8 @@ class ContextStore:
     def put_data(self, fd: int, path: Path, told: Callable[[Path], str], *, limit: int | None = None) -> StoredText:
         """Store an open regular file that is not a text unchanged, beside a text that describes it.
 
-        Args: path, for messages; told, makes the text from a copy of the file.
-        Raises: the same as `put_open` and ``told``.
+        Args: path, for messages; told, creates the text from a copy of the file. Raises: the same as `put_open` and
+        ``told``.
         """
         with files.draft(self.root) as (copy, name):
             before = os.fstat(fd)
@@ -130,7 +130,7 @@ class ContextStore:
                 return drafting.publish(Original(name, copy, digest))
 
     def get(self, digest: str) -> StoredText:
-        """The facts of a stored text; counts as a use.  Raises: UnknownText, CorruptText."""
+        """Return the facts of a stored text; counts as a use.  Raises: UnknownText, CorruptText."""
         path = files.text_path(self.root, digest)
         hold(self.root, digest)
         index = path.with_suffix(".index")
@@ -145,10 +145,10 @@ class ContextStore:
         return replace(facts, digest=digest)
 
     def open(self, stored: StoredText) -> Text:
-        """The text, mapped; the pin lasts as long as it, or anything made of it.
+        """Return the text, mapped; the pin lasts as long as it, or anything made from it.
 
-        Whatever opens a text holds it against its hash, if that was not done before or its file has changed since.
-        Raises: UnknownText, CorruptText, ContentDamaged.
+        Opening a text verifies it against its hash, if that was not done before or its file has changed since. Raises:
+        UnknownText, CorruptText, ContentDamaged.
         """
         fds = self._open_files(stored)
         try:
@@ -160,7 +160,7 @@ class ContextStore:
                 os.close(fd)
 
     def shared_text(self, stored: StoredText) -> SharedText:
-        """Open files for a kernel process, under a pin of their own, and held against their hash as by `open`.
+        """Return open files for a kernel process, under their own pin, and verified against their hash as by `open`.
 
         Close it when it has been sent. The first call for a text that is not ASCII writes its wide form, which takes
         about as long as loading did. Raises: UnknownText, CorruptText, ContentDamaged, StoreError.
@@ -180,7 +180,7 @@ class ContextStore:
 
     @contextmanager
     def leased(self, stored: StoredText) -> Iterator[Path]:
-        """The file of what was loaded, which stays for as long as this does.
+        """Yield the file of what was loaded, which stays while the block runs.
 
         Raises: UnknownText, CorruptText, ContentDamaged.
         """
@@ -193,10 +193,10 @@ class ContextStore:
                 os.close(fd)
 
     def collect(self, ttl_seconds: float, keep: Container[str] = (), *, max_bytes: int | None = None) -> Collected:
-        """Remove texts that nobody pins, whose digest is not in `keep`, and not used for `ttl_seconds`.
+        """Remove texts that nobody pins, whose digest is not in `keep`, and that were not used for `ttl_seconds`.
 
-        `keep` is asked when a text is about to go and nobody can get a pin on it: who has put what keeps it there
-        before the pin ended is heard.
+        `keep` is asked when a text is about to be removed and nobody can get a pin on it: a keeper that registered
+        before the pin ended is respected.
 
         Args: max_bytes, if given, removes further such texts, longest unused first, until the rest is not
             larger.
@@ -232,7 +232,7 @@ class ContextStore:
             raise
 
     def is_current(self, stored: StoredText) -> bool:
-        """Whether a text was found sound, and its file has not changed since; for one that is open already."""
+        """Return whether a text was found sound, and its file has not changed since; for one that is already open."""
         path = files.text_path(self.root, stored.digest).with_suffix(".data" if stored.data else ".text")
         try:
             return self._soundness.is_current(path.stat(), stored.digest)
@@ -254,7 +254,7 @@ class ContextStore:
 
 
 def _encode(text: str) -> tuple[bytes, int]:
-    """UTF-8, and how many lone surrogates were replaced.  Surrogate pairs become the character they mean."""
+    """Return the UTF-8, and how many lone surrogates were replaced.  Surrogate pairs become the character they mean."""
     try:
         return text.encode(), 0
     except UnicodeEncodeError:
@@ -268,10 +268,10 @@ def _check_limit(size: int, limit: int | None) -> None:
 
 
 def _feed_file(fd: int, ingest: Ingest, size: int, limit: int | None) -> int:
-    """Feed a file of `size` bytes; returns the bytes read, one more than `size` when it has grown.
+    """Feed a file of `size` bytes. Return the bytes read, one more than `size` when it has grown.
 
-    It is not read to its end, which a file that is being written to may never have; only one that says it is
-    empty (as those of /proc do) is.
+    It is not read to its end, which a file that is being written to may never have; only one that says it is empty (as
+    those of /proc do) is.
     """
     buffer, taken = bytearray(files.WRITTEN), 0
     while count := os.readv(fd, [memoryview(buffer)[: size + 1 - taken] if size else buffer]):
@@ -292,7 +292,7 @@ def _check_unchanged(path: Path, before: os.stat_result, after: os.stat_result, 
 
 
 def _copy(source: int, target: int) -> str:
-    """Copy a file's bytes and return their hash, which is never that of a text of the same bytes."""
+    """Copy a file's bytes and return their hash, which is never that of a text with the same bytes."""
     digest = xxhash.xxh3_128(seed=DATA_SEED)
     while piece := os.read(source, PIECE):
         digest.update(piece)

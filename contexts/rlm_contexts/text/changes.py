@@ -1,4 +1,4 @@
-"""What changed between two texts, in short: for a source that was loaded again."""
+"""A short description of what changed between two texts, for a source that was loaded again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 _PIECE = 1 << 20
 _LONGEST = 500  # characters of a line of the difference
-_MOST_LINES = 1000  # of either side that are compared line by line: difflib is quadratic
+_MOST_LINES = 1000  # on either side, the maximum compared line by line: difflib is quadratic
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def changes(old: Text, new: Text, lines: int = 40) -> Changes:
 
 
 def _hunks(before: list[str], after: list[str], first: int) -> Iterator[str]:
-    """The unified form without context; line numbers count from 1, as diff's do."""
+    """Yield the unified form without context; line numbers count from 1, as diff's do."""
     for kind, low, high, new_low, new_high in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind == "equal":
             continue
@@ -61,7 +61,7 @@ def _hunks(before: list[str], after: list[str], first: int) -> Iterator[str]:
 
 
 def _common_start(old: memoryview, new: memoryview) -> int:
-    """Bytes at the beginning that are the same."""
+    """Return the number of equal bytes at the beginning."""
     low, most = 0, min(len(old), len(new))
     while low < most and bytes(old[low : low + _PIECE]) == bytes(new[low : low + _PIECE]):
         low = min(low + _PIECE, most)
@@ -76,7 +76,7 @@ def _common_start(old: memoryview, new: memoryview) -> int:
 
 
 def _common_last_lines(old: Text, new: Text, first: int) -> int:
-    """Lines at the end, after line `first`, that are the same."""
+    """Return the number of equal lines at the end, after line `first`."""
     most = min(old.line_count, new.line_count) - first
     same = 0
     for one, other in zip(reversed(Lines(old)), reversed(Lines(new)), strict=False):

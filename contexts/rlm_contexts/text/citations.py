@@ -1,4 +1,4 @@
-"""Citations: a span of lines with the hash of the text it stands in, and whether a quotation really stands there."""
+"""Citations: a span of lines with the hash of its text, and whether a quotation is really there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlm_contexts.text.text import Text
 from rlm_ipc.late_dataclasses import dataclass
 
 _MOST_LINES = 2000
-"""Lines of one citation."""
+"""Maximum lines of one citation."""
 _LINES = re.compile(r"\s*(\d{1,15})\s*(?:-\s*(\d{1,15})\s*)?")
 _RE2 = re2._re2.RE2  # the module's own functions copy every text they search
 
@@ -36,11 +36,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class CitationCheck:
-    """Whether a quotation stands where it is said to.
+    """Whether a quotation is where it is said to be.
 
     Attributes:
-        stands: it stands within the lines that were named, or anywhere if none were.
-        found: the lines where it stands, the first time if several; None when it stands nowhere.
+        stands: it is within the named lines, or anywhere if none were named.
+        found: its lines, the first occurrence if several; None when it is nowhere.
     """
 
     stands: bool
@@ -48,7 +48,7 @@ class CitationCheck:
 
 
 def parse_lines(lines: str | int) -> tuple[int, int]:
-    """First and last line of 12, "12" or "12-15", counted from 0.  Raises: BadRange."""
+    """Return first and last line of 12, "12" or "12-15", counted from 0.  Raises: BadRange."""
     match = _LINES.fullmatch(str(lines))
     if match is None:
         raise BadRange(f"lines must be given as 12 or '12-15', counted from 0, not {str(lines)[:80]!r}")
@@ -59,7 +59,7 @@ def parse_lines(lines: str | int) -> tuple[int, int]:
 
 
 def cite(text: Text, lines: str | int) -> Span:
-    """The span of some lines. Raises: BadRange, also if the text has fewer lines."""
+    """Return the span of some lines. Raises: BadRange, also if the text has fewer lines."""
     first, last = parse_lines(lines)
     if last >= text.line_count:
         raise BadRange(f"the text has {text.line_count:,} lines, counted from 0, so there is no line {last}")
@@ -67,22 +67,22 @@ def cite(text: Text, lines: str | int) -> Span:
 
 
 def check(text: Text, quote: str, lines: str | int | None = None) -> CitationCheck:
-    """Look for a quotation, to the letter but for the line ends, in some lines or everywhere.
+    """Look for a quotation, exact except for line ends, in some lines or everywhere.
 
-    Raises: BadRange when there is nothing to look for, or the lines are no range.
+    Raises: BadRange when there is nothing to look for, or the lines are not a range.
     """
-    wanted = quote.replace("\r\n", "\n").strip("\n")
-    if not wanted:
+    quotation = quote.replace("\r\n", "\n").strip("\n")
+    if not quotation:
         raise BadRange("the quotation is empty; quote at least one character")
     if lines is not None:
         first, last = parse_lines(lines)
         decoded = text.decoded(min(first, text.line_count), min(last + 1, text.line_count))
-        at = "\n".join(decoded).find(wanted)
+        at = "\n".join(decoded).find(quotation)
         if at >= 0:
             begin = first + "\n".join(decoded).count("\n", 0, at)
-            return CitationCheck(True, cite(text, f"{begin}-{begin + wanted.count(chr(10))}"))
-    found = _anywhere(text, wanted)
-    return CitationCheck(found is not None and lines is None, found)
+            return CitationCheck(True, cite(text, f"{begin}-{begin + quotation.count(chr(10))}"))
+    place = _anywhere(text, quotation)
+    return CitationCheck(place is not None and lines is None, place)
 
 
 def _anywhere(text: Text, wanted: str) -> Span | None:

@@ -46,7 +46,7 @@ class Ingest:
             self._take_wide(self._carry + chunk if self._carry else chunk, final=False)
 
     def finish(self) -> tuple[StoredText, array[int]]:
-        """The facts, and the ranks of the line index.  The digest has no collision suffix yet."""
+        """Return the facts, and the ranks of the line index.  The digest has no collision suffix yet."""
         if self._carry:
             self._take_wide(self._carry, final=True)
         if self._size % BLOCK:
@@ -67,18 +67,18 @@ class Ingest:
         except UnicodeDecodeError:
             text, taken = utf_8_decode(data, "replace", final)
             body, chars = text.encode(), len(text)
-            # EF BF BD is U+FFFD wherever it stands, so those that were in the source can be told from ours.
+            # EF BF BD is U+FFFD wherever it occurs, so those that were in the source can be told from ours.
             self.replacements += text.count(_REPLACEMENT) - data[:taken].count(_REPLACEMENT.encode())
             self._measure(body, True)
         self._carry = bytes(data[taken:])
         self._take(body, chars)
 
     def _measure(self, data: bytes | bytearray, final: bool) -> tuple[int, int]:
-        """Note how wide the characters are; returns the bytes and the characters of all that are complete."""
-        view, taken, chars = memoryview(data), 0, 0
-        while taken < len(data):
-            stop = min(taken + _DECODED, len(data))
-            text, used = utf_8_decode(view[taken:stop], "strict", final and stop == len(data))
+        """Record how wide the characters are. Return the bytes and the characters of all complete ones."""
+        view, position, chars = memoryview(data), 0, 0
+        while position < len(data):
+            stop = min(position + _DECODED, len(data))
+            text, used = utf_8_decode(view[position:stop], "strict", final and stop == len(data))
             if not used:
                 break
             chars += len(text)
@@ -86,10 +86,10 @@ class Ingest:
                 self._ascii = False
                 if self._unit == 1 and not _is_latin(text):
                     self._unit = 2
-                if self._unit == 2 and any(data.find(lead, taken, taken + used) >= 0 for lead in _ASTRAL_LEADS):
+                if self._unit == 2 and any(data.find(lead, position, position + used) >= 0 for lead in _ASTRAL_LEADS):
                     self._unit = 4
-            taken += used
-        return taken, chars
+            position += used
+        return position, chars
 
     def _take(self, body: bytes | bytearray, chars: int) -> None:
         if not body:
@@ -105,7 +105,7 @@ class Ingest:
         return (self._last == 0x0D and body[0] == 0x0A) or (b"\r" in body and b"\r\n" in body)
 
     def _count(self, body: bytes | bytearray) -> None:
-        """Newlines by block; blocks are aligned to the text, not to the chunks."""
+        """Count newlines by block; blocks are aligned to the text, not to the chunks."""
         position = 0
         while position < len(body):
             whole = 0 if self._size % BLOCK else (len(body) - position) // BLOCK * BLOCK
@@ -130,7 +130,7 @@ class Ingest:
 
 
 def _is_latin(text: str) -> bool:
-    """Whether Python keeps the string in one byte per character."""
+    """Return whether Python keeps the string in one byte per character."""
     try:
         text.encode("latin-1")
     except UnicodeEncodeError:

@@ -40,7 +40,7 @@ class LineIndex(NamedTuple):
         return self.ranks[-1]
 
     def start_of(self, line: int) -> int:
-        """Byte offset where a 0-based line starts; the text's size for a line past the last newline."""
+        """Return the byte offset where a 0-based line starts; the text's size for a line past the last newline."""
         if line <= 0:
             return 0
         if line > self.newlines:
@@ -50,14 +50,14 @@ class LineIndex(NamedTuple):
         return base + _after_newline(bytes(self.view[base : base + BLOCK]), line - self.ranks[block])
 
     def line_of(self, offset: int) -> int:
-        """The 0-based line that holds the byte at `offset`; a newline belongs to the line it ends."""
+        """Return the 0-based line that holds the byte at `offset`; a newline belongs to the line it ends."""
         block = offset // BLOCK
         base = block * BLOCK
         return self.ranks[block] + bytes(self.view[base:offset]).count(b"\n")
 
 
 def _after_newline(block: bytes, nth: int) -> int:
-    """Offset just after the nth (1-based) newline of a block, which must have that many."""
+    """Return the offset just after the nth (1-based) newline of a block, which must have that many."""
     low, high = 0, len(block)
     while high - low > _SMALL:
         middle = (low + high) // 2

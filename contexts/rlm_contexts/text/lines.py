@@ -2,7 +2,7 @@
 
 Iteration decodes blocks and then runs at C speed. Single indexing keeps the stretch that it decoded last, so that loops
 over `range(len(lines))` are cheap. Scattered indexing searches a block first, and after some jumps builds an array of
-line starts. A search for a whole line compares bytes, without making strings. Threads may use the same lines: values
+line starts. A search for a whole line compares bytes, without creating strings. Threads may use the same lines: values
 that belong together are in one tuple, which is read and replaced at once.
 """
 
@@ -79,8 +79,8 @@ class Lines(Sequence[str]):
     def __getitem__(self, key: slice) -> Sequence[str]: ...
 
     def __getitem__(self, key: Any) -> Any:
-        """As a list does, but a slice of more than 100,000 lines is a view."""
-        # Loops over indexes spend their time here. Numbers of other types, as numpy's, may wrap around in sums.
+        """Return items as a list does, but a slice of more than 100,000 lines is a view."""
+        # Loops over indexes spend their time here. Numbers of other types, such as numpy's, may wrap around in sums.
         if type(key) is int:
             first, lines = self._near
             if key >= first:
@@ -129,7 +129,7 @@ class Lines(Sequence[str]):
     __rmul__ = __mul__
 
     def __repr__(self) -> str:
-        """As a list prints, if that is short; else the first and the last lines, and how many there are."""
+        """Return what a list would print, if short; otherwise the first and the last lines, and their number."""
         size = self._text.start_of(self._stop) - self._text.start_of(self._start)
         if size + len("'', ") * self._size <= _SHORT:
             return repr(self[:])
@@ -139,7 +139,7 @@ class Lines(Sequence[str]):
         return f"[{self._rows(0, _SHOWN)},\n {left}\n {self._rows(self._size - _SHOWN, self._size)}]"
 
     def _rows(self, low: int, high: int) -> str:
-        """Lines as a list prints them, one in a row; of a long one only the beginning is decoded."""
+        """Return lines as a list prints them, one per row; of a long one only the beginning is decoded."""
         return ",\n ".join(map(self._row, range(self._start + low, self._start + high)))
 
     def _row(self, line: int) -> str:
@@ -154,19 +154,19 @@ class Lines(Sequence[str]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as the plain list it stands for."""
+        """Pickle as the plain list it stands for."""
         return list, (list(self),)
 
     def copy(self) -> list[str]:
-        """A plain list, as `list.copy` gives."""
+        """Return a plain list, as `list.copy` does."""
         return list(self)
 
     def count(self, line: object) -> int:
-        """How many lines equal `line`."""
+        """Return how many lines equal `line`."""
         return sum(1 for _ in self._where(line, 0, self._size))
 
     def index(self, line: Any, start: int = 0, stop: int | None = None) -> int:
-        """Index of the first line that equals `line`, within a range.  Raises: ValueError if none does."""
+        """Return the index of the first line that equals `line`, within a range.  Raises: ValueError if none does."""
         low, high, _ = slice(start, stop).indices(self._size)
         at = next(self._where(line, low, high), None)
         if at is None:
@@ -174,18 +174,18 @@ class Lines(Sequence[str]):
         return at
 
     def as_text(self) -> Text:
-        """The text these are the lines of; for a part of them, a private text of that part."""
+        """Return the text these are the lines of; for a part of them, a private text of that part."""
         if self._size == self._text.line_count:
             return self._text
         return self._text.part(self._start, self._stop)
 
     def chunks(self, low: int = 0, high: int | None = None) -> Iterator[list[str]]:
-        """The lines of a range of this view, in lists of about 128 KiB of text."""
+        """Yield the lines of a range of this view, in lists of about 128 KiB of text."""
         high = self._size if high is None else high
         return self._text.line_chunks(self._start + low, self._start + max(low, high))
 
     def _where(self, line: object, low: int, high: int) -> Iterator[int]:
-        """Which lines of a range of this view equal `line`."""
+        """Yield which lines of a range of this view equal `line`."""
         if type(line) is str:
             return (at - self._start for at in _occurrences(self._text, line, self._start + low, self._start + high))
         # An object of another type may define its own equality, so it is compared with real strings.
@@ -205,15 +205,15 @@ class Lines(Sequence[str]):
         return lines if step > 0 else lines[::-1]
 
     def _line(self, key: Any) -> str:
-        """A line that is not decoded yet, or whose index is not a plain `int` from 0 on."""
+        """Return a line that is not decoded yet, or whose index is not a plain `int` from 0 on."""
         try:
-            given = int(key.__index__())
+            number = int(key.__index__())
         except AttributeError:
             raise TypeError(f"line indices must be integers or slices, not {type(key).__name__}") from None
-        at = given if given >= 0 else given + self._size
+        at = number if number >= 0 else number + self._size
         if not 0 <= at < self._size:
             raise IndexError("line index out of range")
-        if type(key) is not int or given < 0:
+        if type(key) is not int or number < 0:
             return self[at]
         if not 0 <= at - self._after < _NEAR:
             self._jumps += 1
@@ -224,7 +224,7 @@ class Lines(Sequence[str]):
 
     @property
     def _after(self) -> int:
-        """The index after those that were decoded last."""
+        """Return the index after those that were decoded last."""
         first, lines = self._near
         return first + len(lines)
 
@@ -237,12 +237,12 @@ class Lines(Sequence[str]):
 
 
 def span_of(lines: Lines) -> tuple[Text, int, int]:
-    """The text whose lines these are, the first of them, and the one behind the last."""
+    """Return the text of the lines, the first of them, and the one after the last."""
     return lines._text, lines._start, lines._stop
 
 
 def _line_starts(text: Text) -> array[int]:
-    """The position in `content` where each line starts, and last where one more line would start after a newline."""
+    """Return the position in `content` where each line starts, and where one more would start after a final newline."""
     typecode = "I" if text.facts.chars + 1 < 1 << 32 else "Q"
     starts = array(typecode, bytes(array(typecode).itemsize * (text.line_count + 1)))
     low, line, at = 0, 1, 0
@@ -256,7 +256,7 @@ def _line_starts(text: Text) -> array[int]:
 
 
 def _occurrences(text: Text, line: str, start: int, stop: int) -> Iterator[int]:
-    """The numbers of the lines from `start` to `stop` that equal `line`, found without decoding any."""
+    """Yield the numbers of the lines from `start` to `stop` that equal `line`, found without decoding any."""
     if "\n" in line:
         return
     wanted = line.encode(errors="surrogatepass")

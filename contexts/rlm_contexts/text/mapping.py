@@ -37,7 +37,7 @@ class Mapping:
     """
 
     # No instance dictionary: session code that got hold of one could change `address` past every guard, and strings are
-    # laid over whatever memory is there.
+    # mapped over whatever memory is there.
     __slots__ = ("__weakref__", "address", "size")
 
     def __init__(self, fd: int, size: int) -> None:
@@ -54,7 +54,7 @@ class Mapping:
             _call_mmap(self.address, size, mmap.MAP_SHARED | _MAP_FIXED, fd)
 
     def view(self) -> memoryview:
-        """The bytes, without copying. The view keeps the mapping alive."""
+        """Return the bytes, without copying. The view keeps the mapping alive."""
         if not self.size:
             return memoryview(b"")  # ctypes has no array of length 0 at an address
         array = (ctypes.c_ubyte * self.size).from_address(self.address)
@@ -68,7 +68,7 @@ def reserve(length: int) -> int:
     A large reservation begins at a multiple of 2 MiB. Only there can the system map a file's large pages as such, which
     saves 511 of 512 page faults.
     """
-    # mmap takes no alignment: reserve more than needed, and give back both ends.
+    # mmap takes no alignment: reserve more than needed, and return both ends.
     spare = _LARGE_PAGE if length > _LARGE_PAGE else 0
     found = _call_mmap(None, length + spare, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     before = -found % _LARGE_PAGE if spare else 0

@@ -1,4 +1,4 @@
-"""What a text holds when it is data: JSON, JSON lines or a table, with its columns; cheaply, whatever it holds."""
+"""The shape of a text that is data: JSON, JSON lines or a table, with its columns; cheap, whatever it holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlm_contexts.text.text import Text
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 
-_PARSED_WHOLE = 1 << 20  # bytes of a JSON document up to which all of it is parsed: small texts make large objects
+_PARSED_WHOLE = 1 << 20  # bytes up to which a JSON document is parsed completely: small texts become large objects
 _SAMPLE = 50  # lines looked at
 _LONGEST = 1 << 16  # characters looked at
 _MOST_COLUMNS = 100
@@ -24,7 +24,7 @@ _GAP = re.compile(r"[\s,:]*")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of data.
+    """What is known about data.
 
     Attributes:
         format: json, jsonl, csv, tsv or parquet.
@@ -41,17 +41,17 @@ class Shape:
     array: bool = False
 
     def to_dict(self) -> JsonObject:
-        """The shape as callers see it."""
+        """Return the shape as callers see it."""
         return {"format": self.format, **self.facts}
 
 
 def hint_of(content_type: str, metadata: Mapping[str, Any]) -> str:
-    """What the way in which a text was loaded tells of its format."""
+    """Return what the loading of a text says about its format."""
     return content_type if content_type in _DELIMITERS else str(metadata.get("path"))
 
 
 def shape_of(text: Text, hint: str = "") -> Shape | None:
-    """The shape of the data in a text, from its beginning; None if it is not recognised as data.
+    """Return the shape of the data in a text, from its beginning; None if it is not recognised as data.
 
     Args: hint, a content type or the name of the file. Comma-separated tables are recognised only by it, because any
     text may hold commas.
@@ -90,7 +90,7 @@ def _json(text: Text, lines: Sequence[str], *, whole: bool) -> Shape | None:
 
 
 def _parsed(text: str) -> object:
-    """The value, or None if it is not JSON."""
+    """Return the value, or None if it is not JSON."""
     try:
         value: object = json.loads(text)
         return value
@@ -103,7 +103,7 @@ def _columns(rows: Iterable[object]) -> list[str]:
 
 
 def _beginning(start: str) -> Shape | None:
-    """The shape of a large document, by the complete values at its beginning; None when that is no JSON."""
+    """Return the shape of a large document, by the complete values at its beginning; None when it is not JSON."""
     parts = list(_parts(start))
     if start[0] == "[":
         facts = {"items": f">={len(parts)}", "columns": _columns(parts)}
@@ -113,7 +113,7 @@ def _beginning(start: str) -> Shape | None:
 
 
 def _parts(start: str) -> Iterator[object]:
-    """The values one level down in the beginning of a document, in turn, as far as they are complete."""
+    """Yield the values one level down in the beginning of a document, as far as they are complete."""
     decoder, at = json.JSONDecoder(), 1
     while at < len(start):
         try:
@@ -131,6 +131,6 @@ def _table(text: Text, lines: Sequence[str], kind: str) -> Shape | None:
     except csv.Error:
         return None
     most = text.line_count - skip - 1
-    # A quoted cell may hold newlines, and to know takes a pass over all.
+    # A quoted cell may hold newlines, and finding out takes a pass over everything.
     rows = f"<={most}" if any('"' in line for line in lines) else most
     return Shape(kind, {"rows": rows, "columns": [c.strip() for c in columns[:_MOST_COLUMNS]]}, delimiter, skip)

@@ -32,8 +32,8 @@ from typing import Any, Literal, NamedTuple
 
 Encoding = Literal["ascii", "latin-1", "ucs2", "ucs4"]
 
-# Far above any real count, and far below the sign bit of 32: since 3.12 a count that is negative there means immortal,
-# and CPython stops counting.
+# Far above any real count, and far below the sign bit of 32 bits: since 3.12 a count that is negative there means
+# immortal, and CPython stops counting.
 _BASE_REFERENCES = 1 << 29
 _NOT_HASHED = ctypes.c_size_t(-1).value
 _INTERNED = 0b11  # the lowest bits of the state word, in every layout below
@@ -90,12 +90,12 @@ _headers: dict[int, _Header] = {}  # by address; removed only by release_unused
 
 
 def encode_for(encoding: Encoding, text: str) -> bytes:
-    """The code units that `make` expects for `text` (without the terminating zero unit)."""
+    """Return the code units that `make` expects for `text` (without the terminating zero unit)."""
     return text.encode(_CODECS[encoding])
 
 
 def encoding_of(unit: int, ascii_only: bool) -> Encoding:
-    """Which layout holds a text that is pure ASCII, or whose widest character takes `unit` bytes."""
+    """Return which layout holds a text that is pure ASCII, or whose widest character takes `unit` bytes."""
     if ascii_only:
         return "ascii"
     wide: dict[int, Encoding] = {1: "latin-1", 2: "ucs2", 4: "ucs4"}
@@ -103,13 +103,13 @@ def encoding_of(unit: int, ascii_only: bool) -> Encoding:
 
 
 def available() -> bool:
-    """Whether `make` works here.  The first call runs the self-test (about a millisecond)."""
+    """Return whether `make` works here.  The first call runs the self-test (about a millisecond)."""
     return why_not() is None
 
 
 @functools.cache
 def why_not() -> str | None:
-    """None when `make` works, else the reason it does not."""
+    """Return None when `make` works, otherwise the reason why it does not."""
     try:
         _check_interpreter()
         for encoding in _SPECIMENS:
@@ -122,7 +122,7 @@ def why_not() -> str | None:
 
 
 def make(address: int, length: int, encoding: Encoding, utf8: tuple[int, int], *owners: object) -> str:
-    """A string over foreign memory.
+    """Return a string over foreign memory.
 
     Args:
         address: of the first code unit; a zero unit must follow the last.
@@ -140,7 +140,7 @@ def make(address: int, length: int, encoding: Encoding, utf8: tuple[int, int], *
 
 
 def release_unused() -> int:
-    """Forget strings that nobody refers to any more, and what they kept alive; returns how many."""
+    """Forget strings that nothing refers to any more, and what they kept alive. Return how many."""
     unused = [address for address, header in _headers.items() if _is_unused(header)]
     for address in unused:
         del _headers[address]
@@ -178,7 +178,7 @@ def _check_interpreter() -> None:
 
 @functools.cache
 def _template(encoding: Encoding) -> dict[str, int]:
-    """The header words of a live instance, after checking that each is where the layout says."""
+    """Return the header words of a live instance, after checking that each is where the layout says."""
     plain = _SPECIMENS[encoding] * 1009
     specimen = _Specimen(plain)
     utf8_address, utf8_length = _utf8_of(specimen)

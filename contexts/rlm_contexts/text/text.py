@@ -16,8 +16,8 @@ from rlm_contexts.text.model import StoredText
 from rlm_ipc.late_dataclasses import dataclass
 
 MAX_PAGE_LINES = 20_000
-"""Most lines one page holds; larger limits are clamped."""
-_PIECE = 1 << 17  # bytes decoded at a time: the strings made of them stay in the processor's cache
+"""Maximum number of lines in one page; larger limits are clamped."""
+_PIECE = 1 << 17  # bytes decoded at a time: the resulting strings stay in the processor's cache
 _FIRST_PIECE = 1 << 12  # bytes of the first piece of an iteration; the next ones grow
 _COUNTED = 1 << 20  # bytes whose characters are counted at once
 _CARRIAGE_RETURN = 13
@@ -50,8 +50,8 @@ class TextPage:
 class Text:
     """An immutable text of valid UTF-8, with its line index.
 
-    The map behind it, and with it the pin on the stored file, lives as long as the text or anything made of
-    it: views, lines, pages being read, and the shared string (see `shared_str.release_unused`).
+    The map behind it, and with it the pin on the stored file, lives as long as the text or anything made from it:
+    views, lines, pages being read, and the shared string (see `shared_str.release_unused`).
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Text:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Text:
-        """A private text; invalid UTF-8 is replaced as it is when storing."""
+        """Return a private text; invalid UTF-8 is replaced as it is when storing."""
         pieces: list[bytes | bytearray] = []
         ingest = Ingest(pieces.append)
         ingest.feed(data)
@@ -92,22 +92,21 @@ class Text:
 
     @cached_property
     def content(self) -> str:
-        """The whole text as a real string: over the mapped pages where possible, else a private copy."""
+        """Return the whole text as a real string: over the mapped pages where possible, otherwise a private copy."""
         source = self._data if self.facts.ascii else self._wide
         if source is None or self._data is None or self.facts.chars < 2 or not shared_str.available():
             return str(self.view, "utf-8")
         if self.facts.chars * self.facts.unit > source.size or self.size > self._data.size:
-            # A string longer than its map would let session code read whatever memory lies behind it.
+            # A string longer than its map would let session code read whatever memory follows it.
             raise ValueError("the text is longer than the map of its file; load the text again")
         encoding = shared_str.encoding_of(self.facts.unit, self.facts.ascii)
         utf8 = (self._data.address, self.size)
         return shared_str.make(source.address, self.facts.chars, encoding, utf8, source, self._data)
 
     def peek(self, offset: int = 0, limit: int = 2000, max_chars: int | None = None) -> TextPage:
-        """A page from line `offset` on: at most `limit` lines, clamped to MAX_PAGE_LINES, and `max_chars`.
+        """Return a page from line `offset` on: at most `limit` lines, clamped to MAX_PAGE_LINES, and `max_chars`.
 
-        At least one line is returned if there is one; it is cut when it alone exceeds `max_chars`.
-        Raises: BadRange.
+        At least one line is returned if there is one; it is cut when it alone exceeds `max_chars`. Raises: BadRange.
         """
         check_page(offset, limit, max_chars)
         stop = min(offset + min(limit, MAX_PAGE_LINES), self.line_count)
@@ -123,7 +122,7 @@ class Text:
         return self._fit("\n".join(split(self.view[low:high], self.facts.crlf)), offset, stop, max_chars)
 
     def peek_every(self, offset: int, limit: int, max_chars: int) -> list[ShownShare]:
-        """All lines of a page; the longest are cut so that together they have about `max_chars` characters.
+        """Return all lines of a page; the longest are cut so that together they have about `max_chars` characters.
 
         Raises: BadRange.
         """
@@ -139,28 +138,28 @@ class Text:
         return [self.clip(start, end, share) for start, end in bounds]
 
     def clip(self, start: int, stop: int, chars: int, at: int | None = None) -> ShownShare:
-        """The line between two byte offsets, cut to `chars` characters from a little before `at` if it is longer."""
+        """Return the line between two byte offsets; a longer one is cut to `chars` characters from just before `at`."""
         view = self.view
         stop -= stop > start and view[stop - 1] == _CARRIAGE_RETURN
         length = stop - start if self.facts.ascii else self._chars(start, stop)
         if length <= chars:
             return ShownShare(str(view[start:stop], "utf-8"), length)
-        # Decode a window that surely holds enough characters, and ignore the parts of characters at its ends.
+        # Decode a window that surely holds enough characters, and ignore partial characters at its ends.
         low = start if at is None else max(start, min(at - chars // 4, stop - chars))
         return ShownShare(str(view[low : min(stop, low + 4 * chars + 4)], "utf-8", "ignore")[:chars], length)
 
     def decoded(self, start: int, stop: int) -> list[str]:
-        """Lines `start` to `stop` (exclusive, at most line_count) as a list."""
+        """Return lines `start` to `stop` (exclusive, at most line_count) as a list."""
         if start >= stop:
             return []
         return split(self.view[self.start_of(start) : self.start_of(stop)], self.facts.crlf)
 
     def part(self, start: int, stop: int) -> Text:
-        """A private text of the lines `start` to `stop` (exclusive)."""
+        """Return a private text of the lines `start` to `stop` (exclusive)."""
         return Text.from_bytes(bytes(self.view[self.start_of(start) : self.start_of(stop)]))
 
     def line_chunks(self, start: int, stop: int) -> Iterator[list[str]]:
-        """Lines `start` to `stop` (exclusive), in lists of about 128 KiB of text each."""
+        """Yield lines `start` to `stop` (exclusive), in lists of about 128 KiB of text each."""
         if start >= stop:
             return
         low, end = self.start_of(start), self.start_of(stop)
@@ -171,29 +170,29 @@ class Text:
             wanted = min(wanted * 4, _PIECE)
 
     def stretch(self, low: int, end: int, size: int) -> tuple[list[str], int]:
-        """About `size` bytes of whole lines between two byte offsets, and the offset after them."""
+        """Return about `size` bytes of whole lines between two byte offsets, and the offset after them."""
         high = self.end_of_stretch(low, end, size)
         return split(self.view[low:high], self.facts.crlf), high
 
     def end_of_stretch(self, low: int, end: int, size: int) -> int:
-        """The end of the first line that ends at least `size` bytes after `low`, but at most `end`."""
+        """Return the end of the first line that ends at least `size` bytes after `low`, but at most `end`."""
         return end if low + size >= end else min(find_newline(self.view, low + size - 1, end) + 1, end)
 
     def start_of(self, line: int) -> int:
-        """Byte offset where a 0-based line starts; the size for one past the last."""
+        """Return the byte offset where a 0-based line starts; the size for one past the last."""
         return self.size if line >= self.line_count else self.index.start_of(line)
 
     def end_of_line(self, offset: int) -> int:
-        """Offset of the first newline at or after `offset`, or the size of the text."""
+        """Return the offset of the first newline at or after `offset`, or the size of the text."""
         return find_newline(self.view, offset, self.size)
 
     def _chars(self, start: int, stop: int) -> int:
-        """How many characters there are between two byte offsets."""
+        """Return how many characters there are between two byte offsets."""
         pieces = (self.view[low : min(low + _COUNTED, stop)] for low in range(start, stop, _COUNTED))
         return sum(len(bytes(piece).translate(None, _NOT_FIRST)) for piece in pieces)
 
     def _character_start(self, low: int, offset: int) -> int:
-        """Where the character that holds `offset` starts, not before `low`."""
+        """Return where the character that holds `offset` starts, not before `low`."""
         while low < offset < self.size and self.view[offset] & 0xC0 == 0x80:
             offset -= 1
         return offset
@@ -220,7 +219,7 @@ def check_page(offset: int, limit: int, max_chars: int | None) -> None:
 
 
 def find_newline(view: memoryview, start: int, stop: int) -> int:
-    """Offset of the first newline in [start, stop), or `stop`."""
+    """Return the offset of the first newline in [start, stop), or `stop`."""
     width = 256
     while start < stop:
         found = bytes(view[start : min(start + width, stop)]).find(b"\n")
@@ -232,7 +231,7 @@ def find_newline(view: memoryview, start: int, stop: int) -> int:
 
 
 def find_line_start(view: memoryview, low: int, offset: int) -> int:
-    """Start of the line that holds `offset`, not before `low`, which must be a line start."""
+    """Return the start of the line that holds `offset`, not before `low`, which must be a line start."""
     width, high = 256, offset
     while high > low:
         base = max(low, high - width)

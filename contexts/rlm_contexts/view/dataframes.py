@@ -1,4 +1,4 @@
-"""DataFrames of loaded tables, read from the mapped bytes: no string of the whole table is ever made."""
+"""DataFrames of loaded tables, read from the mapped bytes: no string of the whole table is ever created."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ admitted: Callable[[str], bool] = _nothing
 
 
 def dataframe(text: Text, data: memoryview | None, hint: str, columns: Sequence[str] | None, rows: int | None) -> Any:
-    """See ContextVariable.dataframe; hint, as of `shape_of`."""
+    """See ContextVariable.dataframe; hint, as for `shape_of`."""
     if not admitted("pandas"):
         raise ImportError("dataframe() needs pandas, which this session's policy does not admit; use the policy `data`")
     if data is not None:
@@ -75,7 +75,7 @@ def _library(name: str) -> Any:
 
 
 class _Bytes(io.RawIOBase):
-    """A file over bytes that are somewhere already."""
+    """A file over existing bytes."""
 
     def __init__(self, view: memoryview) -> None:
         self._view, self._at = view, 0

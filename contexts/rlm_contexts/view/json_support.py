@@ -1,8 +1,8 @@
-"""Let the json module write Lines as the list it stands for.
+"""Let the json module write Lines as the list they stand for.
 
-The module has no registry of types: its encoders ask a function, `default`, for what they do not know.  That function
-is often the user's (`json.dumps(log, default=str)`) and would make one string of all lines, so Lines are looked for
-before it is asked.  This is done once, in the kernel process only.
+The module has no registry of types: its encoders call a function, `default`, for what they do not know.  That function
+is often the user's (`json.dumps(log, default=str)`) and would turn all lines into one string, so Lines are handled
+before it is called.  This is set up once, in the kernel process only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAKERS = {name: vars(json.encoder)[name] for name in ("c_make_encoder", "_make_
 
 
 def _knowing_lines(make: Callable[..., Any]) -> Callable[..., Any]:
-    """What makes an encoder, with a `default` that is not asked for Lines."""
+    """Return an encoder factory whose `default` is not called for Lines."""
 
     def made(markers: Any, default: Default, *rest: Any, **options: Any) -> Any:
         def lines_first(value: Any) -> Any:
@@ -31,7 +31,7 @@ def _knowing_lines(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def support_json() -> None:
-    """Have every encoder of this process know Lines; calling it again changes nothing."""
+    """Teach every encoder of this process about Lines; calling it again changes nothing."""
     if _MAKERS["_make_iterencode"] is vars(json.encoder)["_make_iterencode"]:
         for name, make in _MAKERS.items():
             if make is not None:  # an interpreter may have no encoder in C

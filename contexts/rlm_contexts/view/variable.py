@@ -25,9 +25,9 @@ _FIXED = frozenset({"content", "lines", "line_count", "size", "type", "metadata"
 class ContextVariable(dict[str, Any]):
     """A loaded context: keys content, lines, line_count, size (bytes), type and metadata.
 
-    `log["content"]` is a string, `log["lines"]` a read-only sequence of strings.  `log[10:20]` and `log[3]`
-    are those of the content.  The six keys cannot be changed, others can be added.  It compares, iterates,
-    prints as JSON and pickles like the plain dictionary it is.
+    `log["content"]` is a string, `log["lines"]` a read-only sequence of strings.  `log[10:20]` and `log[3]` are those
+    of the content.  The six keys cannot be changed, others can be added.  It compares, iterates, prints as JSON and
+    pickles like the plain dictionary it is.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ContextVariable(dict[str, Any]):
         metadata: AbstractMapping[str, Any] | None = None,
         data: memoryview | None = None,
     ) -> None:
-        """Args: the text, the content type the agent gave it, what else it noted; the file that the text tells of."""
+        """Args: the text, the content type the agent gave it, its other notes; the file that the text describes."""
         notes = dict(metadata or {})
         if text.facts.replacements:
             notes.setdefault("utf8_replacements", text.facts.replacements)
@@ -58,10 +58,10 @@ class ContextVariable(dict[str, Any]):
         return self._text
 
     def dataframe(self, columns: Sequence[str] | None = None, rows: int | None = None) -> Any:
-        """The table as a pandas DataFrame: of CSV, JSON, JSON lines or Parquet, read from the mapped file.
+        """Return the table as a pandas DataFrame: of CSV, JSON, JSON lines or Parquet, read from the mapped file.
 
-        Args: columns, those to take; rows, how many to take at most, from the beginning.
-        Raises: ImportError when the policy does not admit pandas; ValueError for a text that is no table.
+        Args: columns, those to take; rows, how many to take at most, from the beginning. Raises: ImportError when the
+        policy does not admit pandas; ValueError for a text that is not a table.
         """
         hint = hint_of(self["type"], self["metadata"])
         return dataframes.dataframe(self._text, self._data, hint, columns, rows)
@@ -97,23 +97,23 @@ class ContextVariable(dict[str, Any]):
         return self
 
     def update(self, *args: Any, **more: Any) -> None:
-        """As `dict.update`, for keys that are not the context's own.  Raises: TypeError."""
+        """Act as `dict.update`, for keys that are not the context's own.  Raises: TypeError."""
         new = dict(*args, **more)
         self._refuse(new)
         super().update(new)
 
     def pop(self, key: str, *default: Any) -> Any:
-        """As `dict.pop`, for keys that are not the context's own.  Raises: TypeError."""
+        """Act as `dict.pop`, for keys that are not the context's own.  Raises: TypeError."""
         self._refuse([key])
         return super().pop(key, *default)
 
     def popitem(self) -> NoReturn:
-        """Refused: the last key may be the context's own."""
+        """Refuse: the last key may be the context's own."""
         self._refuse(_FIXED)
         raise AssertionError("unreachable")
 
     def clear(self) -> None:
-        """Refused: a context keeps its own keys."""
+        """Refuse: a context keeps its own keys."""
         self._refuse(_FIXED)
 
     def __copy__(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class ContextVariable(dict[str, Any]):
         return {key: deepcopy(value, memo) for key, value in self.items()}
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickled as a plain dictionary, so that it can be read where this package is not."""
+        """Pickle as a plain dictionary, so that it can be read where this package is missing."""
         return dict, (dict(self),)
 
     @staticmethod
@@ -140,13 +140,12 @@ def attach(
     type: str = "custom",
     metadata: AbstractMapping[str, Any] | None = None,
 ) -> ContextVariable:
-    """The variable for a text another process opened.  Opens no file; closes the descriptors.
+    """Return the variable for a text that another process opened.  Opens no file; closes the descriptors.
 
     The maps keep the files, and the pin, for this process and its forks: no descriptor is needed.
 
-    Args: fds and header of an Attachment, the descriptors as received in this process; content type and
-    notes.
-    Raises: CorruptText when they do not fit together.
+    Args: fds and header of a SharedText, the descriptors as received in this process; content type and notes. Raises:
+    CorruptText when they do not fit together.
     """
     shared_str.release_unused()
     support_json()

@@ -1,4 +1,4 @@
-"""The parsers themselves: native code. Only confined helpers load it, see `rlm_lock.extraction.parse`."""
+"""The parsers themselves: native code. Only confined helpers load them, see `rlm_lock.extraction.parse`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _tools: dict[str, tuple[Parser, QueryCursor]] = {}
 
 
 def tools_of(grammar: str) -> tuple[Parser, QueryCursor]:
-    """Return the parser of a grammar, and what finds the nodes of its query."""
+    """Return the parser of a grammar, and the cursor that finds the nodes of its query."""
     if grammar not in _tools:
         language = LANGUAGES[grammar]
         query = Query(language, QUERIES[grammar])

@@ -1,4 +1,4 @@
-"""The modules that an import statement names, as every language writes them, in one form.
+"""The modules that an import statement names, in one form for all languages.
 
 The parts of a name are separated by ``/``. A name that begins with ``./`` or ``../`` is relative to the file's folder.
 Which file of the project a name means is decided later, see `rlm_lock.index.modules`.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 MOST_IMPORTS = 400
-"""Names kept of one file."""
+"""Maximum number of names kept of one file."""
 _LONGEST = 200
 _ALIAS = re.compile(r"\s+as\s+\w+")
 _QUOTED = re.compile(r"""["'<`]([^"'<>`]+)["'>`]""")
@@ -53,7 +53,7 @@ def _quoted(statement: str, path: str) -> Iterator[str]:
 
 
 def _dotted(statement: str, path: str) -> Iterator[str]:
-    """Java and C#: `import static a.b.C.*;`, `global using X = A.B;`."""
+    """Yield the modules of Java and C#: `import static a.b.C.*;`, `global using X = A.B;`."""
     text = re.sub(r"^\s*(?:global\s+)?(?:import|using)\s+(?:static\s+|unsafe\s+)?", "", statement)
     name = text.split("=")[-1].strip(" ;\n\t").removesuffix(".*")
     yield re.sub(r"<.*|\s", "", name).replace(".", "/")
@@ -61,7 +61,7 @@ def _dotted(statement: str, path: str) -> Iterator[str]:
 
 def _rust(statement: str, path: str) -> Iterator[str]:
     stem = posixpath.splitext(posixpath.basename(path))[0]
-    # The module of `mod.rs` is its folder; the children of any other file lie in a folder of the file's name.
+    # The module of `mod.rs` is its folder; the children of any other file are in a folder with the file's name.
     children = "./" if stem in {"mod", "lib", "main"} else f"./{stem}/"
     parent = "../" if stem in {"mod", "lib", "main"} else "./"
     text = re.sub(r"/\*.*?\*/|//[^\n]*|#\[[^\]]*\]", "", statement, flags=re.DOTALL)
@@ -85,7 +85,7 @@ def _rust(statement: str, path: str) -> Iterator[str]:
 
 
 def _rust_tree(text: str) -> Iterator[str]:
-    """Return each path of `a::{b, c::{d, e}}`, nested as deep as it may be."""
+    """Yield each path of `a::{b, c::{d, e}}`, however deeply it is nested."""
     prefixes = [""]
     current = ""
     for piece in re.split(r"([{},])", text):
@@ -125,7 +125,7 @@ def _php(statement: str, path: str) -> Iterator[str]:
 
 def _bash(statement: str, path: str) -> Iterator[str]:
     name = statement.strip("\"' ")
-    # What stands in a variable is not known; the name after it often is.
+    # The content of a variable is unknown; the name after it often is not.
     yield re.split(r"""[$`][^/]*/|\)["']?/""", name)[-1].strip("\"' ")
 
 

@@ -1,4 +1,4 @@
-"""Which grammar reads which file, and the key under which a file's extract may be kept."""
+"""Which grammar reads which file, and the key under which a file's extract is kept."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ GRAMMARS = tuple(QUERIES)
 
 
 def grammars_by_name(path: str) -> tuple[str, ...]:
-    """Return the grammars that the name of a file calls for; none if only its first line can tell."""
+    """Return the grammars that the name of a file suggests; none if only its first line can decide."""
     suffix = _suffix_of(path)
     if suffix == _HEADER:
         return ("c", "cpp")
@@ -66,7 +66,7 @@ def _candidates(path: str) -> tuple[str, ...]:
 
 
 def grammar_of(path: str, data: bytes) -> str:
-    """Return the grammar that reads a file, or nothing."""
+    """Return the grammar that reads a file, or an empty string."""
     names = _candidates(path)
     if len(names) <= 1:
         return "".join(names)
@@ -99,9 +99,9 @@ def _key(grammars: tuple[str, ...]) -> str:
 
 
 def extraction_key(path: str) -> str:
-    """Return what, beside a file's content, its extract depends on: equal keys and contents have equal extracts."""
+    """Return what, besides a file's content, its extract depends on: equal keys and contents have equal extracts."""
     base = posixpath.basename(path)
     suffix = posixpath.splitext(base)[1].lower()
-    # Rust's `super` and the names by which a file is a package are relative to the file's own name.
+    # Rust's `super` and the names that make a file a package are relative to the file's own name.
     place = f" {base}" if suffix == ".rs" else ""
     return _key(_candidates(path)) + place

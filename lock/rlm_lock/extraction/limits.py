@@ -1,27 +1,27 @@
-"""A look at a file before a parser sees it: what would hold a parser for ever is not parsed."""
+"""A check of a file before a parser sees it: what would hold a parser forever is not parsed."""
 
 from __future__ import annotations
 
 import re
 
 LARGEST = 1 << 20
-"""Bytes of a file that is parsed: longer ones are generated, or hostile."""
+"""Maximum bytes of a parsed file: longer ones are generated, or hostile."""
 LONGEST_LINE = 20_000
-"""Bytes of a line: minified code has no names that anybody wants."""
+"""Maximum bytes of a line: minified code has no names that anyone wants."""
 DEEPEST = 2_000
-"""Brackets within brackets: nobody's code nests deeper."""
+"""Maximum depth of brackets: no real code nests deeper."""
 _LOOKED_AT = 8_192
 
 _BRACKETS = re.compile(rb"[(\[{]+|[)\]}]+")
 
 
 def is_binary(data: bytes) -> bool:
-    """Tell whether a file is no text, as git does."""
+    """Return whether a file is binary, by git's criterion."""
     return b"\0" in data[:_LOOKED_AT]
 
 
 def reason_against(data: bytes) -> str:
-    """Return why a text is not parsed, or nothing."""
+    """Return why a text is not parsed, or an empty string."""
     if len(data) > LARGEST:
         return "large"
     if len(data) > LONGEST_LINE and max(map(len, data.splitlines())) > LONGEST_LINE:

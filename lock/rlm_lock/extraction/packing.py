@@ -1,4 +1,4 @@
-"""Extracts as bytes, small: a store keeps one for each content that a project ever had."""
+"""Extracts as small byte strings: a store keeps one for each content that a project ever had."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _KINDS = {
 }
 _LETTERS = {letter: kind for kind, letter in _KINDS.items()}
 _HEADER = struct.Struct("<II")
-"""How many bytes the compressed names take, and how many of the words' bytes are compressed too."""
+"""How many bytes the compressed names take, and how many of the words' bytes are also compressed."""
 _RAW = -15
 
 
 def to_bytes(extract: Extract) -> bytes:
     """Pack an extract."""
-    found = extract.definitions
-    lines = [0, *(d.line for d in found)]
+    definitions = extract.definitions
+    lines = [0, *(d.line for d in definitions)]
     names = "\0".join(
         (
             extract.note,
             "\n".join(extract.imports),
-            "\n".join(d.name for d in found),
-            "".join(_KINDS[d.kind] for d in found),
+            "\n".join(d.name for d in definitions),
+            "".join(_KINDS[d.kind] for d in definitions),
             "\n".join(str(b - a) for a, b in pairwise(lines)),
         )
     )

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MOST_DEFINITIONS = 1_000
-"""Definitions kept of one file, in its order: only generated files have more."""
+"""Maximum number of definitions kept of one file, in order: only generated files have more."""
 _MOST_STATEMENTS = 500
 _LONGEST_STATEMENT = 4_000
 _SOUND = re.compile(r"[^\s\x00-\x1f\x7f]{1,80}")
 
 
 def load_grammars() -> None:
-    """Load every grammar, for a process that soon may open no more files."""
+    """Load every grammar, for a process that soon may not open files any more."""
     importlib.import_module("rlm_lock.extraction.grammars")
 
 
 def make_ready(path: str) -> None:
-    """Compile the queries that the name of a file calls for: the first file of a language is not to pay for them.
+    """Compile the queries that the name of a file calls for, so that the first file of a language need not wait.
 
     A query takes from 1 to 100 ms to compile, and a project has files of few languages.
     """
@@ -43,7 +43,7 @@ def extract(path: str, data: bytes) -> Extract:
 
     Args:
         path: relative to the project's root; only its last part matters.
-        data: the whole content. The time is bounded by nobody but the caller, who may have to end the process.
+        data: the whole content. Only the caller limits the time, and may have to end the process.
     """
     if is_binary(data):
         return Extract(note="binary")
@@ -65,16 +65,16 @@ def _parsed(grammar: str, data: bytes) -> tuple[tuple[Definition, ...], list[str
     parser, cursor = tools_of(grammar)
     captures = cursor.captures(parser.parse(data).root_node)
     statements = captures.pop("import", [])
-    found: dict[int, Definition] = {}
-    # A method is a function too, in grammars that have one kind of node for both.
+    by_start: dict[int, Definition] = {}
+    # A method is also a function in grammars that have one kind of node for both.
     for kind in sorted(captures, key=lambda kind: kind == "method"):
         if kind.startswith("_"):
             continue
         for node in captures[kind]:
             name = _text(node, data, 100)
             if _SOUND.fullmatch(name):
-                found[node.start_byte] = Definition(name, kind, node.start_point[0] + 1)
-    definitions = tuple(found[start] for start in sorted(found)[:MOST_DEFINITIONS])
+                by_start[node.start_byte] = Definition(name, kind, node.start_point[0] + 1)
+    definitions = tuple(by_start[start] for start in sorted(by_start)[:MOST_DEFINITIONS])
     ordered = sorted(statements, key=lambda node: node.start_byte)[:_MOST_STATEMENTS]
     return definitions, [_text(node, data, _LONGEST_STATEMENT) for node in ordered]
 

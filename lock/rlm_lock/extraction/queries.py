@@ -1,4 +1,4 @@
-"""Which nodes of a syntax tree name a definition or an import: one query a grammar.
+"""Which nodes of a syntax tree name a definition or an import: one query per grammar.
 
 The name of a capture is the kind of definition; ``import`` captures what `rlm_lock.extraction.imports` reads. Captures
 that begin with an underscore only serve a condition of the query.

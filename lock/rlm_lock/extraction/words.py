@@ -1,7 +1,7 @@
-"""The words of a text as numbers: what mentions of definitions and searches for words are found by.
+"""The words of a text as numbers, through which mentions of definitions and searches for words are found.
 
 A word is a run of letters, digits and underscores, in lower case, as `git grep -i -w` takes it. It is kept as a hash of
-32 bits and one byte that says how often it stands in the file and whether it stands among the first lines. Parts of
+32 bits and one byte that says how often it occurs in the file and whether it is among the first lines. Parts of
 camelCase and snake_case words of the first lines are kept too, with a count of zero.
 """
 
@@ -15,12 +15,12 @@ from itertools import accumulate, pairwise
 from zlib import crc32
 
 MOST_WORDS = 2_000
-"""Different words kept of one file: the most frequent of them, and those of its first lines."""
+"""Maximum number of different words kept of one file: the most frequent ones, and those of its first lines."""
 SHORTEST, LONGEST = 3, 60
 COUNT = 0b0111
-"""The bits of a word's byte that hold how often: 0 never as a whole word, 1 once, 2 twice, then by powers of two."""
+"""The bits of a word's byte that hold the count: 0 never as a whole word, 1 once, 2 twice, then by powers of two."""
 HEAD = 0b1000
-"""The bit of a word's byte that says: it stands among the first lines."""
+"""The bit of a word's byte that marks it as one of the first lines."""
 _HEAD_READ, _HEAD_KEPT = 6_000, 1_500
 _FIRST = re.compile(rb"[a-z_\x80-\xff]")
 _WORD = re.compile(rb"[a-z0-9_\x80-\xff]{3,}")
@@ -61,11 +61,11 @@ def words_of(data: bytes, without: Iterable[str] = ()) -> bytes:
         counts.pop(word, None)
     if len(counts) > MOST_WORDS:
         counts = Counter(dict(counts.most_common(MOST_WORDS)))
-    found = {crc32(part): HEAD for part in parts - defined if part not in counts}
+    infos = {crc32(part): HEAD for part in parts - defined if part not in counts}
     for word, count in counts.items():
         if _FIRST.match(word) and len(word) <= LONGEST:
-            found[crc32(word)] = _count_of(count) | (HEAD if word in first or word in parts else 0)
-    return pack(sorted(found.items()))
+            infos[crc32(word)] = _count_of(count) | (HEAD if word in first or word in parts else 0)
+    return pack(sorted(infos.items()))
 
 
 def _count_of(count: int) -> int:
@@ -73,7 +73,7 @@ def _count_of(count: int) -> int:
 
 
 def _head_of(data: bytes) -> bytes:
-    """Return the first lines that say something: licences say it in every file."""
+    """Return the first informative lines: every file has the lines of a licence."""
     kept: list[bytes] = []
     size = 0
     for paragraph in _PARAGRAPH.split(data[:_HEAD_READ]):
@@ -89,8 +89,8 @@ def _head_of(data: bytes) -> bytes:
 def pack(words: list[tuple[int, int]]) -> bytes:
     """Pack sorted hashes and their bytes: first what compresses, then the three lower bytes of each hash.
 
-    The highest bytes of sorted hashes are kept as differences, which are small. Numbers are little-endian, as they are
-    on every machine that the walls know.
+    The highest bytes of sorted hashes are kept as differences, which are small. Numbers are little-endian, as on every
+    machine that the walls support.
     """
     hashes = array("I", (key for key, _ in words))
     raw = hashes.tobytes()
@@ -100,7 +100,7 @@ def pack(words: list[tuple[int, int]]) -> bytes:
 
 
 def unpack(words: bytes) -> tuple[array[int], bytes]:
-    """Return the hashes, sorted, and the byte of each."""
+    """Return the sorted hashes, and the byte of each."""
     count = len(words) // 5
     raw = bytearray(4 * count)
     raw[3::4] = bytes(accumulate(words[:count]))

@@ -1,1 +1,1 @@
-"""Inverted indexes of a project on disk: which files have a word, define a name, lie at a path, import which others."""
+"""Inverted indexes of a project on disk: which files contain a word, define a name, match a path, import others."""

@@ -1,4 +1,4 @@
-"""The index of a whole project as one file: written at once, then mapped and read in place."""
+"""The index of a whole project as one file: written in one go, then mapped and read in place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rlm_lock.index.terms import terms_of
 from rlm_lock.model import Extract
 
 IndexedFile = tuple[bytes, str, bytes | None]
-"""A path, what its extract is kept under, and the packed extract, or None if nothing is known of its text."""
+"""A path, the key of its extract, and the packed extract, or None if nothing is known of its text."""
 STAMP = 8
 """Bytes that say which content of a file is indexed."""
 _FORMAT = 2
@@ -33,12 +33,12 @@ INDEX_FILE = "index"
 
 
 def stamp_of(key: str) -> bytes:
-    """Return the mark of a content, from what its extract is kept under."""
+    """Return the mark of a content, derived from the key of its extract."""
     return blake2b(key.encode("utf-8", "surrogateescape"), digest_size=STAMP).digest()
 
 
 class _Writer:
-    """Writes named sections one after another, and where each lies at the end."""
+    """Writes named sections one after another, and their positions at the end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -56,7 +56,7 @@ class _Writer:
         self.file.write(bytes(-len(data) % 8))
 
     def end(self) -> None:
-        """Write the table of contents; what was written so far may then be read, and more be added."""
+        """Write the table of contents; what was written so far can then be read, and more can be added."""
         table = json.dumps({"format": _FORMAT, "sections": self._sections, "segments": self._segments}).encode()
         self.file.write(table + len(table).to_bytes(8, "little") + _MAGIC)
         self.file.write(bytes(-self.file.tell() % 8))
@@ -64,7 +64,7 @@ class _Writer:
 
 
 def build(folder: Path, files: Iterable[IndexedFile]) -> None:
-    """Write the index of a project in place of the former one.
+    """Write the index of a project, replacing the previous one.
 
     Args:
         folder: where it is kept.
@@ -111,14 +111,14 @@ def _write_files(writer: _Writer, files: Iterable[IndexedFile], imports: BinaryI
 
 
 def _write_imports(writer: _Writer, base: Base, imports: BinaryIO) -> None:
-    """Resolve the imports of every file, and write them both ways."""
+    """Resolve the imports of every file, and write them in both directions."""
     modules = Modules(base.named, base.text_of)
     starts, targets = array("I", [0]), array("I")
     imports.seek(0)
     for number, names in enumerate(_records(imports)):
         importer = base.text_of(number)
-        found = {target for name in names for target in modules.resolve(importer, name)} - {number}
-        targets.extend(sorted(found))
+        imported = {target for name in names for target in modules.resolve(importer, name)} - {number}
+        targets.extend(sorted(imported))
         starts.append(len(targets))
     counts = array("I", bytes(4 * (len(base) + 1)))
     for target in targets:
@@ -142,7 +142,7 @@ def _write_imports(writer: _Writer, base: Base, imports: BinaryIO) -> None:
 
 
 def _records(file: BinaryIO) -> Iterator[list[str]]:
-    """Return the names of each file's imports."""
+    """Yield the names of each file's imports."""
     rest = b""
     while chunk := file.read(1 << 20):
         *records, rest = (rest + chunk).split(b"\0")
@@ -174,7 +174,7 @@ class Base:
     """A mapped index. Files are numbered in the order of their paths."""
 
     def __init__(self, path: Path) -> None:
-        """Map an index; ValueError or OSError if there is none that can be read."""
+        """Map an index; ValueError or OSError if there is no readable one."""
         with path.open("rb") as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         try:
@@ -207,7 +207,7 @@ class Base:
         return bytes(self._paths[self._offsets[number] : self._offsets[number + 1] - 1])
 
     def text_of(self, number: int) -> str:
-        """Return a file's path as text that can be turned back."""
+        """Return a file's path as text that can be converted back."""
         return self.path_of(number).decode("utf-8", "surrogateescape")
 
     def place_of(self, path: bytes) -> int:
@@ -231,7 +231,7 @@ class Base:
         return bytes(self._stamps[number * STAMP : (number + 1) * STAMP])
 
     def named(self, term: int, most: int = sys.maxsize) -> list[int]:
-        """Return the files that define a name, or may be imported by it; none if they are more than ``most``."""
+        """Return the files that define a name, or may be imported by it; none if there are more than ``most``."""
         found: list[int] = []
         for segment in self.segments:
             places = segment.defined(term)

@@ -1,4 +1,4 @@
-"""Which file of the project an import means: by how a file may be called, and how near it lies."""
+"""Which file of the project an import means, by the names a file may have and by how near it is."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from itertools import takewhile
 from zlib import crc32
 
 _PACKAGE_FILES = {"__init__", "index", "mod", "lib", "main", "package-info"}
-"""A file of this name is what an import of its folder means."""
+"""An import of a folder means the file of this name in it."""
 _SOURCE_FOLDERS = {"src", "lib"}
 _FOLDER_IMPORTS = {".go", ".java", ".cs", ".kt", ".scala"}
-"""Where an import may mean all files of a folder."""
+"""Languages in which an import may mean all files of a folder."""
 _ROOTS = {"crate", "@", "~", "#"}
 """First parts that mean the top of the importer's own package."""
 _LONGEST_SUFFIX = 3
 _MOST_CANDIDATES = 400
 MOST_FILES = 24
-"""Files that one import may mean."""
+"""Maximum number of files that one import may mean."""
 
 
 def names_of(path: str) -> list[str]:
@@ -37,7 +37,7 @@ def names_of(path: str) -> list[str]:
 
 
 def imports_folders(path: str) -> bool:
-    """Tell whether an import in this file may mean all files of a folder."""
+    """Return whether an import in this file may mean all files of a folder."""
     return posixpath.splitext(path)[1] in _FOLDER_IMPORTS
 
 
@@ -61,7 +61,7 @@ def import_parts(name: str) -> set[str]:
 
 
 class Modules:
-    """Resolves imports against the files that there are.
+    """Resolves imports against the existing files.
 
     Args:
         lookup: the numbers of the files with a term.
@@ -74,11 +74,11 @@ class Modules:
         self._found: dict[str, list[tuple[int, int]]] = {}
 
     def forget(self) -> None:
-        """Forget what was found: there are other files now."""
+        """Forget the results, because the files have changed."""
         self._found.clear()
 
     def resolve(self, importer: str, name: str) -> list[int]:
-        """Return the files that an import means; none if it means nothing of the project."""
+        """Return the files that an import means; none if it means nothing in the project."""
         if name.startswith("."):
             return self._relative(importer, name)
         parts = [part for part in name.removeprefix("node:").split("/") if part]
@@ -89,11 +89,11 @@ class Modules:
         if not parts or (is_python and parts[0] in sys.stdlib_module_names and not self._exact("/".join(parts[:1]))):
             return []
         for drop in range(min(_LONGEST_SUFFIX, len(parts))):
-            kept = parts[: len(parts) - drop]
-            if drop and len(kept) < 2 and not own:
+            shortened = parts[: len(parts) - drop]
+            if drop and len(shortened) < 2 and not own:
                 break
-            if found := self._matching("/".join(kept)):
-                return self._nearest(importer, found)
+            if matching := self._matching("/".join(shortened)):
+                return self._nearest(importer, matching)
         return []
 
     def _relative(self, importer: str, name: str) -> list[int]:
@@ -106,13 +106,13 @@ class Modules:
         return []
 
     def _exact(self, wanted: str) -> list[int]:
-        """Return the files of which ``wanted`` is a whole name."""
+        """Return the files one of whose complete names is ``wanted``."""
         found = self._lookup(_term(wanted.split("/")[-_LONGEST_SUFFIX:]))
-        # Each of a file's names is where its path begins, which is quicker to see.
+        # Each of a file's names begins where its path begins, which is quicker to check.
         return [n for n in found if (path := self._path_of(n)).startswith(wanted) and wanted in names_of(path)]
 
     def _matching(self, wanted: str) -> list[tuple[int, int]]:
-        """Return the files that match, with how many parts of the name their path has."""
+        """Return the matching files, with how many parts of the name their path has."""
         if wanted not in self._found:
             parts = wanted.split("/")
             self._found[wanted] = []
@@ -128,7 +128,7 @@ class Modules:
         return self._found[wanted]
 
     def _nearest(self, importer: str, found: list[tuple[int, int]]) -> list[int]:
-        """Return the file that lies nearest to the importer, and its siblings if the name means their folder."""
+        """Return the file nearest to the importer, and its siblings if the name means their folder."""
         if len(found) == 1:
             return [found[0][0]]
         here = importer.split("/")[:-1]
@@ -147,10 +147,10 @@ class Modules:
 
 
 def _agreement(have: list[str], wanted: list[str], size: int) -> int:
-    """Return how many parts of an imported name a file's name has, or 0 if it is not what the name means.
+    """Return how many parts of an imported name a file's name has, or 0 if the name does not mean it.
 
-    The last ``size`` parts have to agree. The others have to stand in the path too, in their order: `pkg/src/a.ts` is
-    imported as `pkg/a`. A path that is the end of the name is imported by where it is published: `example.org/x/pkg`.
+    The last ``size`` parts have to match. The others have to be in the path too, in order: `pkg/src/a.ts` is imported
+    as `pkg/a`. A path that is the end of the name is imported by where it is published: `example.org/x/pkg`.
     """
     if have[-size:] != wanted[-size:]:
         return 0

@@ -1,8 +1,8 @@
 """Which files have a term: one sorted table for up to 32,768 files, read in place from a mapped file.
 
 A term is a hash of 32 bits. Its postings are in four fields, the strongest evidence first, each in the order of files.
-A posting is the file's number within its segment, and one byte: the field in its two highest bits, then what
-`Field` says.
+A posting is the file's number within its segment, and one byte: the field in its two highest bits, then what `Field`
+says.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ROW = struct.Struct("<Q")
 _FEW = 16
 """Terms of a file in a field that are written one by one."""
 _PARTS_BITS = 4
-"""Postings are sorted in parts by the highest bits of their terms: sorting all at once would take the memory."""
+"""Postings are sorted in parts, by the highest bits of their terms: sorting all at once takes too much memory."""
 
 
 class Field(enum.IntEnum):
-    """Where a term stands."""
+    """Where a term occurs."""
 
     DEFINED = 0
     """The file defines the name; or, for names of modules, it may be imported by that name."""
@@ -50,7 +50,7 @@ _MARKED = {field: bytes(info & 0x3F | field << FIELD_SHIFT for info in range(256
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many terms and postings a segment has."""
+    """The numbers of terms and postings in a segment."""
 
     terms: int
     postings: int
@@ -73,7 +73,7 @@ class PostingsWriter:
                 self._parts[term >> (32 - _PARTS_BITS)] += _ROW.pack(term << 32 | low | info & 0x3F)
             return
         raw = memoryview(hashes).cast("B")
-        # Eight bytes a posting, the lowest first: what is to be sorted last stands first.
+        # Eight bytes per posting, lowest first: the last sort key comes first.
         rows = bytearray(8 * count)
         rows[0::8] = infos.translate(_MARKED[field])
         rows[1::8] = bytes((number & 0xFF,)) * count
@@ -84,7 +84,7 @@ class PostingsWriter:
         self._spread(hashes, rows)
 
     def _spread(self, hashes: array[int], rows: bytearray) -> None:
-        """Give each part its rows; the terms of a call are sorted."""
+        """Distribute the rows to the parts; the terms of a call are sorted."""
         start = 0
         for part, rows_of_part in enumerate(self._parts):
             end = bisect_left(hashes, (part + 1) << (32 - _PARTS_BITS), start)
@@ -126,7 +126,7 @@ class PostingsWriter:
 
 
 class Postings:
-    """The postings of one segment, where they lie in a mapped file."""
+    """The postings of one segment, in place in a mapped file."""
 
     __slots__ = ("_files", "_infos", "_shift", "_starts", "_terms", "_tops", "base")
 
@@ -152,7 +152,7 @@ class Postings:
         return self._starts[at], self._starts[at + 1]
 
     def holds(self, number: int) -> bool:
-        """Tell whether a file is one of this segment's."""
+        """Return whether a file belongs to this segment."""
         return 0 <= number - self.base < SEGMENT_FILES
 
     def ends_of(self, start: int, end: int) -> tuple[int, int, int, int, int]:
@@ -165,7 +165,7 @@ class Postings:
         return start, path, part, bisect_left(infos, _FIRST_OF[Field.TEXT], part, end), end
 
     def defined(self, term: int) -> range:
-        """Return the places of a term's postings in the first field."""
+        """Return the positions of a term's postings in the first field."""
         start, end = self.range_of(term)
         if start == end or self._infos[start] >= _FIRST_OF[Field.PATH]:
             return range(0)
@@ -183,7 +183,7 @@ class Postings:
         return [(base + file, info & 0x3F) for file, info in pairs]
 
     def infos_of(self, numbers: Iterable[int], start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Return those of the files, in ascending order, that are among the postings of one field, with their bytes."""
+        """Yield those of the files, in ascending order, that are among the postings of one field, with their bytes."""
         base, files, infos = self.base, self._files, self._infos
         at = start
         for number in numbers:
@@ -195,7 +195,7 @@ class Postings:
 
 
 def _shift_of(terms: int) -> int:
-    """Return how many of a term's lower bits are not looked at to find those that it stands among."""
+    """Return how many lower bits of a term are ignored in finding its group."""
     return 32 - min(_LARGEST_BITS, max(0, terms.bit_length() - _TERMS_TOGETHER))
 
 

@@ -1,4 +1,4 @@
-"""The index of a project as it is now: the base on disk, and over it what has changed since that was built."""
+"""The current index of a project: the base on disk, overlaid with what has changed since it was built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlm_lock.index.terms import terms_of
 from rlm_lock.model import Extract
 
 _MOST_REOPENED = 300
-"""Files whose imports are resolved anew for one new file: more have a word in common with it by chance."""
+"""Maximum number of files whose imports are resolved again for one new file: more share a word with it by chance."""
 
 
 @dataclass(slots=True)
@@ -36,8 +36,9 @@ class Hits:
     """The postings of one term, found but not read.
 
     Attributes:
-        ranges: for each segment that has the term: the segment, and where each field begins, and the last ends.
-        fresh: postings of changed files, and which base rows are void.
+        ranges: for each segment that has the term: the segment, where each field begins, and where the last ends.
+        fresh: postings of changed files.
+        void: which base rows are outdated.
         count: how many postings there are, void ones included.
     """
 
@@ -64,7 +65,7 @@ class Hits:
         return found + self._fresh_in(field) if self.fresh else found
 
     def infos_of(self, numbers: Sequence[int], field: Field) -> Iterator[tuple[int, int]]:
-        """Return those of the files, in ascending order, that have the term in a field, with the byte of each."""
+        """Yield those of the files, in ascending order, that have the term in a field, with the byte of each."""
         for segment, ends in self.ranges:
             first = bisect_left(numbers, segment.base)
             last = bisect_left(numbers, segment.base + SEGMENT_FILES, first)
@@ -80,14 +81,14 @@ class Hits:
 
 
 class ProjectIndex:
-    """What files a project has, which have a term, and which import which.
+    """Which files a project has, which contain a term, and which import which.
 
     A file keeps its number while the index is open. `update` and `remove` take effect at once and cost nothing that
-    grows with the project; `overlay` says how many files differ from the base, and whether to build it anew.
+    grows with the project; `overlay` says how many files differ from the base, and so whether to rebuild it.
 
     Args:
         base: the mapped index.
-        imports_of: the imports of a file that is unchanged since the base, as its extract has them.
+        imports_of: the imports of a file that is unchanged since the base, from its extract.
     """
 
     def __init__(self, base: Base, imports_of: Callable[[bytes], tuple[str, ...]]) -> None:
@@ -106,14 +107,14 @@ class ProjectIndex:
         self._resolved: dict[int, list[int]] = {}
         self._importers: dict[int, set[int]] = {}
         self.revision = 0
-        """A number that changes with what the index says."""
+        """A number that changes whenever the contents of the index change."""
 
     @classmethod
     def open(cls, folder: Path, imports_of: Callable[[bytes], tuple[str, ...]]) -> ProjectIndex:
-        """Open the index of a folder; OSError or ValueError if there is none that can be read."""
+        """Open the index of a folder; OSError or ValueError if there is no readable one."""
         return cls(Base(folder / INDEX_FILE), imports_of)
 
-    # What there is
+    # The files
 
     def __len__(self) -> int:
         return len(self.base) - sum(1 for n in self._removed if n < len(self.base)) + self._living_added()
@@ -123,11 +124,11 @@ class ProjectIndex:
 
     @property
     def overlay(self) -> int:
-        """How many files differ from the base: build it anew when they are many."""
+        """How many files differ from the base: rebuild it when there are many."""
         return len(self._changed) + len(self._removed)
 
     def number_of(self, path: bytes) -> int | None:
-        """Return a file's number, or nothing if the project has no such file."""
+        """Return a file's number, or None if the project has no such file."""
         number = self._added.get(path)
         if number is None:
             number = self.base.number_of(path)
@@ -138,16 +139,16 @@ class ProjectIndex:
         return self.base.path_of(number) if number < self._in_base else self._paths[number - self._in_base]
 
     def text_of(self, number: int) -> str:
-        """Return a file's path as text that can be turned back."""
+        """Return a file's path as text that can be converted back."""
         return self.path_of(number).decode("utf-8", "surrogateescape")
 
     def size_of(self, number: int) -> int:
-        """Return how many different words a file has: eight times the logarithm to the base of two."""
+        """Return 8·log2 of the number of distinct words in the file."""
         changed = self._changed.get(number)
         return changed.size if changed else self.base.sizes[number]
 
     def numbers(self, folder: bytes = b"") -> Iterator[int]:
-        """Return the files below a folder (all without one), in the order of their paths."""
+        """Yield the files below a folder (all without one), in the order of their paths."""
         prefix = folder.rstrip(b"/") + b"/" if folder else b""
         kept = (n for n in self._below(prefix) if n not in self._removed)
         added = sorted(path for path in self._added if path.startswith(prefix))
@@ -157,7 +158,7 @@ class ProjectIndex:
         return heapq.merge(kept, fresh, key=self.path_of)
 
     def beside(self, folder: bytes) -> Callable[[int], bool]:
-        """Return what tells whether a file lies in a folder, and not deeper."""
+        """Return a test for whether a file is directly in a folder."""
         prefix = folder + b"/" if folder else b""
         below, end = self._below(prefix), len(prefix)
 
@@ -175,22 +176,22 @@ class ProjectIndex:
         return range(self.base.place_of(prefix), last)
 
     def stamps(self) -> Iterator[tuple[bytes, bytes]]:
-        """Return every file with the mark of the content that is indexed, in the order of the paths."""
+        """Yield every file with the mark of the indexed content, in the order of the paths."""
         return ((self.path_of(number), self._stamp(number)) for number in self.numbers())
 
     def _stamp(self, number: int) -> bytes:
         changed = self._changed.get(number)
         return changed.stamp if changed else self.base.stamp(number)
 
-    # What changes
+    # Changes
 
     def differs(self, path: bytes, key: str) -> bool:
-        """Tell whether a file is not indexed with this content."""
+        """Return whether a file is not indexed with this content."""
         number = self.number_of(path)
         return number is None or self._stamp(number) != stamp_of(key)
 
     def update(self, path: bytes, key: str, extract: Extract | None) -> None:
-        """Take a file's new content; ``key`` is what its extract is kept under."""
+        """Take a file's new content; ``key`` is the key of its extract."""
         self.revision += 1
         number = self.number_of(path)
         if number is None:
@@ -209,7 +210,7 @@ class ProjectIndex:
         self._stale.add(number)
 
     def _revive(self, path: bytes) -> int:
-        """Return the number of a file that was not there: its former one if it was there once."""
+        """Return the number for a file that was not there: its former one if it has had one."""
         number = self._added.get(path)
         if number is None:
             number = self.base.number_of(path)
@@ -260,7 +261,7 @@ class ProjectIndex:
         return Hits(ranges, fresh, self._void, count + len(fresh))
 
     def named(self, term: int, most: int = sys.maxsize) -> list[int]:
-        """Return the files that define a name, or may be imported by it; none if they are more than ``most``."""
+        """Return the files that define a name, or may be imported by it; none if there are more than ``most``."""
         found, void = self.base.named(term, most), self._void
         if void:
             found = [n for n in found if n not in void]
@@ -301,7 +302,7 @@ class ProjectIndex:
         return len(self.importers_of(number))
 
     def popular(self) -> list[int]:
-        """Return the files that others import, the most imported first."""
+        """Return the files that others import, most imported first."""
         base = self.base
         if not self._void:
             return [n for n in base.popular if base.into[n + 1] > base.into[n]]
@@ -311,7 +312,7 @@ class ProjectIndex:
         return sorted(found, key=lambda n: (-self.in_degree(n), self.path_of(n)))
 
     def _loose(self) -> dict[int, list[int]]:
-        """Return what the files import whose imports in the base no longer hold."""
+        """Return the imports of those files whose imports in the base are outdated."""
         while self._stale:
             number = self._stale.pop()
             for target in self._resolved.pop(number, ()):

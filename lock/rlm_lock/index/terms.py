@@ -16,7 +16,7 @@ from rlm_lock.index.postings import Field
 from rlm_lock.model import Extract
 
 STEM, FOLDER = 1, 0
-"""Bytes of a posting in the path: of the file's own name, and of its folders."""
+"""Bytes of a posting in the path: for the file's own name, and for its folders."""
 _MOST_PARTS = 400
 
 
@@ -26,7 +26,7 @@ class FileTerms:
 
     Attributes:
         fields: the terms.
-        size: how many different words there are: eight times the logarithm to the base of two.
+        size: 8·log2 of the number of distinct words.
     """
 
     fields: tuple[tuple[Field, array[int], bytes], ...]
@@ -42,7 +42,7 @@ def terms_of(path: bytes, extract: Extract) -> FileTerms:
     in_path = dict.fromkeys(_folder_terms(folder), FOLDER) | dict.fromkeys(_path_terms(base), STEM)
     parts = {crc32(part.encode()) for name in [*names][:_MOST_PARTS] for part in parts_of(name)} - defined
     words, infos = unpack(extract.words)
-    # A new file may be what an import means that meant nothing before: its importers are found by these.
+    # A new file may be the target of an import that had none: these terms find its importers.
     imported = {hash_of(part) for name in extract.imports for part in import_parts(name)}
     missing = sorted(imported.difference(words, defined))
     ordered = sorted(in_path.items())
@@ -63,11 +63,11 @@ def _plain(hashes: Iterable[int]) -> tuple[array[int], bytes]:
 
 @functools.lru_cache(maxsize=64)
 def _folder_terms(text: str) -> frozenset[int]:
-    """Return the terms of a folder; files come in the order of their paths, so its neighbours ask next."""
+    """Return the terms of a folder (cached: files come in the order of their paths, so its neighbours ask next)."""
     return frozenset(_path_terms(text))
 
 
 def _path_terms(text: str) -> set[int]:
-    """Return the parts of a path, and each name in it that has several parts as a whole."""
+    """Return the parts of a path, and each of its multi-part names as a whole."""
     whole = (piece for name in text.split("/") for piece in (name, posixpath.splitext(name)[0]) if piece)
     return {crc32(part.encode()) for part in parts_of(text)} | {hash_of(name) for name in whole}

@@ -1,4 +1,4 @@
-"""Look at files by their status, and read them to hash them, without leaving the project through a link."""
+"""Check files by their status, and read and hash them, without leaving the project through a link."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from rlm_lock.listing.walk import DEEPEST
 from rlm_lock.model import FileNote
 
 MOST_HASHED = 4 << 20
-"""Bytes of a file that is read whole to be hashed."""
+"""Maximum bytes of a file that is read completely to be hashed."""
 _SAMPLE = 1 << 20
-"""Bytes at both ends of a longer one that are."""
+"""Bytes that are read at both ends of a longer one."""
 _SLICE = 4_000
-"""Files that are looked at before somebody else may do something."""
+"""Number of files that are checked before others get a turn."""
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FRESH_NS = 50_000_000
-"""A file that changed so short a time before it was read may change again and look the same: clocks of files tick."""
+"""A file that changed this shortly before it was read may change again and look the same: file clocks tick."""
 _NO_HASH = bytes(20)
 
 
 def look(
     table: FileTable, root_fd: int, submodules: frozenset[bytes], rows: list[int] | None = None
 ) -> Iterator[list[int]]:
-    """Yield, slice by slice, which rows are not what the table says; of all rows, or of these."""
+    """Yield, slice by slice, which rows (of all, or of these) differ from the table."""
     linked = _linked_folders(table, root_fd)
     yield []
     wanted = range(len(table)) if rows is None else rows
@@ -40,9 +40,9 @@ def look(
 def changed_rows(
     table: FileTable, root_fd: int, submodules: frozenset[bytes], rows: range | list[int], linked: tuple[bytes, ...]
 ) -> list[int]:
-    """Return which of these rows are not what the table says.
+    """Return which of these rows differ from the table.
 
-    Args: linked, folders that are none any more: nothing below them belongs to the project.
+    Args: linked, folders that are no longer folders: nothing below them belongs to the project.
     """
     paths, ctimes, sizes, inodes, modes = table.paths, table.ctimes, table.sizes, table.inodes, table.modes
     lstat = os.lstat
@@ -59,36 +59,36 @@ def changed_rows(
             )
         except (OSError, ValueError):  # gone, or not reached
             is_same = not modes[row]
-        if not is_same and path not in submodules:  # of a submodule the index says what there is to know
+        if not is_same and path not in submodules:  # the index says everything about a submodule
             changed.append(row)
     return changed
 
 
 def _linked_folders(table: FileTable, root_fd: int) -> tuple[bytes, ...]:
-    """The folders of a table's paths that are no folders on disk, such as links that lead out of the project."""
+    """Return those folders of a table's paths that are no folders on disk, such as links out of the project."""
     found = []
     for folder in table.folders():
         try:
             if not stat.S_ISDIR(os.lstat(folder, dir_fd=root_fd).st_mode):
                 found.append(folder + b"/")
         except OSError:
-            pass  # then nothing below it is there either
+            pass  # then nothing below it exists either
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was found at a path: the status of the open file, its hash, and why nothing more is known."""
+    """The result at a path: the status of the open file, its hash, and why nothing more is known."""
 
     status: os.stat_result | None
     blob: bytes = _NO_HASH
     note: FileNote = FileNote.NONE
     is_fresh: bool = False
-    """Whether it may have changed since without looking different, so that it has to be read again next time."""
+    """Whether it may have changed since without looking different, so that it must be read again next time."""
 
 
 class ContentReader:
-    """Opens files by the descriptors of their folders, which it keeps from one path to the next."""
+    """Opens files through the descriptors of their folders, which it keeps from one path to the next."""
 
     def __init__(self, root_fd: int) -> None:
         """Args: the open top of the project, which the caller closes."""
@@ -101,7 +101,7 @@ class ContentReader:
             os.close(self._open.pop()[1])
 
     def opened(self, path: bytes) -> int:
-        """Open a file to be read; raises OSError, also where a part of the path is a link."""
+        """Open a file for reading; raises OSError, also where a part of the path is a link."""
         folder, name = self._folder(path)
         return os.open(name, _FILE, dir_fd=folder)
 
@@ -150,7 +150,7 @@ class ContentReader:
         return Taken(before, blob, note, is_fresh)
 
     def _folder(self, path: bytes) -> tuple[int, bytes]:
-        """The open folder that a path is in, and its name there."""
+        """Return the open folder of a path, and its name there."""
         *folders, name = path.split(b"/")
         if len(folders) > DEEPEST:
             raise OSError("nested too deep")
@@ -167,7 +167,7 @@ class ContentReader:
 
 
 def blob_of(data: bytes) -> bytes:
-    """Return the hash of a content in git's manner."""
+    """Return git's hash of a content."""
     return _hash(b"blob %d\0" % len(data), data)
 
 

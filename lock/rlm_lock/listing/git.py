@@ -1,9 +1,9 @@
-"""Ask git about a repository that may be hostile, without running anything that the repository names.
+"""Query git about a repository that may be hostile, without running anything that the repository names.
 
 A repository's configuration names programs that git runs even when it only lists: file system monitors, hooks, filters,
 text converters, pagers, signature checkers, transports of a partial clone. So only the commands of this module are
-asked, with every setting overruled that could start a program, and with an environment of their own. They read the
-index and the history, never the content of the working tree, so that no filter has anything to do.
+used, with every setting overridden that could start a program, and with an environment of their own. They read the
+index and the history, never the content of the working tree, so that filters have nothing to do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SETTINGS = {
     "protocol.allow": "never",
     "submodule.recurse": "false",
 }
-"""What a repository's own configuration is overruled with."""
+"""Settings that override a repository's own configuration."""
 _ENVIRONMENT = {
     # Stronger than any `protocol.NAME.allow` of a repository: no transport has this name.
     "GIT_ALLOW_PROTOCOL": "none",
@@ -56,26 +56,26 @@ _ENVIRONMENT = {
     "LC_ALL": "C",
 }
 _KEPT = ("PATH", "HOME", "XDG_CONFIG_HOME")
-"""Of our own environment: where git is, and where the user's own configuration is."""
+"""The parts of our own environment that git gets: where git is, and where the user's own configuration is."""
 _MEMORY = 1 << 30
 _MOST_OUTPUT = 512 << 20
 _UNTRACKED_PROCESSOR_SECONDS = 2
-"""It tries every rule on every name. Honest rules take it 0.2 seconds for 80,000 files, hostile ones minutes."""
+"""git tries every rule on every name. Honest rules take 0.2 seconds for 80,000 files, hostile ones minutes."""
 _LOOK_SECONDS = 0.25
 _STUCK_SECONDS = 1.0
-"""A git that sleeps, and has not used the processor for so long, waits for a pipe that the project has put there."""
+"""A git that sleeps, and has not used the processor for this long, waits for a pipe that the project put there."""
 
 
 @dataclass(frozen=True, slots=True)
 class GitOutput:
-    """What a command wrote, and whether that is all: it ended by itself and without an error."""
+    """The output of a command, and whether it is complete: the command ended by itself and without an error."""
 
     data: bytes
     is_whole: bool
 
 
 class GitCommand:
-    """A running git, so that several can run at once; what it writes goes to memory that needs no reader."""
+    """A running git, so that several can run at once; its output goes to memory that needs no reader."""
 
     def __init__(self, root: bytes, arguments: Sequence[str], processor_seconds: int = 0) -> None:
         """Start it in ``root``, the top of a working tree.
@@ -85,7 +85,7 @@ class GitCommand:
         top = os.fsdecode(root)
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | _ENVIRONMENT
-        environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(top)  # what lies above is another project
+        environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(top)  # what is above belongs to another project
         self._output = os.memfd_create("git", os.MFD_CLOEXEC)
         try:
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
@@ -102,9 +102,9 @@ class GitCommand:
         self._used: tuple[str, ...] = ()
 
     def is_over(self, wait: float, seconds: float) -> bool:
-        """Whether there is nothing to wait for: it has ended, has run for ``seconds`` in all, or hangs.
+        """Return whether waiting is over: it has ended, has run for ``seconds`` in total, or hangs.
 
-        It is waited for no longer than ``wait``.
+        Wait for it no longer than ``wait``.
         """
         if self._process is None or select.select([self._watch], [], [], wait)[0]:
             return True
@@ -116,7 +116,7 @@ class GitCommand:
         return now > self._started + seconds
 
     def output(self, seconds: float) -> GitOutput:
-        """Wait for its end, and end it if it has run for that time or hangs; return what it wrote."""
+        """Wait for its end, and end it if it has run for that time or hangs. Return its output."""
         try:
             while not self.is_over(_LOOK_SECONDS, seconds):
                 pass
@@ -127,7 +127,7 @@ class GitCommand:
             os.close(self._output)
 
     def _end(self) -> bool:
-        """End it if it has not ended; whether it had, without an error."""
+        """End it if it is still running. Return whether it had ended without an error."""
         if self._process is None:
             return False
         if not select.select([self._watch], [], [], 0)[0]:
@@ -137,7 +137,7 @@ class GitCommand:
 
 
 def is_repository(root: bytes) -> bool:
-    """Whether a folder is the top of a working tree (`.git` is a file in a worktree)."""
+    """Return whether a folder is the top of a working tree (`.git` is a file in a worktree)."""
     return os.path.lexists(os.path.join(root, b".git"))
 
 
@@ -147,7 +147,7 @@ def staged(root: bytes) -> GitCommand:
 
 
 def untracked(root: bytes) -> GitCommand:
-    """List the files that git neither knows nor ignores, as far as it gets."""
+    """List the files that git neither tracks nor ignores, as far as it gets."""
     return GitCommand(root, ["ls-files", "-o", "--exclude-standard", "-z"], _UNTRACKED_PROCESSOR_SECONDS)
 
 
@@ -158,16 +158,16 @@ def head(root: bytes) -> GitCommand:
 
 def log(root: bytes, commits: int) -> GitCommand:
     """List the newest commits, each with the paths that it changed; see `rlm_lock.listing.history`."""
-    # Names only, and renames are not looked for: no content is read, so nothing is converted, and nothing is fetched.
+    # Names only, without detecting renames: no content is read, so nothing is converted, and nothing is fetched.
     quiet = ["--no-textconv", "--no-ext-diff", "--no-renames", "--no-show-signature", "--no-mailmap", "--no-color"]
     form = "--format=%x00%x00%H%x00%ct%x00%an%x00%s%x00"
     return GitCommand(root, ["log", "-n", str(commits), "--name-only", "-z", *quiet, form, "HEAD", "--"])
 
 
 def _used_by(pid: int) -> tuple[str, ...]:
-    """The processor time of a process, if it sleeps: a pipe can make git do so for ever, a slow disk is another state.
+    """Return the processor time of a process that sleeps; empty if it is running.
 
-    Nothing if it runs.
+    A pipe can make git sleep forever; waiting for a slow disk is a different state.
     """
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:

@@ -32,7 +32,7 @@ class History:
     Attributes:
         head: the commit that it begins with.
         times: when the newest of them that changed a path was made, in seconds; older files have none.
-        commits: the newest first, without those that change very many files, and merges.
+        commits: newest first, without merges and those that change very many files.
     """
 
     head: str = ""
@@ -41,7 +41,7 @@ class History:
 
 
 def read_history(root: bytes, head: str) -> Iterator[History | None]:
-    """Yield None while git works, then what it says; of a long history the newest part."""
+    """Yield None while git works, then the result; for a long history its newest part."""
     command = git.log(root, MOST_COMMITS)
     while not command.is_over(0.05, _SECONDS):
         yield None
@@ -49,25 +49,25 @@ def read_history(root: bytes, head: str) -> Iterator[History | None]:
 
 
 def _parsed(data: bytes, head: str) -> History:
-    found = History(head)
+    history = History(head)
     parts = data.split(b"\0")
     at, time, subject = 0, 0, ""
     paths: list[bytes] = []
     while at < len(parts):
         # Names are never empty: two empty parts and a hash begin a commit.
         if not parts[at] and at + 6 < len(parts) and not parts[at + 1] and _HASH.fullmatch(parts[at + 2]):
-            _add(found.commits, subject, paths)
+            _add(history.commits, subject, paths)
             time = int(parts[at + 3]) if parts[at + 3].isdigit() else 0
             subject = parts[at + 5][:_LONGEST_SUBJECT].decode("utf-8", "replace")
             paths = []
             at += 6
             continue
         if path := parts[at].removeprefix(b"\n"):
-            found.times.setdefault(path, time)
+            history.times.setdefault(path, time)
             paths.append(path)
         at += 1
-    _add(found.commits, subject, paths)
-    return found
+    _add(history.commits, subject, paths)
+    return history
 
 
 def _add(commits: list[Commit], subject: str, paths: list[bytes]) -> None:

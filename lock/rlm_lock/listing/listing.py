@@ -1,4 +1,4 @@
-"""List a project: by git where there is a repository, else by a walk."""
+"""List a project: with git where there is a repository, otherwise by walking it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rlm_lock.listing import git
 from rlm_lock.listing.walk import walked
 
 MOST_FILES = 500_000
-"""Files of a project that are looked at; of a larger one the lock is partial, and says so."""
+"""Maximum number of files to look at; the lock of a larger project is partial, and says so."""
 _SECONDS = 60.0
 _UNTRACKED_SECONDS = 5.0
 _PATIENT_SECONDS = 0.5
-"""If git takes longer to list what it does not track, a walk begins beside it that may have to replace it."""
+"""If git takes longer to list untracked files, a walk starts in parallel that may have to replace it."""
 _SLICE = 1_000
-"""Files that the walk finds before it looks whether git has ended."""
+"""Number of files that the walk finds between checks whether git has ended."""
 _SUBMODULE = b"160000"
 _OURS = b".memory/"
-"""Where `lock --write` puts the snapshot: it must not describe itself."""
+"""Where `lock --write` puts the snapshot, which must not describe itself."""
 
 
 @dataclass(slots=True)
@@ -30,13 +30,13 @@ class Listing:
     """Every file of a project.
 
     Attributes:
-        paths: sorted; a file that is listed need not be on disk.
-        index: what git's index says of a file's content, or of a submodule's commit: 20 bytes a path that git knows.
-        submodules: paths that are another repository's.
-        digest: the same as long as nothing here changes.
+        paths: sorted; a listed file need not be on disk.
+        index: what git's index says about a file's content, or a submodule's commit: 20 bytes for each path git tracks.
+        submodules: paths that belong to another repository.
+        digest: stays the same as long as nothing here changes.
         head: the commit that is checked out; empty without one.
         is_git: whether git has listed them.
-        is_cut: whether git could not list what it does not track, so that it need not be asked again.
+        is_cut: whether git could not list untracked files, so that it need not be asked again.
         missing: what is left out, each as a sentence.
     """
 
@@ -57,10 +57,10 @@ class _Found:
 
 
 class Lister:
-    """Lists a project; git begins at once, so that somebody may do something else meanwhile."""
+    """Lists a project; git starts at once, so that the caller can do something else meanwhile."""
 
     def __init__(self, root: bytes, known: Listing | None = None, most: int = MOST_FILES) -> None:
-        """Args: root, the top of the working tree; known, what was listed before; most, how many files to list."""
+        """Args: root, the top of the working tree; known, the previous listing; most, how many files to list."""
         self._root, self._known, self._most, self._is_repository = root, known, most, git.is_repository(root)
         questions = [git.staged, git.head] if self._is_repository else []
         if self._is_repository and (known is None or not known.is_cut):
@@ -73,7 +73,7 @@ class Lister:
             self._commands.pop().output(0.0)
 
     def listing(self, root_fd: int) -> Listing:
-        """Return what there is: what was known, as the same object, if that is still true, which takes no time.
+        """Return the listing: the previous object if it is still true, which takes no time.
 
         Args: root_fd, a descriptor of the root.
         """
@@ -90,22 +90,22 @@ class Lister:
 
 
 def _untracked(commands: Sequence[git.GitCommand], root_fd: int) -> git.GitOutput:
-    """What git does not track; what a walk finds if git is not asked, or cannot say.
+    """Return the files that git does not track; those that a walk finds if git is not asked, or cannot say.
 
     A pipe in place of a .gitignore is enough for that, or very many rules.
     """
-    names, found = walked(root_fd, Counter()), list[bytes]()
+    names, paths = walked(root_fd, Counter()), list[bytes]()
     for command in commands:
         if not command.is_over(_PATIENT_SECONDS, _UNTRACKED_SECONDS):
             for path in names:
-                found.append(path)
-                if len(found) % _SLICE == 0 and command.is_over(0.0, _UNTRACKED_SECONDS):
+                paths.append(path)
+                if len(paths) % _SLICE == 0 and command.is_over(0.0, _UNTRACKED_SECONDS):
                     break
-        said = command.output(_UNTRACKED_SECONDS)
-        if said.is_whole:
-            return said
-    found.extend(names)
-    return git.GitOutput(b"\0".join(sorted(found)), False)
+        output = command.output(_UNTRACKED_SECONDS)
+        if output.is_whole:
+            return output
+    paths.extend(names)
+    return git.GitOutput(b"\0".join(sorted(paths)), False)
 
 
 def _of_git(
@@ -118,24 +118,24 @@ def _of_git(
     digest = whole.digest()
     if known is not None and known.digest == digest:
         return known
-    found = _Found()
+    records = _Found()
     missing: list[str] = []
     if not untracked.is_whole:
         missing.append("git cannot list what it does not track here; it is found by the rules of .gitignore alone")
     for path, hashed, is_submodule in islice(_records(staged.data), most + 1):
-        found.index[path] = hashed
+        records.index[path] = hashed
         if is_submodule:
-            found.submodules.add(path)
-    paths = set(found.index)
-    # A path that ends with a slash is another repository inside, which is no submodule.
+            records.submodules.add(path)
+    paths = set(records.index)
+    # A path that ends with a slash is another repository inside, which is not a submodule.
     others = (path for path in untracked.data.split(b"\0") if path and path[-1:] != b"/" and _is_wanted(path))
     paths.update(islice(others, max(0, most + 1 - len(paths))))
-    kept = _bounded(sorted(paths), most, missing)
+    listed = _bounded(sorted(paths), most, missing)
     commit = head.data.strip().decode("ascii", "replace") if head.is_whole else ""
     return Listing(
-        kept,
-        found.index,
-        frozenset(found.submodules),
+        listed,
+        records.index,
+        frozenset(records.submodules),
         digest,
         commit,
         True,
@@ -173,14 +173,14 @@ def _of_walk(root_fd: int, known: Listing | None, most: int, *, is_refused: bool
 
 
 def _is_wanted(path: bytes) -> bool:
-    """Whether a path is below the root (an index that was made by hand can name any), and not what the lock wrote."""
+    """Return whether a path is below the root (a forged index can name any), and was not written by the lock."""
     if path.startswith((_OURS, b"/")):
         return False
     return not ((b".." in path or b".git" in path) and {b"..", b".git"} & set(path.split(b"/")))
 
 
 def _bounded(paths: list[bytes], most: int, missing: list[str]) -> list[bytes]:
-    """Return so many paths, and say so if there are more."""
+    """Return up to ``most`` paths, and say so if there are more."""
     if len(paths) > most:
         missing.append(f"the project has more than {most:,} files; the others are left out")
     return paths[:most]

@@ -1,4 +1,4 @@
-"""The file table: what a scan knows of each file, in arrays that stay small however many files there are."""
+"""The file table: what a scan knows about each file, in arrays that stay small however many files there are."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ HASH = 20
 """Bytes of a content's hash."""
 _NO_BLOB = bytes(HASH)
 NOTES = tuple(FileNote)
-"""The notes by their number in a table; new ones come last, because stores keep the numbers."""
+"""The notes by their number in a table; new ones go last, because stores keep the numbers."""
 UNTRACKED, DIRTY = 1, 2
-"""Flags of a row: git does not know the file, or knows it with another content."""
+"""Flags of a row: git does not track the file, or knows it with another content."""
 
 
 class FileTable:
-    """One row a file, in order of the paths.
+    """One row per file, in the order of the paths.
 
-    A file whose ``ctimes`` is 0 has to be read again. ``modes`` is 0 for a file that is listed and not on disk.
+    A file whose ``ctimes`` is 0 has to be read again. ``modes`` is 0 for a file that is listed but not on disk.
     """
 
     __slots__ = ("_folders", "blobs", "ctimes", "flags", "inodes", "modes", "mtimes", "notes", "paths", "sizes")
 
     def __init__(self, paths: list[bytes]) -> None:
-        """Args: paths, sorted; nothing is known of them yet."""
+        """Args: paths, sorted; nothing is known about them yet."""
         count = len(paths)
         self.paths = paths
         self._folders: tuple[bytes, ...] | None = None
@@ -40,7 +40,7 @@ class FileTable:
         return len(self.paths)
 
     def folders(self) -> tuple[bytes, ...]:
-        """Return every folder that a path lies in."""
+        """Return every folder that contains a path."""
         if self._folders is None:
             seen: set[bytes] = set()
             for path in self.paths:
@@ -57,7 +57,7 @@ class FileTable:
         return row if row < len(self.paths) and self.paths[row] == path else -1
 
     def blob(self, row: int) -> bytes:
-        """Return the hash of a file's content; zeros where nothing is known of it."""
+        """Return the hash of a file's content; zeros where it is unknown."""
         return bytes(self.blobs[HASH * row : HASH * row + HASH])
 
     def set_blob(self, row: int, blob: bytes) -> None:
@@ -65,15 +65,15 @@ class FileTable:
         self.blobs[HASH * row : HASH * row + HASH] = blob
 
     def has_text(self, row: int) -> bool:
-        """Whether a file has a content that an extract can be made of."""
+        """Return whether a file has content from which an extract can be made."""
         return not self.notes[row] and bool(self.modes[row]) and self.blob(row) != _NO_BLOB
 
     def note(self, row: int) -> FileNote:
-        """Return why nothing, or not everything, is known of a file."""
+        """Return why nothing, or not everything, is known about a file."""
         return NOTES[self.notes[row]]
 
     def set_note(self, row: int, note: FileNote) -> None:
-        """Remember why nothing, or not everything, is known of a file."""
+        """Remember why nothing, or not everything, is known about a file."""
         self.notes[row] = NOTES.index(note)
 
     def entry(self, row: int) -> FileEntry:
@@ -98,7 +98,7 @@ class FileTable:
         return whole.hexdigest()
 
     def rearranged(self, paths: list[bytes]) -> FileTable:
-        """Return a table of other paths, with what is known of those that are here too."""
+        """Return a table of other paths, with what is known about those that are also here."""
         new = FileTable(paths)
         known = {path: row for row, path in enumerate(self.paths)}
         pairs = [(row, old) for row, path in enumerate(paths) if (old := known.get(path)) is not None]
@@ -111,7 +111,7 @@ class FileTable:
         return new
 
     def mark(self, index: dict[bytes, bytes], *, is_git: bool, rows: Iterable[int] | None = None) -> None:
-        """Remember which files git does not know, and which differ from what it knows."""
+        """Remember which files git does not track, and which differ from its index."""
         for row in range(len(self.paths)) if rows is None else rows:
             known = index.get(self.paths[row])
             if known is None:
@@ -122,7 +122,7 @@ class FileTable:
 
 
 def plain_mode(mode: int) -> int:
-    """Return the mode as git keeps it: of the rights only whether the owner may run the file."""
+    """Return the mode as git keeps it: of the permissions only whether the owner may run the file."""
     if stat.S_ISREG(mode):
         return 0o100755 if mode & 0o100 else 0o100644
     return {stat.S_IFLNK: 0o120000, stat.S_IFDIR: 0o160000}.get(stat.S_IFMT(mode), 0)

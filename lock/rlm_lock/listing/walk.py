@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from rlm_contexts.loading.ignores import IgnoreRules, rules_in
 
 DEEPEST = 200
-"""Levels of folders that are looked into."""
+"""Maximum depth of folders."""
 _META = frozenset({".git", ".hg", ".svn"})
 _MOST_RULES = 20_000
-"""Rules of all ignore files together that count; each costs time at every name below."""
+"""Maximum number of rules of all ignore files together; each costs time at every name below."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _Ignores = tuple[tuple[int, IgnoreRules], ...]
@@ -66,7 +66,7 @@ class _Walk:
 def walked(root: int, skipped: Counter[str]) -> Iterator[bytes]:
     """Yield the paths of all files below an open folder, in no particular order.
 
-    Args: skipped, to which what is left out is added by reason (a directory counts once).
+    Args: skipped, the counter of left-out entries by reason (a directory counts once).
     """
     yield from _Walk(skipped).below(root, "", (), DEEPEST)
 

@@ -1,1 +1,1 @@
-"""Which files matter for what somebody works on or asks, and the text that says so within a number of tokens."""
+"""Which files matter for a task or a question, and the text that says so within a number of tokens."""

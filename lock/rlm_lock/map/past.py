@@ -1,4 +1,4 @@
-"""What the newest commits tell: which files change together, and which change when a message has certain words."""
+"""What the newest commits show: which files change together, and which change when a message has certain words."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rlm_lock.listing.history import Commit
 from rlm_lock.map.question import Sought, terms_of
 
 _MOST_ALIKE = 60
-"""Commits with words of the question whose files are looked at."""
+"""Maximum number of commits with words of the question whose files are considered."""
 _HALF = 800
-"""A commit counts half after so many newer ones."""
+"""The number of newer commits after which a commit counts half."""
 
 
 class Past:
-    """The newest commits of a project, ready to be asked.
+    """The newest commits of a project, ready for questions.
 
     Args:
-        commits: the newest first.
+        commits: newest first.
     """
 
     def __init__(self, commits: Iterable[Commit] = ()) -> None:
@@ -34,7 +34,7 @@ class Past:
                 self._with_term.setdefault(each.term, []).append(number)
 
     def together(self, path: bytes) -> dict[bytes, float]:
-        """Return the files that changed together with one: a commit of few files says more."""
+        """Return the files that changed together with one: a commit of few files counts more."""
         score: dict[bytes, float] = defaultdict(float)
         for number in self._with_path.get(path, ()):
             paths = self._paths[number]
@@ -49,10 +49,10 @@ class Past:
         whole: dict[int, float] = {}
         by_commit: dict[int, dict[int, float]] = defaultdict(dict)
         for each in sought:
-            found = self._with_term.get(each.term, ())
-            value = each.weight * math.log(1 + len(self._paths) / max(len(found), 1))
+            commits = self._with_term.get(each.term, ())
+            value = each.weight * math.log(1 + len(self._paths) / max(len(commits), 1))
             whole[each.word] = max(whole.get(each.word, 0.0), value)
-            for number in found:
+            for number in commits:
                 own = by_commit[number]
                 own[each.word] = max(own.get(each.word, 0.0), value)
         total = sum(whole.values()) or 1.0

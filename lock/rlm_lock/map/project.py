@@ -1,4 +1,4 @@
-"""The map of a project: which of its files matter, for what somebody works on and asks."""
+"""The map of a project: which of its files matter for a task and a question."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from rlm_lock.names import shown
 
 _MOST_SHOWN = 400
 _FEW = 40
-"""If nothing says more, files are shown in the order of their paths."""
+"""If nothing else distinguishes them, files are shown in the order of their paths."""
 _MOST_WITH_SYMBOLS = 24
 _MOST_SYMBOLS = 8
 _MOST_NAMED, _MOST_STEMS = 600, 20
-"""Files that have a word in their path, and those of them by that name, among which a module's tests are looked for."""
+"""Files with a word in their path, and those of them with that name, among which a module's tests are searched."""
 _MOST_COMPANIONS = 8
 _MOST_POPULAR = 300
 _MOST_PAST = 100
-"""Files that are taken from commits: those of commits that have little to do with the question do no good."""
+"""Maximum number of files taken from commits: those of barely related commits do no good."""
 _MOST_KEPT, _MOST_NAMES_KEPT = 1_000, 100
-"""Files whose names are kept from one map to the next, and names of each: maps show the same files again and again."""
+"""Files whose names are kept between maps, and names of each: maps show the same files again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ProjectMap:
         weights: of the evidence.
 
     Attributes:
-        past: what the newest commits tell.
+        past: what the newest commits show.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class ProjectMap:
         self._known_of = -1
 
     def show(self, tokens: int, focus: Sequence[str] = (), about: str = "", path: str = "") -> Shown:
-        """Return a map of at most so many tokens.
+        """Return a map of up to ``tokens`` tokens.
 
         Args:
             tokens: what the text may take.
-            focus: paths somebody works on; they are not shown again.
+            focus: paths that are being worked on; they are not shown again.
             about: the question, in words.
             path: a folder to which the map is narrowed.
         """
@@ -83,7 +83,7 @@ class ProjectMap:
         return Shown(text, files, tuple(unknown))
 
     def ranked(self, touched: Sequence[int], about: str = "", path: str = "", most: int = _MOST_SHOWN) -> list[int]:
-        """Return the numbers of the files that matter, the first first."""
+        """Return the numbers of the files that matter, most important first."""
         index, weights = self._index, self._weights
         score: dict[int, float] = {}
         sought = terms_of(about)
@@ -97,11 +97,11 @@ class ProjectMap:
             self._add_siblings(score, touched)
             self._add_together(score, touched)
         if sought:
-            found = scores.words(index, sought, weights)
-            self._add_companions(found)
-            self._add(score, found, weights.words)
+            word_scores = scores.words(index, sought, weights)
+            self._add_companions(word_scores)
+            self._add(score, word_scores, weights.words)
             alike = self._numbers(self.past.alike(sought))
-            # Commits that have few of the words count little, also if no other has more of them.
+            # Commits with few of the words count little, even if no other commit has more of them.
             self._add(score, alike, weights.alike * min(1.0, max(alike.values(), default=0.0)))
         folder = path.strip("/").encode("utf-8", "surrogateescape")
         if folder:
@@ -116,7 +116,7 @@ class ProjectMap:
         by_score: dict[float, list[int]] = {}
         for value, number in best:
             by_score.setdefault(value, []).append(number)
-        # Numbers are in the order of paths, but for files that are newer than the index.
+        # Numbers follow the order of paths, except for files that are newer than the index.
         newer = len(index.base)
         for equal in by_score.values():
             if len(equal) > 1 and equal[-1] >= newer:
@@ -128,7 +128,7 @@ class ProjectMap:
         self._names.clear()
 
     def whole(self, most: int) -> Iterator[str]:
-        """Return a plain map of all files, folder by folder, in about so many bytes; names of files are never cut."""
+        """Yield a plain map of all files, folder by folder, in about ``most`` bytes; names of files are never cut."""
         index = self._index
         symbols = max(0, most // max(1, len(index)) - 40) // 12
         former = None
@@ -149,13 +149,13 @@ class ProjectMap:
             self._add(score, together, self._weights.together / len(focus))
 
     def _numbers(self, found: Mapping[bytes, float]) -> dict[int, float]:
-        """Return the files that are still there, by their numbers; of very many the best."""
+        """Return the files that still exist, by their numbers; if there are very many, the best."""
         best = heapq.nlargest(_MOST_PAST, found.items(), key=lambda item: (item[1], item[0]))
         return {n: value for path, value in best if (n := self._index.number_of(path)) is not None}
 
     @staticmethod
     def _add(score: dict[int, float], found: dict[int, float], weight: float) -> None:
-        """Add one sort of evidence, of which the strongest counts ``weight``."""
+        """Add one kind of evidence, whose strongest item counts ``weight``."""
         top = max(found.values(), default=0.0)
         for number, value in found.items() if top else ():
             score[number] = score.get(number, 0.0) + weight * value / top
@@ -234,7 +234,7 @@ class ProjectMap:
 
 
 def _chosen(names: Collection[tuple[str, int]], wanted: set[str]) -> list[tuple[str, int]]:
-    """Return names with a word of the question first, then what others see, in the order of the file."""
+    """Return names with a word of the question first, then public names, in the order of the file."""
     if wanted:
         everything = "\n".join(name for name, _ in names).lower()
         wanted = {word for word in wanted if word in everything}

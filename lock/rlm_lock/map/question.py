@@ -38,12 +38,12 @@ NAME, WORD, PART, VARIANT = 1.6, 1.0, 0.35, 0.6
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A term that is sought.
+    """A term to search for.
 
     Attributes:
         term: its hash.
-        weight: how much it says, before how rare it is.
-        word: which word of the question it stands for: several terms of one word are no more than that word.
+        weight: how much it says, before its rarity is considered.
+        word: the word of the question it stands for: several terms of one word count no more than that word.
     """
 
     term: int
@@ -52,13 +52,13 @@ class Sought:
 
 
 def terms_of(question: str) -> list[Sought]:
-    """Return what a question's words are found by; each term once."""
-    found: dict[int, Sought] = {}
+    """Return the terms for a question's words; each term once."""
+    by_term: dict[int, Sought] = {}
 
     def seek(text: str, weight: float, word: int) -> None:
         term = hash_of(text)
-        if term not in found or found[term].weight < weight:
-            found[term] = Sought(term, weight, word)
+        if term not in by_term or by_term[term].weight < weight:
+            by_term[term] = Sought(term, weight, word)
 
     count = 0
     for written in dict.fromkeys(_written(question[:_LONGEST_QUESTION])):
@@ -74,23 +74,23 @@ def terms_of(question: str) -> list[Sought]:
         for variant in () if compound else _variants(lower):
             seek(variant, VARIANT, count)
         count += 1
-    return list(found.values())
+    return list(by_term.values())
 
 
 def _written(question: str) -> list[str]:
-    """Return the words as they are written; a name's case tells that it is one."""
+    """Return the words as they are written: their case can mark them as names."""
     kept = [word for word in _NAME.findall(question) if len(word) > 2]
     known = {word.lower() for word in kept}
     return kept + [word for word in words_in(question) if word not in known and not word.isascii()]
 
 
 def asks_for_tests(question: str) -> bool:
-    """Tell whether tests are what is asked for."""
+    """Return whether the question asks for tests."""
     return any(word.lower() in {"test", "tests", "tested", "testing"} for word in _NAME.findall(question))
 
 
 def _variants(word: str) -> list[str]:
-    """Return other forms in which English has a word."""
+    """Return other English forms of a word."""
     if len(word) < 4 or not word.isalpha():
         return []
     if word.endswith("ies"):

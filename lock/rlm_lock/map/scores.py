@@ -1,4 +1,4 @@
-"""How much each file matters: by one step from the files somebody works on, and by the words of the question.
+"""How much each file matters: one step from the files being worked on, and by the words of the question.
 
 Nothing here is proportional to the project: terms that very many files have are not read, only looked up for the files
 that other terms have found.
@@ -29,7 +29,7 @@ Scores = dict[int, float]
 class Weights:
     """How much each kind of evidence counts. They were chosen on the tuning half of the tasks of bench/lock_quality."""
 
-    # Between the sorts of evidence: each is first made to end at 1.
+    # Between the kinds of evidence: each is first normalised to a maximum of 1.
     near: float = 3.0
     words: float = 3.0
     test: float = 1.5
@@ -60,20 +60,20 @@ class Weights:
 
 WEIGHTS = Weights()
 MOST_FOCUS = 12
-"""Files of the focus that are looked at; the time of a map must not grow with what somebody touched in a day."""
+"""Files of the focus that are considered; a map's time must not grow with all that was touched in a day."""
 _MOST_DEFINERS = 8
 _MOST_MENTIONS = 256
 _MOST_ROWS = 600
-"""Postings of a term that are read; of more frequent ones only those of files that other terms have found."""
+"""Maximum postings of a term that are read; of more frequent ones only those of files that other terms have found."""
 _MOST_READ = 2_500
-"""Postings of a whole question that are read, of texts and of names, those of the rarest terms first."""
+"""Maximum postings of a whole question that are read, of texts and of names, those of the rarest terms first."""
 _MOST_WEIGHED = 600
-"""Files that are weighed by their length and by how many of the words they have: more are never shown."""
+"""Maximum files that are weighed by their length and by how many of the words they have: more are never shown."""
 _MOST_LOOKED_UP = 300
-"""Files of which it is looked up whether they have a term that very many have."""
+"""Maximum files that are checked for a term that very many have."""
 _MOST_NAMES = 150
 _COUNTS = (0.4, 1.0, 1.35, 1.6, 1.8, 1.95, 2.1, 2.2)
-"""What a word is worth by how often a file has it."""
+"""The value of a word by how often a file has it."""
 _MEAN_LENGTH = 150
 _TEST_NAME = re.compile(r"(?i:^tests?_|\.test\.|\.spec\.)|^[^.]*(?:(?i:_tests?|_spec)|Tests?|Spec)(?:\.|$)")
 _TEST_FOLDERS = {"test", "tests", "spec", "specs", "__tests__"}
@@ -88,13 +88,13 @@ def stem_of(path: str) -> str:
 
 
 def is_test(path: str) -> bool:
-    """Tell whether a file looks like a test, by its name or its folders."""
+    """Return whether a file looks like a test, by its name or its folders."""
     folders, _, base = path.rpartition("/")
     return _TEST_NAME.search(base) is not None or not _TEST_FOLDERS.isdisjoint(folders.lower().split("/"))
 
 
 def rarity_of(count: int, files: int) -> float:
-    """Return how much it says that a file has a term which so many files have."""
+    """Return how much it says that a file has a term that ``count`` files have."""
     return math.log(1 + files / max(count, 1))
 
 
@@ -116,7 +116,7 @@ def near(
 
 
 def _imports(index: ProjectIndex, number: int, own: Scores, weights: Weights) -> set[int]:
-    """Add the files that a file imports; those that one import of a folder means share what it counts."""
+    """Add the files that a file imports; files that one import of a folder means share its value."""
     imported = index.imports_of(number)
     folders = [posixpath.dirname(index.path_of(n)) for n in imported]
     sizes = Counter(folders) if imports_folders(index.text_of(number)) else {}
@@ -176,8 +176,8 @@ def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Sc
     value_of: dict[int, float] = {}
     common: list[tuple[Sought, Hits, float]] = []
     read = names_read = 0
-    found = [(index.hits(each.term), each) for each in sought]
-    for hits, each in sorted(found, key=lambda pair: pair[0].count):
+    lookups = [(index.hits(each.term), each) for each in sought]
+    for hits, each in sorted(lookups, key=lambda pair: pair[0].count):
         if not hits.count:
             continue
         text = hits.size_of(Field.TEXT) + hits.size_of(Field.DEFINED)
@@ -199,7 +199,7 @@ def words(index: ProjectIndex, sought: Sequence[Sought], weights: Weights) -> Sc
 
 
 def _strong(hits: Hits, value: float, own: Scores, weights: Weights) -> int:
-    """Add what stands in names, and return how much was read; of a term that is very common in names nothing is."""
+    """Add the matches in names, and return how much was read; nothing for a term that is very common in names."""
     read = 0
     for field in (Field.DEFINED, Field.PATH, Field.PART):
         size = hits.size_of(field)
@@ -221,14 +221,14 @@ def _name_value(field: Field, info: int, weights: Weights) -> float:
 
 @functools.lru_cache(maxsize=2)
 def _text_values(weights: Weights) -> list[float]:
-    """Return what it is worth that a word stands in a text, by the byte of its posting."""
+    """Return the value of a word in a text, by the byte of its posting."""
     infos = range(1 << FIELD_SHIFT)
     return [weights.text * _COUNTS[info & COUNT] + (weights.head if info & HEAD else 0.0) for info in infos]
 
 
 @functools.lru_cache(maxsize=2)
 def _length_divisors(weights: Weights) -> list[float]:
-    """Return by what scores are divided for the length of a file, by its size in the index."""
+    """Return the divisors of scores for the length of a file, by its size in the index."""
     lengths = (max(0.3, 2 ** (size / 8) / _MEAN_LENGTH) for size in range(256))
     return [1 - weights.length + weights.length * length**0.5 for length in lengths]
 

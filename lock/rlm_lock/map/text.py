@@ -10,20 +10,20 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown
 
 FIRST = 10
-"""Files that are shown in order, by their whole paths. Grouping saves tokens but loses the order."""
+"""Files that are shown in order, with their full paths. Grouping saves tokens but loses the order."""
 _USED = 0.9
-"""The part of the tokens that is used: costs were measured, and another tokenizer may count more."""
+"""The share of the tokens that is used: costs were measured, and another tokenizer may count more."""
 _PIECES = re.compile(r"[A-Z]?[a-z]{1,8}|[A-Z]{1,3}|[0-9]{1,3}|[!-/:-@\[-`{-~]|\n")
 _MOST_REFUSED = 4
-"""Files that may be left out because they do not fit, for shorter ones behind them."""
+"""How many files may be left out because they do not fit, in favour of shorter ones after them."""
 _CLUMSY = re.compile(r"[qxzjvk][bcdfghjklmnpqrstvwxz]|[bcdfghjklmnpqrstvwxz]{3}", re.IGNORECASE)
-"""Letters that no word of a language has side by side: a tokenizer takes them apart."""
+"""Letters that no language puts next to each other: a tokenizer splits them."""
 _RUN = re.compile(r"[a-z]{14,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A file of a map: its folder, its name, and names that it defines with their lines, the best first."""
+    """A file of a map: its folder, its name, and names that it defines with their lines, best first."""
 
     folder: str
     base: str
@@ -32,7 +32,7 @@ class Line:
 
 @functools.lru_cache(maxsize=4_096)
 def estimated(text: str) -> float:
-    """Return how many tokens a text takes at most, nearly: it errs on the safe side.
+    """Estimate how many tokens a text takes, erring on the high side.
 
     For maps of fourteen projects cl100k_base counts between 0.6 and 0.91 of it.
     """
@@ -63,7 +63,7 @@ def text_of(lines: Iterable[Line], tokens: int) -> tuple[str, int]:
             first.append(text)
         else:
             groups.setdefault(line.folder, []).append(text)
-    rest = "".join(f"{_heading(folder)}{''.join(found)}" for folder, found in groups.items())
+    rest = "".join(f"{_heading(folder)}{''.join(entries)}" for folder, entries in groups.items())
     return "".join(first) + rest, len(first) + sum(map(len, groups.values()))
 
 

@@ -1,1 +1,1 @@
-"""What is taken from files' texts: by helper processes, without secrets, within limits of time and memory."""
+"""Taking data from files' texts: by helper processes, without secrets, within limits of time and memory."""

@@ -1,8 +1,8 @@
 """The job `parse` of a helper process: read files of a project, hash them, and extract what the lock keeps of them.
 
-Parsers are native code and can be held for ever. The system ends this process when one file has used its processor
-time: nobody polls, and a busy machine costs an honest file nothing. The replies come in the order of the files and at
-once, so whoever asks knows which file it was.
+Parsers are native code and can hang forever. The system ends this process when one file has used its processor time:
+nothing polls, and a busy machine costs an honest file nothing. The replies come in the order of the files and at once,
+so the caller knows which file it was.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from rlm_lock.parsing.secrets import has_secret
 
 _SECONDS_ALWAYS = 0.1
 _BYTES_A_SECOND = 2_000_000
-"""What an honest file may take: less than half of the speed of ordinary sources."""
+"""The speed expected of an honest file: less than half of that of ordinary sources."""
 _NOT_PARSED = frozenset({"large", "long lines", "deep"})
 
 
 def prepare(_request: ParseFiles) -> None:
-    """Load every grammar, while there are no walls yet."""
+    """Load every grammar, before there are walls."""
     load_grammars()
 
 
 def run(_spec: JobSpec, request: ParseFiles, say: Callable[[FileParsed], None]) -> None:
-    """Say what each file holds."""
-    left = request.seconds
+    """Write what each file contains."""
+    remaining = request.seconds
     root = request.root.encode("utf-8", "surrogateescape")
     for name in request.files:
-        if left <= 0:
+        if remaining <= 0:
             break
         make_ready(name)
         signal.setitimer(signal.ITIMER_PROF, request.seconds_a_file)
         before = time.process_time()
         path = name.encode("utf-8", "surrogateescape")
         data = _content(os.path.join(root, path))
-        said = FileParsed("") if data is None else _parsed(path, data)
+        result = FileParsed("") if data is None else _parsed(path, data)
         seconds = time.process_time() - before
         signal.setitimer(signal.ITIMER_PROF, 0)
-        left -= wasted(seconds, len(data or b""))
-        say(replace(said, seconds=seconds))
+        remaining -= wasted(seconds, len(data or b""))
+        say(replace(result, seconds=seconds))
         sys.stdout.flush()
 
 
@@ -61,7 +61,7 @@ def wasted(seconds: float, size: int) -> float:
 
 
 def _content(path: bytes) -> bytes | None:
-    """The bytes of a regular file. The walls of this process keep what a link leads to out of reach."""
+    """Return the bytes of a regular file. The walls of this process keep what a link leads to out of reach."""
     data = read_regular(path, MOST_HASHED + 1)
     return None if data is None or len(data) > MOST_HASHED else data
 
@@ -79,6 +79,6 @@ def _parsed(path: bytes, data: bytes) -> FileParsed:
 
 
 def _without_text(found: Extract) -> Extract:
-    """Only the names that a file defines, and which files it needs: a token looks like any other word."""
+    """Return only the names that a file defines, and which files it needs: a token looks like any other word."""
     imports = tuple(name for name in found.imports if not has_secret(name.encode("utf-8", "replace")))
     return Extract(definitions=found.definitions, imports=imports, note=found.note)

@@ -1,4 +1,4 @@
-"""Under which key an extract is kept: it changes with everything that decides what an extract holds."""
+"""The key under which an extract is kept: it changes with everything that decides what an extract holds."""
 
 from __future__ import annotations
 

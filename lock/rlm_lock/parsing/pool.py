@@ -1,4 +1,4 @@
-"""Parse helpers: helper processes that are kept over many files. One that hangs or dies costs its file, no other."""
+"""Parse helpers: helper processes that are reused for many files. One that hangs or dies costs only its file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rlm_lock.parsing.job import wasted
 from rlm_lock.store import ParsedFile
 
 SECONDS_A_FILE = 5.0
-"""Processor time after which the system ends a helper that is held by one file."""
+"""Processor time after which the system ends a helper that one file is holding up."""
 SECONDS_LOST = 40.0
-"""Processor time that slow files may waste, all together; after that files are hashed only."""
+"""Processor time that slow files may waste in total; after that files are only hashed."""
 _SECONDS_OF_CRASH = 1.0
 _TOGETHER = 24
 _MEMORY = 1 << 30
 _START_SECONDS = 120.0
 _BATCH_SECONDS = 900.0
-"""The backstop: files that use no processor time and do not end either, on a machine that is busy."""
+"""The backstop for files that use no processor time and do not end either, on a busy machine."""
 _MOST_ANSWER = 64 << 20
 _LONGEST_EXTRACT = 1 << 20
 _IDLE_SECONDS = 60.0
@@ -39,7 +39,7 @@ _NICE = 10
 
 @dataclass(frozen=True, slots=True)
 class FileToParse:
-    """A file, and the content and key that are expected of it."""
+    """A file, with its expected content and key."""
 
     path: bytes
     blob: bytes
@@ -49,7 +49,7 @@ class FileToParse:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a file: its extract; without one it has changed meanwhile, or the time was up (``is_late``)."""
+    """The result for a file: its extract; without one it has changed meanwhile, or the time was up (``is_late``)."""
 
     file: FileToParse
     parsed: ParsedFile | None = None
@@ -57,12 +57,12 @@ class Outcome:
 
 
 def worker_count() -> int:
-    """Return how many helpers may work at once: one processor is left for everybody else."""
+    """Return how many helpers may work at once: one processor is left for everything else."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 class ParsePool:
-    """Hands files to helpers and collects what they say.
+    """Hands files to helpers and collects their replies.
 
     Each helper belongs to a thread that starts it and talks to it; the threads start when there is work.
 
@@ -79,7 +79,7 @@ class ParsePool:
         seconds_a_file: float = SECONDS_A_FILE,
         seconds_lost: float = SECONDS_LOST,
     ) -> None:
-        """Args: root, what helpers may read; the others as the constants of their names."""
+        """Args: root, what helpers may read; the others as the constants with their names."""
         self._root, self._workers = root, workers or worker_count()
         self._seconds_a_file, self._seconds_lost = seconds_a_file, seconds_lost
         self._changed = threading.Condition()
@@ -104,7 +104,7 @@ class ParsePool:
             self._changed.notify_all()
 
     def take(self, seconds: float) -> list[Outcome]:
-        """Return what has come of files since, after at most so long."""
+        """Return the results that have arrived since, waiting at most ``seconds``."""
         with self._changed:
             if not self._outcomes and self.left:
                 self._changed.wait(seconds)
@@ -136,7 +136,7 @@ class ParsePool:
                     helper = self._parse(helper, batch)
                 elif batch:
                     self._put([Outcome(file, is_late=True) for file in batch])
-                elif helper is not None:  # nothing to do for long
+                elif helper is not None:  # idle for long
                     self._end(helper)
                     helper = None
         finally:
@@ -144,7 +144,7 @@ class ParsePool:
                 self._end(helper)
 
     def _next(self, has_helper: bool) -> list[FileToParse] | None:
-        """The next batch; an empty one if there was none for long, None at the end."""
+        """Return the next batch; an empty one if there was none for long, None at the end."""
         with self._changed:
             while not self._batches and not self._is_closed:
                 if not self._changed.wait(_IDLE_SECONDS if has_helper else None):
@@ -158,7 +158,7 @@ class ParsePool:
         return []
 
     def _started(self) -> Helper | None:
-        """A new helper that has its walls; None if there can be none."""
+        """Return a new helper that has its walls; None if there can be none."""
         request = self._request([])
         try:
             helper = Helper(Job(request, [Path(os.fsdecode(self._root))]), _MEMORY)
@@ -167,8 +167,8 @@ class ParsePool:
             return None
         self._helpers.add(helper)
         try:
-            with closing(helper.ask(request, JobLimits(_START_SECONDS, _MEMORY, _MOST_ANSWER))) as said:
-                list(said)
+            with closing(helper.ask(request, JobLimits(_START_SECONDS, _MEMORY, _MOST_ANSWER))) as replies:
+                list(replies)
         except ContextError as problem:
             self._end(helper)
             self.refusal = str(problem)
@@ -181,12 +181,12 @@ class ParsePool:
         return ParseFiles(self._root.decode("utf-8", "surrogateescape"), names, left, self._seconds_a_file)
 
     def _parse(self, helper: Helper, batch: list[FileToParse]) -> Helper | None:
-        """Have a batch parsed; returns the helper if it is of further use."""
+        """Have a batch parsed. Return the helper if it can be used further."""
         done = 0
         limits = JobLimits(_BATCH_SECONDS, _MEMORY, _MOST_ANSWER)
         try:
-            with closing(helper.ask(self._request(batch), limits)) as said:
-                for reply in said:
+            with closing(helper.ask(self._request(batch), limits)) as replies:
+                for reply in replies:
                     if done == len(batch):
                         raise HelperDied("said too much")
                     self._reply(batch[done], reply)
@@ -206,7 +206,7 @@ class ParsePool:
     def _reply(self, file: FileToParse, reply: FileParsed) -> None:
         with self._changed:
             self.lost += wasted(reply.seconds, file.size)
-        # What it says of another content is not believed: it would be kept for files that have that content.
+        # Its statements about another content are not trusted: they would be kept for files with that content.
         if reply.blob != file.blob.hex() or len(reply.extract) > _LONGEST_EXTRACT:
             self._put([Outcome(file)])
             return
@@ -217,7 +217,7 @@ class ParsePool:
         self._put([Outcome(file, ParsedFile(file.blob, file.key, note.value, extract))])
 
     def _blame(self, file: FileToParse, *, is_slow: bool) -> None:
-        """Give up a file with which a helper ended; if nobody knows why, it is tried once more, alone."""
+        """Give up a file at which a helper ended; if nobody knows why, try it once more, alone."""
         with self._changed:
             self.lost += self._seconds_a_file if is_slow else _SECONDS_OF_CRASH
             if not is_slow and file not in self._suspects:

@@ -1,8 +1,8 @@
 """Find keys, tokens and passwords in a text: such a text is not kept, and what is kept of other texts is redacted.
 
-First a cheap look for a literal that each kind must have, then the expression of the kinds that may be there: the
-expressions alone would cost more than parsing the file does. What has no form of its own, a password, is found by the
-name before it, and only if it looks as if chance had made it: a word of the documentation is no secret.
+A cheap search for a literal that each kind must have comes first, then the expressions of the kinds that may be there:
+the expressions alone would cost more than parsing the file. A secret without a form of its own, such as a password, is
+found by the name before it, and only if it looks random: a word of the documentation is not a secret.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re2
 
 HIDDEN = "[hidden]"
 _FORMS: tuple[tuple[bytes, bytes], ...] = (
-    # Literal that must be there, expression. What a group `s` matches is the secret, else the whole.
+    # Literal that must be there, expression. The match of a group `s` is the secret, otherwise the whole.
     (
         b"PRIVATE KEY",
         (
@@ -86,7 +86,7 @@ _ANY_NAME = re2.compile(
     + _NAMES
     + rb")[\w.-]{0,30}[\"']?\s{0,4}(?:=|:)|machine \S+ login|://[^/\s:@]{0,64}:[^\s@/]+@|Bearer |Basic "
 )
-"""What may stand before a secret without a form: a name that says so, a header, a URL's user."""
+"""What may precede a secret without a form: a telling name, a header, a URL's user."""
 _QUOTED = re2.compile(
     rb"(?i)(?:" + _NAMES + rb")[\w.-]{0,30}[\"']?\]?\s{0,4}(?::\s?str\s?=|:=|=>|==|[:=])\s{0,4}[bru]?"
     rb"[\"'`](?P<v>[^\"'`\s]{10,200})[\"'`]"
@@ -110,13 +110,13 @@ _CODE = re.compile(rb"[(){}<>\[\]\\|]|::|\.\.")
 _CHAIN = re.compile(
     rb"(?:/[a-z0-9_.-]+)+|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z]+(?:[_-][A-Za-z0-9]+)+|[a-z]+(?:[A-Z][a-z]+)+\d*"
 )
-"""A name of a name, words with lines between them, words put together: code that has no quotes."""
+"""Dotted names, hyphenated words, compound words: code without quotes."""
 _STARTS = (b"http", b"$", b"%", b"-----", b"./", b"~/")
 _LEAST_BITS = 3.0
 
 
 def has_secret(text: bytes) -> bool:
-    """Whether a text holds what is probably a key, token or password."""
+    """Return whether a text holds what is probably a key, token or password."""
     return next(spans(text), None) is not None
 
 
@@ -132,7 +132,7 @@ def redacted(text: str) -> str:
 
 
 def spans(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where secrets stand in a text, in no particular order; they may overlap."""
+    """Yield the positions of secrets in a text, in no particular order; they may overlap."""
     if _ANY_LITERAL.search(text):
         for literal in _LITERALS:
             if literal in text:
@@ -148,18 +148,18 @@ def _found(expression: Any, text: bytes, is_random: Callable[[bytes], bool]) -> 
 
 
 def _has_chance(value: bytes) -> bool:
-    """Whether a token is one: a row of the same letter, or of words, is an example."""
+    """Return whether a token looks real: a run of the same letter, or of words, is an example."""
     is_chance = _bits(value) > _LEAST_BITS and b"EXAMPLE" not in value
     return is_chance and (not value.startswith(b"sk-") or _has_digit(value))
 
 
 def _is_random_quoted(value: bytes) -> bool:
-    """Whether a value between quotes was made by chance and not by a person who wanted it to be read."""
+    """Return whether a value between quotes is random, not written by a person to be read."""
     return not _CODE.search(value) and _looks_random(value)
 
 
 def _is_random_bare(value: bytes) -> bool:
-    """Whether a value without quotes is no name, path or expression."""
+    """Return whether a value without quotes is not a name, path or expression."""
     return not _CHAIN.fullmatch(value) and _is_random_quoted(value)
 
 
@@ -182,7 +182,7 @@ def _has_digit(value: bytes) -> bool:
 
 
 def _mixture(value: bytes) -> int:
-    """How often the kind of character changes from one to the next: lower, upper, digit, other."""
+    """Return how often the kind of character changes from one to the next: lower, upper, digit, other."""
     kinds = [0 if 97 <= c < 123 else 1 if 65 <= c < 91 else 2 if 48 <= c < 58 else 3 for c in value]
     return sum(1 for a, b in pairwise(kinds) if a != b)
 
@@ -201,5 +201,5 @@ _BY_NAME = (
 
 
 def _bits(value: bytes) -> float:
-    """Shannon's entropy a character."""
+    """Return Shannon's entropy per character."""
     return -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values())

@@ -1,4 +1,4 @@
-"""The program `python -m rlm_lock.scanner`; see `rlm_lock.protocol` for what it is told and what it answers."""
+"""The program `python -m rlm_lock.scanner`; see `rlm_lock.protocol` for its input and output."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MEMORY = 1 << 30
 
 
 def main() -> None:
-    """Serve the daemon that has started this process, and no longer than it lives.
+    """Serve the daemon that started this process, and no longer than it lives.
 
-    Somebody waits for its answers: it has the ordinary priority, and what it starts to parse and to index a low one.
+    Someone waits for its answers, so it has ordinary priority; its parsing and indexing processes have a low one.
     """
     die_with_parent()
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))

@@ -1,6 +1,6 @@
 """The program `python -m rlm_lock.scanner.build ROOT STORE VERSION`: build a version's index, at the lowest priority.
 
-A process of its own: the memory that this takes goes with it, and the scanner answers meanwhile.
+It is a process of its own: its memory is freed with it, and the scanner answers meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NICE = 10
 
 
 def main() -> None:
-    """Build the index that the arguments say."""
+    """Build the index that the arguments describe."""
     die_with_parent()
     os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
@@ -41,7 +41,7 @@ def _files(store: Store, table: FileTable) -> Iterator[IndexedFile]:
     for row in table.present():
         path = table.paths[row]
         packed = store.packed(table.blob(row), parse_key(path)) if table.has_text(row) else None
-        if unpacked(packed) is None:  # what a helper that was taken over has made up must not end the build
+        if unpacked(packed) is None:  # a forged extract from a captured helper must not end the build
             packed = None
         yield path, indexed_key(table, row, is_parsed=packed is not None), packed
 

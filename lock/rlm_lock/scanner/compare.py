@@ -12,7 +12,7 @@ from rlm_lock.sections.view import is_below
 
 MOST_CHANGES = 1_000
 _MOST_NAMES = 50
-"""Names of definitions that are told of one file, on each side."""
+"""Maximum names of definitions listed for one file, on each side."""
 
 Names = Callable[[FileTable, int], frozenset[str] | None]
 """The names of the definitions in a row of a version; None if nobody has parsed that content."""
@@ -21,7 +21,7 @@ Names = Callable[[FileTable, int], frozenset[str] | None]
 def compare(
     before: tuple[int, FileTable], after: tuple[int, FileTable], names: Names, below: bytes = b""
 ) -> Difference:
-    """Compare what two versions have below a folder, each a number and its files.
+    """Compare what two versions, each a number and its files, have below a folder.
 
     At most a thousand changes are described.
     """
@@ -50,17 +50,17 @@ def _some(names: frozenset[str]) -> tuple[str, ...]:
 
 
 def _differing(before: FileTable, after: FileTable) -> Iterator[tuple[int | None, int | None]]:
-    """Each path that differs, in order, with its rows on both sides; None where it is not there."""
+    """Yield each path that differs, in order, with its rows on both sides; None where it is missing."""
     olds, news = before.present(), after.present()
     old, new = next(olds, None), next(news, None)
     while old is not None or new is not None:
-        left = before.paths[old] if old is not None else None
-        right = after.paths[new] if new is not None else None
-        if right is None or (left is not None and left < right):
+        old_path = before.paths[old] if old is not None else None
+        new_path = after.paths[new] if new is not None else None
+        if new_path is None or (old_path is not None and old_path < new_path):
             assert old is not None
             yield old, None
             old = next(olds, None)
-        elif left is None or right < left:
+        elif old_path is None or new_path < old_path:
             assert new is not None
             yield None, new
             new = next(news, None)

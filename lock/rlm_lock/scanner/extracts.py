@@ -1,4 +1,4 @@
-"""The extracts of a project's files: which are still to be made, and those that are there."""
+"""The extracts of a project's files: which are still to be made, and the existing ones."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SLICE = 1_000
 _WAIT_SECONDS = 0.05
 _COMMIT_SECONDS = 1.0
 _AHEAD = 2_000
-"""Files that are with the helpers at once."""
+"""Maximum number of files that are with the helpers at once."""
 
 
 class Extracts:
-    """Has made what the store lacks, and finds what it has.
+    """Creates the extracts that the store lacks, and finds the existing ones.
 
     Attributes:
         wanted: contents without an extract, each with a file that has it.
-        unseen: files of which nobody knows yet whether they are wanted.
-        late: how many files are hashed only, because the time for parsing was used up.
+        unseen: files that have not been checked yet.
+        late: how many files are only hashed, because the time for parsing was used up.
     """
 
     def __init__(self, project: Project) -> None:
@@ -43,7 +43,7 @@ class Extracts:
         self.done = 0
 
     def close(self) -> None:
-        """End the helpers; what they have made is kept."""
+        """End the helpers; their results are kept."""
         self._pool.close()
         self._take(self._pool.take(0))
         self._keep()
@@ -54,7 +54,7 @@ class Extracts:
         return self._pool.refusal
 
     def note(self, table: FileTable, row: int) -> FileNote:
-        """Return why not all is known of a file."""
+        """Return why not everything is known about a file."""
         own = table.note(row)
         return own if own is not FileNote.NONE else self._notes.get(table.blob(row), own)
 
@@ -80,7 +80,7 @@ class Extracts:
     # --- what is still to be made ---
 
     def work(self, touched: set[bytes]) -> Iterator[Progress]:
-        """Look up what is wanted for files that changed (the first time for all), and have it made."""
+        """Find out what changed files need (the first time all files), and have it created."""
         yield from self._look_up(touched if self._is_complete else None)
         self._is_complete = True
         kept_at = time.monotonic()
@@ -113,7 +113,7 @@ class Extracts:
             self.wanted[pair] = FileToParse(table.paths[row], *pair, table.sizes[row])
 
     def _give(self) -> None:
-        """Hand files to the helpers, not so many that none could be taken back when they change."""
+        """Hand files to the helpers, but not so many that none could be withdrawn when they change."""
         room = _AHEAD - self._pool.left
         if room < _AHEAD // 2:
             return
@@ -148,10 +148,10 @@ class Extracts:
 
 
 def unpacked(packed: bytes | None) -> Extract | None:
-    """Return an extract; None if there is none, or a helper that was taken over has made it up."""
+    """Return an extract; None if there is none, or a captured helper forged it."""
     if packed is None:
         return None
     try:
         return from_bytes(packed)
-    except Exception:  # what bytes that nobody has packed raise is not written down
+    except Exception:  # what forged bytes raise is not documented
         return None

@@ -1,4 +1,4 @@
-"""The index of a project: opened, kept up to date file by file, and built anew when much has changed."""
+"""The index of a project: opened, kept up to date file by file, and rebuilt when much has changed."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _WAIT_SECONDS = 0.05
 _LEAST_OVERLAY = 200
 _MOST_OVERLAY = 5_000
 _SHARE = 20
-"""A twentieth of the files, within these two: an index of which so many have changed is built anew."""
+"""An index is rebuilt when this fraction of the files has changed (one in twenty), within these two limits."""
 
 
 class Indexing:
     """Keeps the index of a project.
 
     Attributes:
-        index: what there is; None before the first one is built.
-        map: the map of the project, which keeps what it has found while the index is the same; None without an index.
+        index: the present one; None before the first one is built.
+        map: the map of the project, which keeps its results while the index stays the same; None without an index.
     """
 
     def __init__(self, project: Project, store: Path, extracts: Extracts) -> None:
@@ -50,14 +50,14 @@ class Indexing:
         self._open()
 
     def close(self) -> None:
-        """End what builds."""
+        """End the building process."""
         if self._builder is not None:
             self._builder.kill()
             self._builder.wait()
             self._builder = None
 
     def work(self, touched: set[bytes]) -> Iterator[Progress]:
-        """Bring the index to the file table. Args: touched, all files that differ from when this was called last."""
+        """Bring the index up to date with the file table. Args: touched, all files that differ since the last call."""
         self._take_history()
         if self.map is not None and touched:
             self.map.forget()
@@ -79,7 +79,7 @@ class Indexing:
             self.map.past = self._past
 
     def _take_history(self) -> None:
-        """Let maps know the newest commits."""
+        """Give the newest commits to maps."""
         history = self._project.history
         if history.head != self._past_head:
             self._past, self._past_head = Past(history.commits), history.head
@@ -91,7 +91,7 @@ class Indexing:
         return () if found is None else found.imports
 
     def _differing(self) -> Generator[Progress, None, list[bytes]]:
-        """Return the paths whose content is not the one that is indexed; nobody knows what has changed."""
+        """Return the paths whose content differs from the indexed one, when the changes are unknown."""
         index, table = self.index, self._project.table
         assert index is not None
         stamps = dict(index.stamps())
@@ -131,7 +131,7 @@ class Indexing:
         """Build an index in a process of its own, and open it. The old one answers meanwhile."""
         total = len(self._project.table)
         yield Progress(Phase.INDEXING, 0, total)
-        # One that was begun for an older version goes on: what has changed since is added to what it builds.
+        # One that was started for an older version continues: later changes are added to its result.
         builder = self._builder = self._builder or self._started()
         if builder is None:
             return
@@ -166,7 +166,7 @@ class Indexing:
 
 
 def _rows(table: FileTable, paths: Sequence[bytes]) -> Iterator[int]:
-    """The row of each path; -1 for one that is not listed."""
+    """Yield the row of each path; -1 for one that is not listed."""
     known = {path: row for row, path in enumerate(table.paths)} if len(paths) > _SLICE else None
     for path in paths:
         yield table.row_of(path) if known is None else known.get(path, -1)

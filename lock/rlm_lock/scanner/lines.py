@@ -19,7 +19,7 @@ class DaemonGone(Exception):
 
 
 class Lines:
-    """Reads lines as they come, and writes answers."""
+    """Reads lines as they arrive, and writes answers."""
 
     def __init__(self, reading: int, writing: int) -> None:
         """Args: descriptors to read from and to write to."""

@@ -1,4 +1,4 @@
-"""Where an index lies, and how it names the contents that it has."""
+"""Where an index is stored, and how it names the contents that it covers."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def index_folder(store: Path, root: bytes) -> Path:
 
 
 def indexed_key(table: FileTable, row: int, *, is_parsed: bool) -> str:
-    """Return what stands for a file's content in an index; it differs while there is no extract."""
+    """Return the key of a file's content in an index; it is different while there is no extract."""
     return f"{table.blob(row).hex()} {parse_key(table.paths[row]) if is_parsed else ''}"

@@ -1,4 +1,4 @@
-"""The scanner's main loop: questions first, and in the time between them what is still to be done."""
+"""The scanner's main loop: questions first, and between them the remaining work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from rlm_lock.store import Store
 
 _PROGRESS_SECONDS = 0.2
 _FILES_A_SECOND = 300
-"""Files that are parsed in a second on an ordinary machine."""
+"""Files parsed per second on an ordinary machine."""
 
 
 class _CannotAnswer(Exception):
@@ -58,7 +58,7 @@ class Scanner:
     """Keeps a project's snapshot, and answers questions until nobody asks any more."""
 
     def __init__(self, spec: ScannerSpec, lines: Lines) -> None:
-        """Args: what the daemon has said, and the way to it."""
+        """Args: the daemon's specification, and the connection to it."""
         self._spec, self._lines = spec, lines
         root = spec.root.encode("utf-8", "surrogateescape")
         self._store = Store(Path(spec.store), root)
@@ -69,7 +69,7 @@ class Scanner:
         self._fill: Iterator[Progress] | None = None
         self._wants_look = False
         self._begun = 0
-        """Looks that have begun."""
+        """How many looks have started."""
         self._changed: set[bytes] = set()
         self._has_filled = False
         self._progress = Progress(Phase.READY, 0, 0)
@@ -96,7 +96,7 @@ class Scanner:
                 return
 
     def close(self) -> None:
-        """End the processes, keep what they have made, and close the store."""
+        """End the processes, keep their results, and close the store."""
         self._indexing.close()
         with suppress(sqlite3.Error):
             self._extracts.close()
@@ -116,15 +116,15 @@ class Scanner:
         return self._is_looking or (self._fill is not None and self._progress.phase is not Phase.INDEXING)
 
     def _work(self) -> None:
-        """Do one step of what is to be done in the background."""
+        """Do one step of the background work."""
         try:
             self._step()
         except (ProjectGone, OSError, sqlite3.Error):
-            self._look, self._wants_look = None, False  # the next question meets it too, and says it
+            self._look, self._wants_look = None, False  # the next question meets it too, and reports it
             self._fill = None
 
     def _step(self) -> bool:
-        """Do one step; False if nothing is left to do."""
+        """Do one step. Return False if nothing is left to do."""
         if self._look is None and self._wants_look:
             self._look, self._wants_look = self._project.look(), False
             self._begun += 1
@@ -151,7 +151,7 @@ class Scanner:
         return True
 
     def _begin_to_fill(self) -> None:
-        """After a look: parse and index what it has found, beside what was still to be done before."""
+        """Parse and index, after a look, what it found, besides the earlier work."""
         project = self._project
         is_first = not self._has_filled and self._fill is None
         has_commits = project.listing is not None and project.listing.head not in ("", project.history.head)
@@ -171,12 +171,12 @@ class Scanner:
 
     def _answer(self, line: bytes) -> None:
         try:
-            asked = read(QuestionLine, json.loads(line))
-            types = QUESTIONS.get(asked.kind)
+            request = read(QuestionLine, json.loads(line))
+            types = QUESTIONS.get(request.kind)
             if types is None:
-                raise _CannotAnswer(f"there is no question {asked.kind[:50]!r}", "restart the daemon")
-            question = read(types.question, asked.question)
-            found = self._answers[type(question)](question)
+                raise _CannotAnswer(f"there is no question {request.kind[:50]!r}", "restart the daemon")
+            question = read(types.question, request.question)
+            answer = self._answers[type(question)](question)
         except _CannotAnswer as problem:
             self._lines.say(AnswerLine(refused=problem.refused))
         except ProjectGone as problem:
@@ -187,7 +187,7 @@ class Scanner:
             advice = f"see whether there is room in {self._spec.store}, then ask again"
             self._lines.say(AnswerLine(refused=Refused(f"the snapshot cannot be made ({problem})"[:500], advice)))
         else:
-            self._lines.say(AnswerLine(answer=plain(found)))
+            self._lines.say(AnswerLine(answer=plain(answer)))
 
     # --- refresh ---
 
@@ -197,8 +197,8 @@ class Scanner:
         is_wanted = partial(self._is_near, until) if question.is_first else _always
         self._drive(until, lambda: self._is_looking)
         if self._is_looking:
-            self._wants_look |= self._begun == begun  # the look that goes on may have passed what has changed since
-        elif self._begun != begun:  # one that was still wanted has begun since, and has seen everything
+            self._wants_look |= self._begun == begun  # the look in progress may have passed what has changed since
+        elif self._begun != begun:  # the wanted look has started since, and has seen everything
             self._drive(until, is_wanted)
         else:
             self._begun += 1
@@ -207,11 +207,11 @@ class Scanner:
         return self._refreshed(is_new=self._project.version != before)
 
     def _is_near(self, until: float) -> bool:
-        """Whether the rest may be done by then; the version itself is waited for."""
+        """Return whether the rest may be done by then; the version itself is waited for."""
         return self._is_looking or len(self._extracts.wanted) <= _FILES_A_SECOND * (until - time.monotonic())
 
     def _drive(self, until: float, is_wanted: Callable[[], bool]) -> None:
-        """Work while that is wanted, until that time, and tell how far it is."""
+        """Work while that is wanted, until that time, and report the progress."""
         told = time.monotonic()
         while is_wanted() and self._step():
             now = time.monotonic()
@@ -297,14 +297,14 @@ def _always() -> bool:
 
 
 def _tidy() -> None:
-    """Collect garbage now, and not look at what stays when a map is made: that would take longer than the map."""
+    """Collect garbage now, and exclude what stays from later collections, which would take longer than a map."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
 
 
 def serve(spec_line: bytes, lines: Lines) -> None:
-    """Be the scanner that the daemon's first line asks for."""
+    """Run the scanner that the daemon's first line describes."""
     scanner = Scanner(read(ScannerSpec, json.loads(spec_line)), lines)
     try:
         scanner.run()

@@ -1,4 +1,4 @@
-"""One project's snapshot: the file table, brought to what is on disk step by step."""
+"""One project's snapshot: the file table, brought up to date with the disk step by step."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rlm_lock.protocol import Phase, Progress
 from rlm_lock.store import Store, Version
 
 _STEP_SECONDS = 0.05
-"""How long a step may take before a question may be looked at."""
+"""How long a step may take before the next question is checked for."""
 _MOST_NAMED = 20
 
 
 class ProjectGone(Exception):
-    """The project's folder is not there any more, or cannot be read."""
+    """The project's folder no longer exists, or cannot be read."""
 
 
 class Project:
-    """What is known of a project.
+    """What is known about a project.
 
     Attributes:
-        table: the file table. While a look goes on it is partly that of the newest version, partly newer.
+        table: the file table. During a look it is partly that of the newest version, partly newer.
         version: the newest version; None before the first look has ended.
-        listing: what was listed last.
+        listing: the latest listing.
         waiting: rows that changed and were not read again yet.
         history: when committed files were last changed.
-        touched: paths whose content the last looks have changed, for those who keep something for each.
-        revision: a number that changes with anything in the table, or in what git says of a file.
+        touched: paths whose content the last looks have changed, for consumers that keep something for each.
+        revision: a number that changes with anything in the table, or in what git says about a file.
     """
 
     def __init__(self, root: bytes, store: Store) -> None:
@@ -51,10 +51,9 @@ class Project:
         self.history = History()
 
     def look(self, known: Sequence[bytes] = ()) -> Iterator[Progress]:
-        """Bring the table to what is on disk, and make a version of it if it differs from the newest one.
+        """Bring the table up to date with the disk, and create a version if it differs from the newest one.
 
-        Args: known, the only paths that have changed, as far as anybody knows; empty: look at all.
-        Raises: ProjectGone.
+        Args: known, the only paths that have changed, as far as is known; empty: look at all. Raises: ProjectGone.
         """
         fd = self._opened()
         reader = ContentReader(fd)
@@ -77,7 +76,7 @@ class Project:
             raise ProjectGone(f"the folder {shown(self.root)} cannot be read ({problem.strerror})") from problem
 
     def _known_rows(self, known: Sequence[bytes]) -> list[int] | None:
-        """The rows of the only paths to look at; None if one of them is new, which git has to judge."""
+        """Return the rows of the only paths to look at; None if one of them is new, which git has to judge."""
         if not known or self.version is None or self.listing is None:
             return None
         wanted = set(known)
@@ -87,7 +86,7 @@ class Project:
     def _look_at_all(self, fd: int) -> Iterator[Progress]:
         lister = Lister(self.root, self.listing)
         try:
-            # The files that are known are looked at while git lists.
+            # The known files are checked while git lists.
             submodules = frozenset[bytes]() if self.listing is None else self.listing.submodules
             yield from self._look_at(fd, None, submodules)
             listing = lister.listing(fd)
@@ -116,7 +115,7 @@ class Project:
             yield Progress(Phase.LISTING, 0, len(self.table))
 
     def _read(self, reader: ContentReader) -> Iterator[Progress]:
-        """Read what has changed, then make a version if the contents are others."""
+        """Read what has changed, then create a version if contents differ."""
         table, listing = self.table, self.listing
         assert listing is not None
         rows = self.waiting
@@ -156,7 +155,7 @@ class Project:
             self.store.keep_statuses(table)
 
     def read_history(self) -> Iterator[Progress]:
-        """Ask git for the times of the last commits, if others than these are known."""
+        """Ask git for the times of the last commits, unless they are known."""
         if self.listing is None or not self.listing.head or self.listing.head == self.history.head:
             return
         for found in read_history(self.root, self.listing.head):
@@ -166,13 +165,13 @@ class Project:
 
     def changed_names(self) -> tuple[str, ...]:
         """Name the first files that changed and are not in the version yet."""
-        with suppress(IndexError):  # the list is that of the table as it was
+        with suppress(IndexError):  # the list belongs to an older state of the table
             return tuple(shown(self.table.paths[row]) for row in self.waiting[:_MOST_NAMED])
         return ()
 
 
 def _put(table: FileTable, row: int, taken: Taken) -> None:
-    """Write what was found at a path into its row."""
+    """Write the result for a path into its row."""
     status = taken.status
     table.set_blob(row, taken.blob)
     table.set_note(row, taken.note if status is not None else FileNote.NONE)

@@ -16,16 +16,16 @@ from rlm_lock.sections.structure import project_of
 from rlm_lock.sections.view import folder_below
 
 _MOST_KEPT = 16
-"""Sections that are kept, by what was asked."""
+"""Sections that are cached, by question."""
 _LONGEST_MAP = 4_000_000
-"""About how many characters the whole map has, in a project of whatever size."""
+"""About how many characters the whole map has, in a project of any size."""
 
 
 class Sections:
-    """Makes the sections of the newest version, and keeps them and the manifests while the project is as it is."""
+    """Creates the sections of the newest version, and caches them and the manifests while the project is unchanged."""
 
     def __init__(self, project: Project, extracts: Extracts, indexing: Indexing) -> None:
-        """Args: the project, what is known of its files, and their index."""
+        """Args: the project, what is known about its files, and their index."""
         self._project, self._extracts, self._indexing = project, extracts, indexing
         self._made: dict[ReadSection, SectionRead] = {}
         self._manifests: dict[bytes, Manifests] = {}
@@ -38,25 +38,25 @@ class Sections:
 
         Raises:
             ValueError: there is no such set of rules, or no such section here.
-            OSError: the project's folder has gone.
+            OSError: the project's folder is gone.
         """
         if not is_settled or self._revision != self._project.revision or len(self._made) >= _MOST_KEPT:
             self._made.clear()
             self._manifests.clear()
             self._revision = self._project.revision if is_settled else -1
-        if (kept := self._made.get(question)) is not None:
-            return kept
-        made = self._make(question)
+        if (cached := self._made.get(question)) is not None:
+            return cached
+        section = self._make(question)
         if is_settled:
-            self._made[question] = made
-        return made
+            self._made[question] = section
+        return section
 
     def _make(self, question: ReadSection) -> SectionRead:
         number = 0 if self._project.version is None else self._project.version.number
         below = folder_below(question.path)
         if question.section is Section.MAP:
-            found = self._indexing.map
-            return SectionRead(number, text="" if found is None else "".join(found.whole(_LONGEST_MAP)))
+            project_map = self._indexing.map
+            return SectionRead(number, text="" if project_map is None else "".join(project_map.whole(_LONGEST_MAP)))
         view = View(self._project, self._extracts, self._indexing.index)
         try:
             match question.section:

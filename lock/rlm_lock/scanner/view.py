@@ -1,4 +1,4 @@
-"""A project as the sections are made from it: the file table, and the files' beginnings."""
+"""A project as the sections see it: the file table, and the files' beginnings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _READ = frozenset({FileNote.NONE, FileNote.NOT_PARSED, FileNote.SECRET_TEXT})
 
 
 class View:
-    """Implements `rlm_lock.sections.view.ProjectView`; close it when the section is made."""
+    """Implements `rlm_lock.sections.view.ProjectView`; close it when the section is finished."""
 
     def __init__(self, project: Project, extracts: Extracts, index: ProjectIndex | None) -> None:
-        """Args: a project whose folder is there, and what is known of its files; raises OSError if it has gone."""
+        """Args: a project whose folder exists, and what is known about its files; raises OSError if it is gone."""
         self._project, self._extracts, self._index = project, extracts, index
         self._fd = os.open(project.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._reader = ContentReader(self._fd)
@@ -72,7 +72,7 @@ class View:
         return data[:limit]
 
     def imports_of(self, path: bytes) -> Sequence[Imported]:
-        """Return what a file imports; nothing while it is not parsed."""
+        """Return what a file imports; empty while it is not parsed."""
         found = self._extracts.extract(path)
         if found is None:
             return ()
@@ -84,14 +84,14 @@ class View:
         return [Imported(name, self._index.path_of(meant[0]) if meant else None) for name, meant in pairs]
 
     def most_used(self, count: int, below: bytes = b"") -> Sequence[bytes]:
-        """Return the files that others use, the most used first; nothing before there is an index."""
+        """Return the files that others use, most used first; empty before there is an index."""
         if self._index is None:
             return ()
         paths = map(self._index.path_of, self._index.popular())
         return list(islice((path for path in paths if is_below(path, below)), count))
 
     def last_modified(self, path: bytes) -> float | None:
-        """Return the time of a file that differs from what git knows, else that of its last commit."""
+        """Return the time of a file that differs from git's version, otherwise that of its last commit."""
         table = self._project.table
         row = table.row_of(path)
         if row < 0:

@@ -1,1 +1,1 @@
-"""What a snapshot says of a project in its parts: structure, key files, rules, history; and the folder `.memory`."""
+"""The parts of a snapshot: structure, key files, rules, history; and the folder `.memory`."""

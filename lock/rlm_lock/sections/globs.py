@@ -10,14 +10,14 @@ _LONGEST = 500
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Tell whether a path fits a pattern: ``*`` and ``?`` inside one name, ``**`` for any number of folders."""
+    """Return whether a path matches a pattern: ``*`` and ``?`` within one name, ``**`` for any number of folders."""
     if len(pattern) > _LONGEST:
         return False
     return _fits(tuple(part for part in pattern.split("/") if part not in ("", ".")), tuple(path.split("/")))
 
 
 def _fits(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    """Walk over the path once, with the set of places in the pattern where one may stand."""
+    """Walk over the path once, with the set of possible positions in the pattern."""
     places = _opened({0}, pattern)
     for part in parts:
         kept = {place for place in places if place < len(pattern) and pattern[place] == "**"}
@@ -29,7 +29,7 @@ def _fits(pattern: Sequence[str], parts: Sequence[str]) -> bool:
 
 
 def _opened(places: set[int], pattern: Sequence[str]) -> set[int]:
-    """The places with those behind each ``**``, which may stand for nothing."""
+    """Return the positions with those after each ``**``, which may match nothing."""
     for place in sorted(places):
         after = place
         while after < len(pattern) and pattern[after] == "**":
@@ -39,5 +39,5 @@ def _opened(places: set[int], pattern: Sequence[str]) -> set[int]:
 
 
 def _fits_name(pattern: str, name: str) -> bool:
-    """Tell whether one name fits: with more stars than anybody writes the time could become too long."""
+    """Return whether one name matches: patterns with more stars than anyone writes could take too long."""
     return pattern.count("*") <= _MOST_STARS and fnmatch.fnmatchcase(name, pattern)

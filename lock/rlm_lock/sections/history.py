@@ -1,4 +1,4 @@
-"""The section `history`: which goals were worked for, and one line for each version that was written down."""
+"""The section `history`: which goals were worked on, and one line for each recorded version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PastSession:
-    """One line of the history; what is not known is None.
+    """One line of the history; unknown values are None.
 
     Attributes:
         session_id: of the frame.
@@ -31,7 +31,7 @@ class PastSession:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The section `history`, the newest first."""
+    """The section `history`, newest first."""
 
     sessions: tuple[PastSession, ...] = ()
 
@@ -52,7 +52,7 @@ def version_line(line: VersionLine) -> str:
 
 
 def iso(seconds: float | None) -> str | None:
-    """Return a time as ISO 8601 to the second, in UTC; None if it is not known, or no calendar has it."""
+    """Return a time as ISO 8601 to the second, in UTC; None if it is unknown, or no calendar has it."""
     if seconds is None:
         return None
     try:

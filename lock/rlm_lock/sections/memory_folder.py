@@ -1,7 +1,7 @@
-"""Writes a lock to the folder `.memory` of its project, when somebody asks for it.
+"""Writes a lock to the folder `.memory` of its project, on request.
 
-The folder lies in a tree that may be hostile. Each folder is opened from the one above and no link is followed, also if
-it takes a folder's place between two steps. Each file is made under another name and moved to its place.
+The folder is in a tree that may be hostile. Each folder is opened from the one above and no link is followed, even if
+it replaces a folder between two steps. Each file is written under another name and moved into place.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ FILES = {
 """The documented layout: folders and their files."""
 
 _IGNORE = ".gitignore"
-_MARK = b"# Written by `rlm-kernel lock --write`: nothing here belongs into the repository.\n*\n"
-"""The content of `.memory/.gitignore`. It also tells our folder from one that another program has made."""
+_MARK = b"# Written by `rlm-kernel lock --write`: nothing here belongs in the repository.\n*\n"
+"""The content of `.memory/.gitignore`. It also distinguishes our folder from one that another program made."""
 
 _NEW = ".new-"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_FILE = 64 << 20
 _MOST_LINES = 1000
-"""Of the two files that grow: the newest."""
+"""Maximum lines of the two files that grow: the newest."""
 
 _SPREAD = "**"
 
@@ -70,7 +70,7 @@ def write_memory(root: str, contents: MemoryContents) -> tuple[str, ...]:
     """Write a version to the folder `.memory` of a project, and return the paths of the files that changed.
 
     Raises:
-        MemoryRefused: the folder is a link, belongs to somebody else, or holds what this did not write.
+        MemoryRefused: the folder is a link, belongs to another user, or holds what this did not write.
         OSError: it cannot be written.
     """
     changed = []
@@ -89,7 +89,7 @@ def write_memory(root: str, contents: MemoryContents) -> tuple[str, ...]:
 
 
 def add_session(root: str, session: PastSession) -> bool:
-    """Add a session to `sessions.jsonl` if the project has a folder `.memory` of ours; tell whether it has.
+    """Add a session to `sessions.jsonl` if the project has our folder `.memory`. Return whether it has.
 
     Raises:
         MemoryRefused: as `write_memory`.
@@ -107,7 +107,7 @@ def add_session(root: str, session: PastSession) -> bool:
 
 @contextlib.contextmanager
 def _opened(root: str, *, make: bool) -> Iterator[int]:
-    """Open the folder of a project, which is made if need be, for one writer at a time."""
+    """Open the folder of a project, created if needed, for one writer at a time."""
     above = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if make:
@@ -140,7 +140,7 @@ def _folder(top: int, name: str) -> Iterator[int]:
 def _open_folder(name: str, above: int) -> int:
     try:
         folder = os.open(name, _FOLDER_FLAGS, dir_fd=above)
-    except NotADirectoryError:  # so the system says of a link, too
+    except NotADirectoryError:  # the system says this about a link, too
         raise MemoryRefused(
             f"{name} of the project is a link or a file, not a folder", "move it away, then write again"
         ) from None
@@ -151,7 +151,7 @@ def _open_folder(name: str, above: int) -> int:
 
 
 def _refuse_foreign(top: int) -> None:
-    """Refuse a folder with anything that this module does not write: it is another program's, or somebody's notes."""
+    """Refuse a folder with anything that this module does not write: another program's, or someone's notes."""
     names = _ours(top, {_IGNORE}, set(FILES))
     if names and _read(top, _IGNORE) != _MARK:
         raise MemoryRefused(
@@ -167,7 +167,7 @@ def _refuse_foreign(top: int) -> None:
 
 
 def _ours(place: int, files: set[str], folders: set[str]) -> set[str]:
-    """Return the names in a folder; refuse those that are not in the layout, or of another kind. Leftovers go."""
+    """Return the names in a folder; refuse those outside the layout, or of another kind. Leftovers are removed."""
     names = set(os.listdir(place))
     for name in sorted(names):
         found = os.stat(name, dir_fd=place, follow_symlinks=False)
@@ -188,7 +188,7 @@ def _read(place: int, name: str) -> bytes | None:
 
 
 def _written(place: int, name: str, content: bytes) -> bool:
-    """Put a file in its place whole, unless it is so already."""
+    """Put a complete file into its place, unless it is already like that."""
     if _read(place, name) == content:
         return False
     new = f"{_NEW}{name}"
@@ -202,7 +202,7 @@ def _written(place: int, name: str, content: bytes) -> bool:
 
 
 def _files(contents: MemoryContents) -> Mapping[str, Mapping[str, bytes]]:
-    """The files that a version decides; no times are in them, so that the same tree has the same files."""
+    """Return the files that a version determines; they contain no times, so the same tree has the same files."""
     structure = plain(contents.project)
     manifests = structure.pop("manifests")
     modules = [_module(file) for file in contents.key_files.files if file.role is not Role.DOCS]
@@ -230,7 +230,7 @@ def _module(file: KeyFile) -> JsonObject:
 
 
 def _architecture(contents: MemoryContents) -> str:
-    """Describe the project in Markdown. Names are hostile: each stands in code, which a backtick cannot end."""
+    """Describe the project in Markdown. Names are hostile: each is in code, which a backtick cannot end."""
     project = contents.project
     lines = ["# Architecture", "", f"{project.files.count:,} files in {project.directories.count:,} directories.", ""]
     top = [path for path in project.directories.paths if path.count("/") == 1]
@@ -263,7 +263,7 @@ def _yaml(contents: MemoryContents, rules: Sequence[Rule]) -> bytes:
 
 
 def _logs(place: int, contents: MemoryContents) -> Mapping[str, bytes]:
-    """The two files that grow. A version that is in the log is not written again."""
+    """Return the two files that grow. A version that is already in the log is not written again."""
     lines = (_read(place, "context.log") or b"").decode("utf-8", "replace").splitlines()
     line = version_line(contents.version)
     if line not in lines:
@@ -275,7 +275,7 @@ def _logs(place: int, contents: MemoryContents) -> Mapping[str, bytes]:
 
 
 def _sessions(place: int, sessions: Sequence[PastSession]) -> bytes:
-    """The lines that are there with new ones behind them; a session that goes on has one line, the newest."""
+    """Return the existing lines followed by new ones; a continued session has one line, the newest."""
     lines: dict[str, str] = {}
     for line in (_read(place, "sessions.jsonl") or b"").decode("utf-8", "replace").splitlines():
         with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError):

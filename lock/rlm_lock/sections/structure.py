@@ -1,4 +1,4 @@
-"""The section `project`: what git lists, counted, and what the project's manifests declare."""
+"""The section `project`: the listed files, counted, and what the project's manifests declare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlm_lock.sections.view import ProjectView, is_below
 
 MOST_DIRECTORIES = 20_000
 MOST_CHARACTERS = 2_000_000
-"""So many paths of directories are named, with so many characters; all are counted."""
+"""Maximum number of directory paths that are named, and of their characters; all are counted."""
 
 MOST_EXTENSIONS = 200
 _LONGEST_EXTENSION = 20
@@ -22,7 +22,7 @@ NO_EXTENSION, OTHER_EXTENSIONS = "(none)", "(other)"
 
 @dataclass(frozen=True, slots=True)
 class Directories:
-    """The folders that hold a listed file at any depth, each with ``/`` behind it; the top is not counted."""
+    """The folders that contain a listed file at any depth, each followed by ``/``; the top is not counted."""
 
     count: int
     paths: tuple[str, ...]
@@ -30,7 +30,7 @@ class Directories:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """How many files git lists, and beside them how many it neither knows nor ignores."""
+    """How many files git lists, and how many it neither tracks nor ignores."""
 
     count: int
     by_extension: dict[str, int]
@@ -48,7 +48,7 @@ class EcosystemCount:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """How many different dependencies are declared: those that lie in the project, and those that do not."""
+    """How many different dependencies are declared: those in the project, and the others."""
 
     total: int
     internal: int
@@ -61,9 +61,9 @@ class Project:
     """The section `project`.
 
     Attributes:
-        root: "." in whatever is kept; whoever answers a caller puts the absolute path there.
-        path: the folder to which it is narrowed, or nothing.
-        packages: at most fifty of the packages that manifests name.
+        root: "." in whatever is stored; the absolute path is filled in when a caller is answered.
+        path: the folder to which it is narrowed, or empty.
+        packages: up to fifty of the packages that manifests name.
         manifests: what each of them declares.
         missing: what was left out, as sentences.
     """
@@ -116,7 +116,7 @@ def _counted(view: ProjectView, below: bytes) -> tuple[Directories, Files, tuple
 
 
 def _named(folders: list[bytes]) -> tuple[str, ...]:
-    """The paths that are named: the number of them and of their characters has a bound."""
+    """Return the paths that are named, within a bound on their number and characters."""
     sizes = itertools.accumulate(map(len, folders[:MOST_DIRECTORIES]))
     count = sum(1 for _ in itertools.takewhile(lambda size: size <= MOST_CHARACTERS, sizes))
     return tuple(shown(folder) + "/" for folder in folders[:count])
@@ -128,7 +128,7 @@ def _extension(name: bytes) -> bytes:
 
 
 def _most_frequent(extensions: Counter[bytes]) -> dict[str, int]:
-    """The extensions by how often they occur; what is odd or rare among very many is one sum."""
+    """Return the extensions by frequency; odd ones and rare ones among very many are one sum."""
     found: Counter[str] = Counter()
     for place, (extension, count) in enumerate(sorted(extensions.items(), key=lambda item: (-item[1], item[0]))):
         if place >= MOST_EXTENSIONS or len(extension) > _LONGEST_EXTENSION:
@@ -139,7 +139,7 @@ def _most_frequent(extensions: Counter[bytes]) -> dict[str, int]:
 
 
 def _dependencies(read: Manifests) -> Dependencies:
-    """Count names: a dependency that several manifests declare is one, and internal if it is so in any of them."""
+    """Count names: a dependency that several manifests declare counts once, and as internal if any of them says so."""
     inside: dict[Ecosystem, set[str]] = {}
     every: dict[Ecosystem, set[str]] = {}
     for manifest in read.manifests:

@@ -1,4 +1,4 @@
-"""What the sections of a snapshot are made from; the process that scans implements it."""
+"""The input of a snapshot's sections; the process that scans implements it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Imported:
     """A module that a file imports.
 
     Attributes:
-        module: as `rlm_lock.model.Extract.imports` has it.
+        module: as in `rlm_lock.model.Extract.imports`.
         target: the file of the project that it means, see `rlm_lock.index.modules`; None if there is none, or while
             there is no index.
     """
@@ -25,42 +25,42 @@ class Imported:
 
 
 class ProjectView(Protocol):
-    """One version of a project. Nothing that is asked of it runs a program or follows a link."""
+    """One version of a project. No request to it runs a program or follows a link."""
 
     @property
     def root(self) -> str:
         """The top of the project as an absolute path, with surrogate escapes."""
 
     def files(self) -> Iterator[FileEntry]:
-        """Return every file in the order of its path's bytes: what git lists, and what it neither knows nor ignores."""
+        """Return every file in the order of its path's bytes: listed by git, or neither tracked nor ignored."""
 
     def read(self, path: bytes, limit: int) -> bytes | None:
         """Return the first ``limit`` bytes of a file.
 
-        Nothing comes back unless it is a regular file of this version, can be read, and is not named as one with
+        Nothing is returned unless it is a regular file of this version, is readable, and its name does not suggest
         secrets. A secret in its text is replaced.
         """
 
     def imports_of(self, path: bytes) -> Sequence[Imported]:
-        """Return what a file imports; nothing while it is not parsed."""
+        """Return what a file imports; empty while it is not parsed."""
 
     def most_used(self, count: int, below: bytes = b"") -> Sequence[bytes]:
-        """Return the files in a folder that others use, the most used first; nothing before there is an index."""
+        """Return the files in a folder that others use, most used first; empty before there is an index."""
 
     def last_modified(self, path: bytes) -> float | None:
-        """Return the time of a changed file, else of the last commit that changed it; None if neither is known."""
+        """Return the time of a changed file, otherwise of the last commit that changed it; None if neither is known."""
 
 
 def folder_below(path: str) -> bytes:
-    """The folder that a question names, as `is_below` takes it."""
+    """Return the folder that a question names, as `is_below` takes it."""
     return os.fsencode(path.strip("/"))
 
 
 def is_below(path: bytes, folder: bytes) -> bool:
-    """Tell whether a path lies in a folder; all do in the folder without a name."""
+    """Return whether a path is in a folder; all are in the folder without a name."""
     return not folder or path.startswith(folder + b"/")
 
 
 def top_first(paths: Iterable[bytes]) -> list[bytes]:
-    """Return paths in an order in which a bound on their number leaves out the deepest."""
+    """Return paths in an order in which a limit on their number leaves out the deepest."""
     return sorted(paths, key=lambda path: (path.count(b"/"), path))

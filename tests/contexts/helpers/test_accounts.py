@@ -104,12 +104,12 @@ def test_an_account_of_one_place_is_of_no_other(write: Write, url: str) -> None:
     ],
 )
 def test_a_file_that_is_wrong_is_refused_without_its_secrets(write: Write, text: str, said: str) -> None:
-    """Deny by default; the message says what to mend, and repeats no value."""
+    """Deny by default; the message says what to fix, and repeats no value."""
     write(text)
     with pytest.raises(SourceError) as told:
         account_of("https://a.example/x")
     assert said in told.value.what
-    assert told.value.hint.startswith(("mend that file", "mend it, or name", "start the daemon"))
+    assert told.value.hint.startswith(("fix that file", "fix it, or name", "start the daemon"))
     assert "topsecret" not in str(told.value)
 
 

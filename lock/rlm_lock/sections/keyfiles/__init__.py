@@ -1,1 +1,1 @@
-"""The section `keyfiles`: the files that say what a project is, with their roles and what they import."""
+"""The section `keyfiles`: the files that show what a project is, with their roles and imports."""

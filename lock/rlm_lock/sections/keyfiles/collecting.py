@@ -1,4 +1,4 @@
-"""Finds the key files of a project: by their names, by what its manifests name, and by how much of it imports them."""
+"""Finds the key files of a project: by their names, by what its manifests name, and by how much imports them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CRITICAL_PATTERNS = {
     "**/config/**": re.compile(rb"(?:^|/)config/"),
     "**/*migration*": re.compile(rb"migration[^/]*$"),
 }
-"""Patterns of files whose changes matter, with what finds them quickly among very many."""
+"""Patterns of files whose changes matter, with expressions that find them quickly among very many."""
 
 _BY_NAME = re.compile(
     rb"(?P<build>Makefile|CMakeLists\.txt|meson\.build|BUILD(?:\.bazel)?|WORKSPACE|[jJ]ustfile|Rakefile|Dockerfile"
@@ -39,7 +39,7 @@ _BY_NAME = re.compile(
     rb"|(?P<docs>README(?:\.\w+)?|ARCHITECTURE(?:\.\w+)?|architecture\.(?:md|rst)|DESIGN\.md|SECURITY\.md|CONTRIBUTING(?:\.\w+)?)"
     rb"|(?P<test>conftest\.py|test_helper\.rb|jest\.config\.\w+|setupTests\.\w+)"
 )
-"""What a file is for by its name; the names of the groups are roles."""
+"""The purpose of a file by its name; the names of the groups are roles."""
 
 _CI_FOLDER = re.compile(rb"\.github/workflows/[^/]+\.ya?ml|\.circleci/config\.yml", re.DOTALL)
 _TESTS = re.compile(
@@ -57,15 +57,15 @@ _MOST_OF_A_ROLE: dict[Role, int] = {
     Role.CONFIG: 4,
     Role.TEST: 2,
 }
-"""How many files each role has that are chosen by their names, in the order of the answer."""
+"""How many files of each role are chosen by their names, in the order of the answer."""
 
 _MOST_OF_A_PATTERN = 3
 _SEPARATORS = {b".py": ".", b".pyi": ".", b".java": ".", b".cs": ".", b".rs": "::"}
-"""What stands between the parts of a module in the language of these files; else a slash."""
+"""The separator between the parts of a module in the language of these files; otherwise a slash."""
 
 
 def role_of(path: bytes) -> Role | None:
-    """Return what a file is for by its path, if that says it."""
+    """Return the purpose of a file by its path, if that shows it."""
     if _CI_FOLDER.fullmatch(path):
         return Role.CI
     if manifest_kind(path) is not None:
@@ -75,7 +75,7 @@ def role_of(path: bytes) -> Role | None:
 
 
 def key_files_of(view: ProjectView, manifests: Manifests, below: bytes = b"") -> KeyFiles:
-    """Return at most forty files: by what manifests name, by their own names, by the patterns, and by use."""
+    """Return up to forty files: by what manifests name, by their own names, by the patterns, and by use."""
     entries = {entry.path: entry for entry in view.files() if is_below(entry.path, below)}
     critical = {pattern: [p for p in entries if find.search(p)] for pattern, find in CRITICAL_PATTERNS.items()}
     chosen: dict[bytes, Role] = {}
@@ -104,7 +104,7 @@ def _by_name(paths: Iterable[bytes], manifests: Manifests) -> Iterator[tuple[byt
     for path in top_first(paths):
         role = role_of(path)
         if role is Role.BUILD and manifest_kind(path) is not None and shown(path) not in read:
-            continue  # it is a lock file with the name of a manifest
+            continue  # a lock file with the name of a manifest
         if role in found and not _NOT_OURS.search(path) and (role is Role.TEST or not _TESTS.search(path)):
             found[role].append(path)
     for role, most in _MOST_OF_A_ROLE.items():
@@ -113,7 +113,7 @@ def _by_name(paths: Iterable[bytes], manifests: Manifests) -> Iterator[tuple[byt
 
 
 def _entries(paths: Iterable[bytes], entries: Sequence[str]) -> Iterator[bytes]:
-    """The files in which packages begin: named as files, or as ``module:function`` of Python."""
+    """Yield the files in which packages begin: named as files, or as Python's ``module:function``."""
     ends: list[bytes] = []
     for entry in entries:
         module, colon, _ = entry.partition(":")
@@ -146,9 +146,9 @@ def _key_file(view: ProjectView, entry: FileEntry, role: Role) -> KeyFile:
 
 
 def _imports(path: bytes, imports: Sequence[Imported]) -> Iterator[str]:
-    """Name each module once: as a file of the project without its ending, else as its language writes it."""
+    """Yield each module once: as a file of the project without its suffix, otherwise as its language writes it."""
     separator = _SEPARATORS.get(posixpath.splitext(path)[1], "/")
-    # An import of names from a module is also kept as imports of modules of these names.
+    # An import of names from a module is also kept as imports of modules with these names.
     modules = {imported.module for imported in imports}
     seen: set[str] = set()
     for imported in imports:

@@ -1,4 +1,4 @@
-"""What the section `keyfiles` tells."""
+"""The contents of the section `keyfiles`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 
 class Role(enum.StrEnum):
-    """What a key file is for."""
+    """The purpose of a key file."""
 
     ENTRY = "entry"
     CONFIG = "config"
@@ -27,10 +27,10 @@ class KeyFile:
 
     Attributes:
         path: from the project's top.
-        role: what it is for.
-        last_modified: as ISO 8601 in UTC; None where it is not known.
+        role: its purpose.
+        last_modified: as ISO 8601 in UTC; None where it is unknown.
         size_bytes: on disk.
-        imports: files of the project without their endings, and other modules as written.
+        imports: files of the project without their suffixes, and other modules as written.
     """
 
     path: str
@@ -42,7 +42,7 @@ class KeyFile:
 
 @dataclass(frozen=True, slots=True)
 class CriticalFiles:
-    """The files that fit one pattern: how many, and the first of them."""
+    """The files that match one pattern: how many, and the first of them."""
 
     pattern: str
     count: int

@@ -1,4 +1,4 @@
-"""Finds the manifests of a project, reads them within bounds, and decides which dependencies lie in the project."""
+"""Finds the manifests of a project, reads them within bounds, and decides which dependencies are in the project."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from rlm_lock.sections.view import ProjectView, is_below, top_first
 LONGEST_MANIFEST = 1 << 20
 MOST_MANIFESTS = 1000
 MOST_BYTES = 16 << 20
-"""Of all manifests together."""
+"""Maximum bytes of all manifests together."""
 
 MOST_DEPENDENCIES = 2000
-"""Of one manifest."""
+"""Maximum number for one manifest."""
 
 MOST_PACKAGES = 50
 _MOST_INCLUDED = 20
 _MOST_WILDCARDS = 100
-"""Patterns of members in all workspaces: each is compared with the folder of every manifest."""
+"""Maximum patterns of members in all workspaces: each is compared with the folder of every manifest."""
 
 _LONGEST_TEXT = 200
 _CREDENTIALS = re.compile(r"://[^/@\s]{0,200}@")
@@ -57,7 +57,7 @@ _CREDENTIALS = re.compile(r"://[^/@\s]{0,200}@")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of manifest: which names it has, whose packages it declares, and how it is read."""
+    """A kind of manifest: its possible names, whose packages it declares, and its reader."""
 
     name: re.Pattern[bytes]
     ecosystem: Ecosystem
@@ -89,12 +89,12 @@ KINDS = tuple(
 
 
 _ANY = re.compile(b"|".join(b"(?:%s)" % kind.name.pattern for kind in KINDS))
-"""What most files of a large project are not, found out at once."""
+"""Excludes most files of a large project at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package of the project: the folder of its manifest, and what that calls it."""
+    """A package of the project: the folder of its manifest, and its name there."""
 
     path: str
     ecosystem: Ecosystem
@@ -104,7 +104,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """What all manifests say; ``entries`` are the files in which packages begin, as their manifests name them."""
+    """The contents of all manifests; ``entries`` are the files in which packages begin, as their manifests say."""
 
     manifests: tuple[Manifest, ...]
     packages: tuple[Package, ...]
@@ -135,33 +135,33 @@ def manifest_kind(path: bytes) -> Kind | None:
 
 
 def read_manifests(view: ProjectView, below: bytes = b"") -> Manifests:
-    """Read every manifest of a project; what a folder narrows is which of them are in the answer."""
+    """Read every manifest of a project; a folder only narrows which of them are in the answer."""
     reading = _Reading(view)
     kinds = {entry.path: kind for entry in view.files() if (kind := manifest_kind(entry.path)) is not None}
     for path in top_first(kinds):
         reading.take(path, kinds[path])
     reading.read_included()
-    inside = [found for found in reading.found if is_below(found.path.encode(), text_of(below).encode())]
+    inside = [manifest for manifest in reading.found if is_below(manifest.path.encode(), text_of(below).encode())]
     resolver = _Resolver(view, reading.found)
-    packages = [found for found in inside if found.declared.name]
+    packages = [manifest for manifest in inside if manifest.declared.name]
     missing = reading.missing()
     if len(packages) > MOST_PACKAGES:
         missing.append(f"Only {MOST_PACKAGES} of {len(packages)} packages are named; narrow the question with `path`.")
     return Manifests(
-        manifests=tuple(_manifest(found, resolver) for found in inside),
+        manifests=tuple(_manifest(manifest, resolver) for manifest in inside),
         packages=tuple(
             Package(
-                path=shown(found.folder) or ".",
-                ecosystem=found.ecosystem,
-                name=_cut(found.declared.name),
-                version=_cut(found.declared.version),
+                path=shown(manifest.folder) or ".",
+                ecosystem=manifest.ecosystem,
+                name=_cut(manifest.declared.name),
+                version=_cut(manifest.declared.version),
             )
-            for found in packages[:MOST_PACKAGES]
+            for manifest in packages[:MOST_PACKAGES]
         ),
         entries=tuple(
-            posixpath.normpath(posixpath.join(found.folder, entry)) if ":" not in entry else entry
-            for found in inside
-            for entry in found.declared.entries[:MOST_PACKAGES]
+            posixpath.normpath(posixpath.join(manifest.folder, entry)) if ":" not in entry else entry
+            for manifest in inside
+            for entry in manifest.declared.entries[:MOST_PACKAGES]
         ),
         missing=tuple(missing),
     )
@@ -183,25 +183,25 @@ class _Reading:
             self._left_out += 1
             return
         self._paths.add(path)
-        found = _Found(text_of(path), kind.ecosystem, Declared())
-        self.found.append(found)
+        manifest = _Found(text_of(path), kind.ecosystem, Declared())
+        self.found.append(manifest)
         data = self._view.read(path, LONGEST_MANIFEST + 1)
         if data is None:
-            found.note = "It is not read: it is no regular file, or its name says that it holds secrets."
+            manifest.note = "It is not read: it is no regular file, or its name says that it holds secrets."
             return
         self._bytes -= len(data)
         if len(data) > LONGEST_MANIFEST:
-            found.note = f"It is longer than {LONGEST_MANIFEST >> 20} MiB."
+            manifest.note = f"It is longer than {LONGEST_MANIFEST >> 20} MiB."
             return
         try:
-            found.declared = kind.read(data.decode("utf-8-sig", "replace"))
+            manifest.declared = kind.read(data.decode("utf-8-sig", "replace"))
         except LockFile:
             self.found.pop()
         except Unreadable as error:
-            found.note = str(error)
+            manifest.note = str(error)
 
     def read_included(self) -> None:
-        """Read what requirements include with ``-r``, each file once and only inside the project."""
+        """Read the files that requirements include with ``-r``, each once and only inside the project."""
         kind = next(kind for kind in KINDS if kind.read is read_requirements)
         known = {entry.path for entry in self._view.files()} if any(f.declared.includes for f in self.found) else set()
         place = 0
@@ -225,7 +225,7 @@ class _Reading:
 
 
 class _Resolver:
-    """Decides whether a dependency lies in the project: by the path that it names, or as a member of a workspace."""
+    """Decides whether a dependency is in the project: by the path that it names, or as a member of a workspace."""
 
     def __init__(self, view: ProjectView, found: list[_Found]) -> None:
         self._members = _members(found)
@@ -244,7 +244,7 @@ class _Resolver:
         return {"."} | {place for place in self._wanted if place.encode("utf-8", "replace") in seen}
 
     def is_internal(self, found: _Found, declaration: Declaration) -> bool:
-        """Tell whether a declared dependency lies in the project."""
+        """Return whether a declared dependency is in the project."""
         if declaration.local:
             return _place(found, declaration) in self._existing
         return _normal(declaration.name, found.ecosystem) in self._members[found.ecosystem]
@@ -255,7 +255,7 @@ def _normal(name: str, ecosystem: Ecosystem) -> str:
 
 
 def _place(found: _Found, declaration: Declaration) -> str:
-    """The path from the top that a declaration names; nothing if it names none, or leaves the project."""
+    """Return the path from the top that a declaration names; empty if it names none, or leaves the project."""
     local = declaration.local
     if not local or (local.startswith("/") and not local.startswith("//")):
         return ""
@@ -264,7 +264,7 @@ def _place(found: _Found, declaration: Declaration) -> str:
 
 
 def _members(found: list[_Found]) -> Mapping[Ecosystem, set[str]]:
-    """The names of the packages that belong to a workspace, its top among them."""
+    """Return the names of the packages that belong to a workspace, its top among them."""
     members: dict[Ecosystem, set[str]] = {}
     wildcards = 0
     for ecosystem in Ecosystem:

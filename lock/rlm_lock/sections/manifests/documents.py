@@ -1,4 +1,4 @@
-"""JSON and TOML of a hostile repository: bounded, and looked into without believing in any type."""
+"""JSON and TOML of a hostile repository: bounded, and read without trusting any type."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rlm_lock.sections.manifests.model import Unreadable
 
 DEEPEST = 200
 _MOST_DOTS = 400
-"""Dots in one line of TOML: the time for a key with many parts grows with their square."""
+"""Maximum dots in one line of TOML: the time for a key with many parts grows with their square."""
 
 _NOTHING: Mapping[str, object] = {}
 
 
 def json_table(source: str) -> Mapping[str, object]:
-    """Return the object that a text of JSON holds."""
+    """Return the object in a JSON text."""
     try:
         value: object = json.loads(source)
     except (ValueError, RecursionError) as error:
@@ -25,7 +25,7 @@ def json_table(source: str) -> Mapping[str, object]:
 
 
 def toml_table(source: str) -> Mapping[str, object]:
-    """Return the table that a text of TOML holds."""
+    """Return the table in a TOML text."""
     if any(line.count(".") > _MOST_DOTS for line in source.splitlines()):
         raise Unreadable("A line of it has too many dots.")
     try:
@@ -61,19 +61,19 @@ def _parts(value: object) -> Iterator[object]:
 
 
 def table(value: object, *keys: str) -> Mapping[str, object]:
-    """Return the table that lies under these keys; an empty one if there is none."""
+    """Return the table under these keys; an empty one if there is none."""
     found = _at(value, keys)
     return found if isinstance(found, dict) else _NOTHING
 
 
 def text(value: object, *keys: str) -> str:
-    """Return the text that lies under these keys; nothing if there is none."""
+    """Return the string under these keys; empty if there is none."""
     found = _at(value, keys)
     return found if isinstance(found, str) else ""
 
 
 def texts(value: object, *keys: str) -> list[str]:
-    """Return the texts in the list under these keys; one text is a list of one."""
+    """Return the strings in the list under these keys; one string is a list of one."""
     found = _at(value, keys)
     if isinstance(found, str):
         return [found]

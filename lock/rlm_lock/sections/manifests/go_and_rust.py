@@ -10,7 +10,7 @@ from rlm_lock.sections.manifests.model import RUNTIME, Declaration, Declared
 
 
 def _directives(source: str) -> Iterator[list[str]]:
-    """The directives of go.mod and go.work, each with its verb, also those in parentheses."""
+    """Yield the directives of go.mod and go.work, each with its verb, including those in parentheses."""
     verb = ""
     for line in lines_of(source):
         code, _, remark = line.partition("//")
@@ -26,7 +26,7 @@ def _directives(source: str) -> Iterator[list[str]]:
 
 
 def read_go_mod(source: str) -> Declared:
-    """Read a module and what it requires itself; a `replace` with a path makes a requirement local."""
+    """Read a module and its own requirements; a `replace` with a path makes a requirement local."""
     found = Declared()
     replaced: dict[str, str] = {}
     for words in _directives(source):
@@ -47,7 +47,7 @@ def read_go_work(source: str) -> Declared:
 
 
 def read_cargo(source: str) -> Declared:
-    """Read a package and the workspace that it may be the top of."""
+    """Read a package and the workspace whose top it may be."""
     whole = toml_table(source)
     found = Declared(text(whole, "package", "name"), text(whole, "package", "version"))
     places: list[Mapping[str, object]] = [whole, *(table(part) for part in table(whole, "target").values())]

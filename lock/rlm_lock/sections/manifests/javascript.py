@@ -18,7 +18,7 @@ _LOCAL = ("file:", "link:", "portal:")
 
 
 def read_package_json(source: str) -> Declared:
-    """Read a package, and the workspace that it may be the top of."""
+    """Read a package, and the workspace whose top it may be."""
     whole = json_table(source)
     found = Declared(text(whole, "name"), text(whole, "version"))
     for key, group in _GROUPS.items():
@@ -33,7 +33,7 @@ def read_package_json(source: str) -> Declared:
 
 
 def read_pnpm_workspace(source: str) -> Declared:
-    """Read the list `packages`, line by line: it is YAML, but no more of it is needed."""
+    """Read the list `packages`, line by line: it is YAML, but only this part is needed."""
     found = Declared()
     is_inside = False
     for line in lines_of(source):

@@ -26,21 +26,21 @@ def _tag(block: str, name: str) -> str:
 
 
 def read_pom(source: str) -> Declared:
-    """Read a module of Maven: its own dependencies, not those it manages for others or for plugins."""
+    """Read a Maven module: its own dependencies, not those it manages for others or for plugins."""
     source = without(source, "<!--", "-->")
     above = _tag(source, "parent")
     for part in ("parent", "build", "dependencyManagement", "reporting", "exclusions"):
         source = without(source, f"<{part}>", f"</{part}>")
     own = without(source, "<dependencies>", "</dependencies>")
     group = _tag(own, "groupId") or _tag(above, "groupId")
-    found = Declared(f"{group}:{_tag(own, 'artifactId')}".strip(":"), _tag(own, "version") or _tag(above, "version"))
+    declared = Declared(f"{group}:{_tag(own, 'artifactId')}".strip(":"), _tag(own, "version") or _tag(above, "version"))
     for block in between(source, "<dependency>", "</dependency>"):
         name = f"{_tag(block, 'groupId')}:{_tag(block, 'artifactId')}".strip(":")
         if name:
             name = name.replace("${project.groupId}", group)
-            found.dependencies.append(Declaration(name, _tag(block, "version"), _tag(block, "scope") or RUNTIME))
-    found.members = [module.strip() for module in between(source, "<module>", "</module>")]
-    return found
+            declared.dependencies.append(Declaration(name, _tag(block, "version"), _tag(block, "scope") or RUNTIME))
+    declared.members = [module.strip() for module in between(source, "<module>", "</module>")]
+    return declared
 
 
 def read_gradle(source: str) -> Declared:
@@ -86,7 +86,7 @@ def _libraries(source: str) -> Iterator[Declaration]:
 
 
 def read_csproj(source: str) -> Declared:
-    """Read the packages and projects that a project of .NET refers to."""
+    """Read the packages and projects that a .NET project refers to."""
     source = without(source, "<!--", "-->")
     found = Declared(_tag(source, "PackageId") or _tag(source, "AssemblyName"), _tag(source, "Version"))
     for block in between(source, "<PackageReference", ">"):

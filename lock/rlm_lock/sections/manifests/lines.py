@@ -8,14 +8,14 @@ _LONGEST_LINE = 2000
 
 
 def lines_of(source: str, comment: str = "") -> Iterator[str]:
-    """Return the lines without their comments; what is longer than anybody writes is left out."""
+    """Yield the lines without their comments; lines longer than anyone writes are left out."""
     for line in source.splitlines():
         if len(line) <= _LONGEST_LINE:
             yield (line.partition(comment)[0] if comment else line).strip()
 
 
 def between(source: str, start: str, end: str) -> Iterator[str]:
-    """Return what stands between each pair of marks, in one walk over the text."""
+    """Yield the text between each pair of marks, in one pass."""
     place = 0
     while (begin := source.find(start, place)) >= 0 and (close := source.find(end, begin + len(start))) >= 0:
         yield source[begin + len(start) : close]
@@ -23,7 +23,7 @@ def between(source: str, start: str, end: str) -> Iterator[str]:
 
 
 def without(source: str, start: str, end: str) -> str:
-    """Return the text without what stands between two marks; a mark that nothing closes takes the rest with it."""
+    """Return the text without the parts between two marks; an unclosed mark removes the rest."""
     kept: list[str] = []
     place = 0
     while (begin := source.find(start, place)) >= 0:

@@ -41,7 +41,7 @@ def read_gemspec(source: str) -> Declared:
 
 
 def read_composer(source: str) -> Declared:
-    """Read a package of PHP; packages of a repository of type `path` are the members of its workspace."""
+    """Read a PHP package; packages of a repository of type `path` are the members of its workspace."""
     whole = json_table(source)
     found = Declared(text(whole, "name"), text(whole, "version"))
     for key, group in (("require", RUNTIME), ("require-dev", "dev")):

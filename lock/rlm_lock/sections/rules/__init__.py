@@ -1,1 +1,1 @@
-"""The section `rules`: what the repository tells whoever works on it, quoted with its source. None of it is ours."""
+"""The section `rules`: the repository's instructions to contributors, quoted with their source. None of it is ours."""

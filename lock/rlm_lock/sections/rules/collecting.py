@@ -28,13 +28,13 @@ MOST_RULES = 200
 LONGEST_TEXT = 32_000
 LONGEST_CONFIGURATION = 256_000
 MOST_TEXT = 512_000
-"""Bytes of all rules together."""
+"""Maximum bytes of all rules together."""
 
 _MAY_BE_RULES = re.compile(
     rb"(?:^|/)(?:\.[^/]+|[^/]+\.(?:md|mdc|rst|txt|ya?ml|toml|jsonc?|ini)|\w+\.config\.\w+|CONTRIBUTING|\w*[mM]akefile"
     rb"|[jJ]ustfile)$"
 )
-"""The names of all files with rules fit it; most files of a large project do not."""
+"""The names of all files with rules match it; most files of a large project do not."""
 
 _LONGEST_SLUG = 40
 _TOOL_NAMES = 8
@@ -48,7 +48,7 @@ def rules_of(
     Args:
         view: the project.
         active: which rules are wanted.
-        below: the folder in which somebody works: rules of the folders above it hold there too.
+        below: the folder that is worked in: rules of the folders above it apply there too.
         most_severe: patterns of the sources whose rules have severity P0, from the policy.
     """
     collecting = _Collecting(view, most_severe)
@@ -62,7 +62,7 @@ def rules_of(
 
 
 def _concerns(path: bytes, folder: bytes) -> bool:
-    """Whether a file may hold rules for a folder: it lies in it, or above it, or in the settings of a tool."""
+    """Return whether a file may hold rules for a folder: it is in it, or above it, or in a tool's settings."""
     above = path.rpartition(b"/")[0]
     return is_below(path, folder) or is_below(folder, above) or folder == above or above.startswith((b".", b"docs"))
 
@@ -182,7 +182,7 @@ class _Nested:
 
 
 def _nearest(rules: Sequence[Rule], folder: str) -> Iterator[Rule]:
-    """Switch off a file of rules if one of the same name lies nearer to the folder that was asked for."""
+    """Disable a file of rules if one with the same name is nearer to the requested folder."""
     nested = {rule.id: place for rule in rules if (place := _nested(rule)) is not None}
     for rule in rules:
         place = nested.get(rule.id)

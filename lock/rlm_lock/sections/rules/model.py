@@ -29,7 +29,7 @@ class RuleSet(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """How severe it is to break a rule."""
+    """How severe a violation of a rule is."""
 
     P0 = "P0"
     """The policy says so; no file of the repository can."""
@@ -53,13 +53,13 @@ class Rule:
 
     Attributes:
         id: ``R``, a number, and its path in few letters.
-        enabled: false if a file of the same name nearer to the asked folder takes its place.
+        enabled: false if a file of the same name nearer to the requested folder replaces it.
         severity: P1, or P0 where the policy says so.
         description: its first sentence, as the repository has it.
         applies_to: patterns of the paths that it is for.
-        source: the file; ``includes`` are the files that it takes in.
+        source: the file; ``includes`` are the files that it includes.
         kind: what it consists of.
-        text: its text as the repository has it, line by line escaped, and cut where it is too long.
+        text: its text as the repository has it, escaped line by line, and cut where it is too long.
     """
 
     id: str
@@ -83,7 +83,7 @@ class Rules:
 
 
 def in_set(rule: Rule, active: RuleSet) -> bool:
-    """Tell whether a rule belongs to a set."""
+    """Return whether a rule belongs to a set."""
     return {
         RuleSet.FULL: True,
         RuleSet.SAFE: rule.kind is RuleKind.TOOL or rule.severity is Severity.P0,
@@ -93,13 +93,13 @@ def in_set(rule: Rule, active: RuleSet) -> bool:
 
 
 def safe_text(data: bytes) -> str:
-    """Return a file's text with line ends of one kind, and nothing in it that moves a cursor or hides."""
+    """Return a file's text with uniform line ends, and nothing in it that moves a cursor or hides."""
     text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
     return "\n".join(shown(line[:_LONGEST_LINE].expandtabs(4)) for line in text.split("\n"))
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence of prose in a text of Markdown, else its first heading."""
+    """Return the first sentence of prose in a Markdown text, otherwise its first heading."""
     heading = ""
     for line in _prose(text):
         words = line.strip(_MARKS)
@@ -112,7 +112,7 @@ def first_sentence(text: str) -> str:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """The lines outside of front matter and code."""
+    """Yield the lines outside of front matter and code."""
     lines = text.split("\n")
     start = 0
     if lines[0].rstrip() == "---":

@@ -1,4 +1,4 @@
-"""Files of prose with rules: which they are, for which paths, and what they take in."""
+"""Files of prose with rules: which they are, for which paths, and what they include."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _everything(folder: str, text: str) -> tuple[str, ...]:
 
 
 def _by_key(key: str) -> Callable[[str, str], tuple[str, ...]]:
-    """Take the patterns from the front matter; they are relative to the folder that holds the tool's own."""
+    """Take the patterns from the front matter; they are relative to the folder that contains the tool's own."""
 
     def patterns(folder: str, text: str) -> tuple[str, ...]:
         listed = front_matter_list(text, key)
@@ -34,9 +34,9 @@ class TextKind:
     """A kind of text with rules.
 
     Attributes:
-        path: what its whole path looks like; the group ``folder`` is where it applies.
+        path: the pattern of its whole path; the group ``folder`` is where it applies.
         applies_to: its patterns, by that folder and its text.
-        is_nested: whether a file of the same name in a folder below takes its place there.
+        is_nested: whether a file of the same name in a folder below replaces it there.
     """
 
     path: re.Pattern[bytes]
@@ -54,27 +54,27 @@ TEXTS = (
     TextKind(re.compile(_ANYWHERE + rb"\.(?:cursorrules|windsurfrules|clinerules)", re.DOTALL)),
     TextKind(re.compile(rb"(?:docs/|\.github/)?CONTRIBUTING(?:\.md|\.rst|\.txt)?")),
 )
-"""Every kind of text with rules; the first that fits is it."""
+"""Every kind of text with rules; the first match counts."""
 
 
 def front_matter_list(text: str, key: str) -> list[str]:
-    """Return the list under a key of the front matter, of which no YAML is parsed.
+    """Return the list under a key of the front matter, without parsing YAML.
 
-    It may be ``a, b``, ``[a, b]``, or one ``- a`` a line.
+    It may be ``a, b``, ``[a, b]``, or one ``- a`` per line.
     """
     head, closing, _ = text.removeprefix("---\n")[:_LONGEST_MATTER].partition("\n---")
     if not closing or not text.startswith("---\n"):
         return []
-    found: list[str] = []
+    entries: list[str] = []
     current = ""
     for line in head.split("\n"):
         if match := _KEY.match(line):
             current = match[1]
             if current == key:
-                found += _braced(match[2].strip().removeprefix("[").removesuffix("]"))
+                entries += _braced(match[2].strip().removeprefix("[").removesuffix("]"))
         elif current == key and line.strip().startswith("- "):
-            found.append(line.strip()[2:])
-    cleaned = (each.strip().strip("'\"").strip() for each in found)
+            entries.append(line.strip()[2:])
+    cleaned = (each.strip().strip("'\"").strip() for each in entries)
     return [each for each in cleaned if each and not each.startswith("/") and ".." not in each.split("/")][:50]
 
 
@@ -91,7 +91,7 @@ def _braced(listed: str) -> list[str]:
 
 
 def included_paths(text: str, folder: str) -> list[str]:
-    """Return the files of the project that a text takes in with ``@path`` alone on a line, relative to its folder."""
+    """Return the files of the project that a text includes with ``@path`` alone on a line, relative to its folder."""
     found: list[str] = []
     for line in text.split("\n"):
         if (match := _INCLUDE.fullmatch(line.strip())) and not match[1].startswith(("/", "~")):

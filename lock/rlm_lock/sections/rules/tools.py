@@ -18,7 +18,7 @@ _LONGEST_LINE = 300
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a file holds of one kind: the names of tools or commands, and the lines that say so."""
+    """The contents of a file of one kind: the names of tools or commands, and their lines."""
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
@@ -49,7 +49,7 @@ _RUN = re.compile(r"(?:-\s+)?(?:run|script|command):\s*(.*)|-\s+([^:{}\[\]]+(?:\
 
 
 def _pyproject(source: str) -> Found:
-    """The tables of tools that check, each with its plain settings."""
+    """Return the tables of checking tools, each with its plain settings."""
     try:
         tools = table(toml_table(source), "tool")
     except Unreadable:
@@ -69,7 +69,7 @@ def _settings(prefix: str, value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _whole(name: str) -> Finder:
-    """A finder for a file that belongs to one tool: its own lines say what it checks."""
+    """Return a finder for a file that belongs to one tool: its own lines say what it checks."""
 
     def found(source: str) -> Found:
         return Found((name,), tuple(line for line in source.split("\n") if line.strip())[:MOST_LINES])
@@ -102,8 +102,8 @@ def _scripts(source: str) -> Found:
 
 
 def _workflow(source: str) -> Found:
-    """The lines of a workflow that run a check, as they stand there."""
-    found: dict[str, None] = {}
+    """Return the lines of a workflow that run a check, unchanged."""
+    commands: dict[str, None] = {}
     is_block, indent = False, 0
     for whole in source.split("\n"):
         line = whole.strip()
@@ -116,8 +116,8 @@ def _workflow(source: str) -> Found:
             if command[:1] in ("|", ">"):
                 is_block, indent, command = True, depth, ""
         if command and _RUNS_CHECKS.search(command[:_LONGEST_LINE]):
-            found[command] = None
-    return _commands(found)
+            commands[command] = None
+    return _commands(commands)
 
 
 def _commands(found: Iterator[str] | dict[str, None]) -> Found:
@@ -127,7 +127,7 @@ def _commands(found: Iterator[str] | dict[str, None]) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class ToolKind:
-    """A file with rules of tools or with commands: what its name looks like, and what is found in it."""
+    """A file with rules of tools or with commands: the pattern of its name, and its finder."""
 
     name: re.Pattern[bytes]
     kind: RuleKind
