@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlm_contexts.text.lines import Lines
+from rlm_contexts.view.variable import ContextVariable
 from rlm_ipc.errors import UnknownVariable
 from rlm_ipc.worker_requests import VariableRow
 from rlm_kernel.worker._bindings import bound
@@ -84,8 +85,10 @@ def _held(value: Any, depth: int) -> int:
 
 
 def _shape(value: Any) -> str:
-    """Return the shape of an array, a table or the lines of a text, in words; empty for anything else."""
+    """Return the shape of an array, a table, a loaded text or its lines, in words; empty for anything else."""
     kind, numpy, pandas = type(value), sys.modules.get("numpy"), sys.modules.get("pandas")
+    if kind is ContextVariable:
+        return f": {value.text.facts.loaded:,} bytes, {value.text.line_count:,} lines"
     if kind is Lines:
         return f": {len(value)} lines"
     if numpy is not None and kind is numpy.ndarray:

@@ -30,6 +30,13 @@ async def test_a_page_has_the_documented_fields(agent) -> None:
     }
 
 
+async def test_the_list_of_variables_says_how_large_a_text_is(attach) -> None:
+    """`%whos` told of a text only that it is one, and of a table its rows and columns."""
+    async with attach("listed") as agent:
+        await agent("load_context", name="log", content="line 1\n" * 1000)
+        assert "<ContextVariable: 7,000 bytes, 1,000 lines>" in str(await agent.run("%whos"))
+
+
 async def test_a_variable_with_the_lines_of_a_text_is_read_whole(attach) -> None:
     """Code often begins with `lines = log['lines']`. What it prints short is searched, read and loaded whole."""
     text = "\n".join(f"line {n}" if n % 100 else f"ERROR: failure {n}" for n in range(1000))
