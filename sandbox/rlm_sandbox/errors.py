@@ -3,14 +3,14 @@
     SandboxError
     ├── CellError                  the code in the cell
     │   └── PolicyViolation        ... does not compile under the session's policy (also a SyntaxError)
-    ├── PolicyError                whoever wrote or named the policy
+    ├── PolicyError                the author of the policy, or the caller that named it
     │   ├── UnknownPolicyError     no policy has that name
     │   ├── PolicyLostError        a session's policy was not kept, or was changed since
     │   ├── PolicyLinkError        a path of the policy goes through a link that a session could replace
     │   └── PolicyFileError        a policy file has mistakes: file, line, field
     │       └── PolicyUnreadableError  ... cannot be a policy at all; nothing of it is quoted
     └── WallError                  the machine, or what it allows us
-        ├── WallMissingError       the policy requires a wall that does not stand here
+        ├── WallMissingError       the policy requires a wall that is not available here
         └── WallSetupError         a wall that this machine offers could not be raised
 
 Every message says what to do next.
@@ -37,8 +37,8 @@ class CellError(SandboxError):
 class PolicyViolation(CellError, SyntaxError):
     """A cell does not compile under its policy.
 
-    ``lineno`` and ``offset`` (both from 1) point into the cell. ``reason`` says what was refused, and ``instead``
-    how to write it so that it is allowed (empty if there is no way).
+    ``lineno`` and ``offset`` (both from 1) point into the cell. ``reason`` says what was refused, and ``instead`` how
+    to write it so that it is allowed (empty if there is no way).
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PolicyViolation(CellError, SyntaxError):
 
 
 class PolicyError(SandboxError):
-    """A policy could not be used; whoever wrote or named it can correct that.
+    """A policy could not be used; its author, or the caller that named it, can correct that.
 
     A tool that fails with it answers with the ``code`` and the ``hint`` of the class.
     """
@@ -85,7 +85,7 @@ class UnknownPolicyError(PolicyError):
 class PolicyLinkError(PolicyError):
     """A path of a policy goes through the symbolic link ``link``, in a folder that sessions may write.
 
-    A session could put another link in its place, and so decide where the policy's path leads.
+    A session could replace the link, and so decide where the policy's path leads.
     """
 
     def __init__(self, path: Path, link: str) -> None:
@@ -98,12 +98,12 @@ class PolicyLinkError(PolicyError):
 
 @dataclass(frozen=True)
 class PolicyProblem:
-    """One thing that is wrong in a policy file."""
+    """One mistake in a policy file."""
 
     line: int
     """Line of the file, from 1."""
     field: str
-    """Dotted name, such as ``limits.memory_bytes``; empty when the file as a whole is meant."""
+    """Dotted name, such as ``limits.memory_bytes``; empty for the file as a whole."""
     message: str
     """What is wrong and what to write instead."""
 
@@ -128,7 +128,7 @@ class PolicyFileError(PolicyError):
         self.field = self.problems[0].field
 
     def without_content(self) -> str:
-        """The message for a reader who may not see the file: the lines with mistakes, but nothing of their text."""
+        """Return the message for a reader who may not see the file: the lines with mistakes, without their text."""
         lines = ", ".join(sorted({str(problem.line) for problem in self.problems}, key=int))
         return f"{self.file} is not a valid policy (line {lines}); run `rlm-kernel policy check {self.file}`"
 
@@ -137,7 +137,7 @@ class PolicyUnreadableError(PolicyFileError):
     """The file cannot be read, is not a file, or could be rewritten by a session."""
 
     def without_content(self) -> str:
-        """The whole message, which has nothing of the file in it."""
+        """Return the whole message, which contains nothing from the file."""
         return "; ".join(f"{self.file} {problem.message}" for problem in self.problems)
 
 
@@ -156,16 +156,16 @@ class PolicyLostError(PolicyError):
 
 
 class WallError(SandboxError):
-    """A wall does not stand, for a reason that lies with this machine."""
+    """A wall is not active, for a reason that lies with this machine."""
 
 
 class WallMissingError(WallError):
-    """The policy requires walls that do not stand here; ``missing`` maps their names to the reason."""
+    """The policy requires walls that are not available here; ``missing`` maps their names to the reason."""
 
     def __init__(self, policy: str, missing: dict[str, str]) -> None:
         reasons = "; ".join(f"{name} ({detail})" for name, detail in missing.items())
         super().__init__(
-            f"policy {policy!r} requires walls that do not stand on this machine: {reasons}. "
+            f"policy {policy!r} requires walls that are not available on this machine: {reasons}. "
             "Run `rlm-kernel doctor` to see how to raise them, or use a policy without them in walls.require"
         )
         self.missing = dict(missing)

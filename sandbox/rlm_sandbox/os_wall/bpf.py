@@ -1,8 +1,8 @@
 """A small assembler for seccomp filters: blocks of classic BPF that always end in a verdict.
 
-A filter sees the call's number, the machine and the six arguments as numbers; it cannot follow pointers. A
-block is a tuple of instructions in which control flows forward only and every path ends in `verdict`, so
-blocks can be put one after the other without labels.
+A filter sees the call's number, the machine and the six arguments as numbers; it cannot follow pointers. A block is a
+tuple of instructions in which control flows forward only and every path ends in `verdict`, so blocks can be
+concatenated without labels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOAD, AND, RETURN, JUMP = 0x20, 0x54, 0x06, 0x05
 IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT = 0x15, 0x35, 0x45
 
 AUDIT_ARCHITECTURE = dict(zip(ARCHITECTURES, (0xC000003E, 0xC00000B7), strict=True))
-"""What the kernel calls the machines; a 32-bit program on a 64-bit kernel shows another one."""
+"""The kernel's codes for the machines; a 32-bit program on a 64-bit kernel shows another one."""
 
 KILL_PROCESS = 0x80000000
 ALLOW = 0x7FFF0000
@@ -42,7 +42,7 @@ class Instruction(NamedTuple):
     constant: int
 
     def pack(self) -> bytes:
-        """The instruction as the kernel's struct sock_filter."""
+        """Return the instruction as the kernel's struct sock_filter."""
         return struct.pack("<HBBI", *self)
 
 
@@ -55,7 +55,7 @@ def verdict(action: int) -> Block:
 
 
 def errno_action(number: int) -> int:
-    """The action that fails the call with ``number``; with 0 the call reports success and does nothing."""
+    """Return the action that fails the call with ``number``; with 0 the call reports success and does nothing."""
     return _ERRNO | number
 
 
@@ -92,7 +92,7 @@ def _branch(test: int, value: int, then: Block, otherwise: Block) -> Block:
 
 
 def assemble(machine: str, rules: Mapping[int, Block], default: Block, newest: int, newer: Block) -> Block:
-    """A whole filter: a block for each call number, ``default`` for the others, ``newer`` above ``newest``.
+    """Return a whole filter: a block for each call number, ``default`` for others, ``newer`` above ``newest``.
 
     The numbers of the x32 ABI are all above ``newest``; calls of another machine's ABI kill the process.
     """
@@ -122,7 +122,7 @@ def _merged(starts: list[tuple[int, Block]]) -> list[tuple[int, Block]]:
 
 
 def _search(ranges: list[tuple[int, Block]]) -> Block:
-    """A binary search over the call number, which is in the accumulator: some eight comparisons."""
+    """Return a binary search over the call number, which is in the accumulator: some eight comparisons."""
     if len(ranges) == 1:
         return ranges[0][1]
     middle = len(ranges) // 2

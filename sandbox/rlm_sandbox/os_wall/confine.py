@@ -1,12 +1,11 @@
 """Raises every wall of the operating system around this process, for good.
 
-Called in a kernel process after fork and before its first cell, while it has a single thread: a Landlock
-domain covers the calling thread and what it starts, not threads that exist already. The order matters.
-Descriptors are closed first, because an open one is beyond Landlock's reach; namespaces need the privileges that
-are given up next; no_new_privs comes before Landlock and seccomp, which require it; seccomp comes last, because it
-refuses what the others need.
+Called in a kernel process after fork and before its first cell, while it has a single thread: a Landlock domain covers
+the calling thread and what it starts, not existing threads. The order matters. Descriptors are closed first, because an
+open one is beyond Landlock's reach; namespaces need the privileges that are given up next; no_new_privs comes before
+Landlock and seccomp, which require it; seccomp comes last, because it refuses what the others need.
 
-What asks nothing of a session's policy (`isolate`) can be done ahead of it, while nobody waits.
+The part that does not depend on a session's policy (`isolate`) can be done in advance, while nobody waits.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ HARMLESS_PREFIXES = (
     "IPYTHON",
     "JUPYTER_",
 )
-"""Variables that may be in the environment a kernel process was started with; any other may hold a secret."""
+"""Variables that may be in the environment in which a kernel process was started; any other may hold a secret."""
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """What `isolate` did: the walls that stand since then, and the file rules that every session has."""
+    """What `isolate` did: the walls that are active since then, and the file rules that every session has."""
 
     report: WallReport
     network: bool
@@ -100,7 +99,7 @@ def isolate(keep_fds: Collection[int], *, network: bool, seclusion: Seclusion | 
     root = None if seclusion is None else _begin_root(report, seclusion)
     ruleset = None
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # whoever is to enforce it makes it again, and reports why it cannot be
+        with contextlib.suppress(OSError):  # `enforce` builds it again, and reports why that is impossible
             ruleset = _begin_ruleset(network)
     return Isolation(report, network, ruleset, root)
 
@@ -118,8 +117,8 @@ def confine(
 ) -> Confinement:
     """Confine this process to ``policy`` for good.
 
-    Walls that this system does not have are reported as not standing; call ``report.demand(policy)`` when all
-    walls have been reported.
+    Walls that this system does not have are reported as not active; call ``report.demand(policy)`` when all walls have
+    been reported.
 
     Args:
         policy: What the session may do, with real paths (`resolve`).
@@ -129,10 +128,9 @@ def confine(
         fork_gate: Let the supervisor decide about forks, instead of refusing them all. Ignored for a policy that
             allows processes, and where the kernel cannot ask (``notify_fd`` is then None). Hand it over within
             `rlimits.handing_over`.
-        protect: Folders that stay closed even where a path of the policy holds them, such as the state
-        folder.
-        isolation: What `isolate` did ahead in this process, for as much network as the policy allows.
-        seclusion: What `isolate` is told when it was not done ahead.
+        protect: Folders that stay closed even where a path of the policy contains them, such as the state folder.
+        isolation: What `isolate` did in advance in this process, for as much network as the policy allows.
+        seclusion: What `isolate` is told when it was not done in advance.
 
     Raises:
         WallSetupError: The process has more than one thread, or was isolated for another kind of session.
@@ -150,7 +148,7 @@ def confine(
         for name in ("no_new_privs", "landlock", "seccomp", "process_creation"):
             report.set(name, False, f"{platform.system()} does not have it; run on Linux")
         return Confinement(report, None)
-    # Worked out here: a folder that cannot be listed must end the start, and not leave the wall out.
+    # Computed here: a folder that cannot be listed must stop the start, and must not leave the wall out.
     rules = list(file_rules(policy, scratch.resolve(), read, protect))
     if policy.walls.private:
         _raise_private(report, isolation.root, rules)
@@ -160,10 +158,10 @@ def confine(
 
 
 def prepare(policy: ConfiningPolicy) -> None:
-    """Do once, in the zygote, what is the same for every kernel of ``policy``; halves its time."""
+    """Do once, in the zygote, what is the same for every kernel of ``policy``; this halves its time."""
     readable.python_paths()
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # reported when the wall is to be raised
+        with contextlib.suppress(OSError):  # reported when the wall is raised
             landlock.handled()
         namespaces.try_out(os.geteuid())
     if _has_seccomp():
@@ -181,7 +179,7 @@ def _require_single_thread() -> None:
 
 
 def _raise_wall(report: WallReport, name: WallName, build: Callable[[], str]) -> None:
-    """Raise one wall and report how it went; a wall that this system lacks is not an error here."""
+    """Raise one wall and report the result; a wall that this system lacks is not an error here."""
     try:
         report.set(name, True, build())
     except (OSError, ValueError, KeyError) as error:
@@ -189,7 +187,7 @@ def _raise_wall(report: WallReport, name: WallName, build: Callable[[], str]) ->
 
 
 def _close_descriptors(report: WallReport, keep: set[int]) -> None:
-    """Close every descriptor but those of ``keep``; the one that lists them has closed itself by then."""
+    """Close every descriptor except those in ``keep``; the one that lists them has already closed itself."""
     try:
         fds = {int(entry.name) for entry in Path("/dev/fd").iterdir()}
     except OSError:  # a container without /proc
@@ -215,7 +213,7 @@ def _check_environment(report: WallReport) -> None:
 
 
 def _raise_namespaces(report: WallReport, network: bool, inside: bool) -> None:
-    """A network of its own, for a session that may use none."""
+    """Give a session that may use no network an empty one of its own."""
     if network:
         report.set("namespaces", False, "the policy allows the network")
     elif sys.platform != "linux":
@@ -225,7 +223,7 @@ def _raise_namespaces(report: WallReport, network: bool, inside: bool) -> None:
 
 
 def _begin_root(report: WallReport, seclusion: Seclusion) -> Root | None:
-    """The root of a private session with what every session sees; None, and why, where it cannot be had."""
+    """Return a private session's root with what every session sees; None, with the reason, where it is unavailable."""
     try:
         if seclusion.refusal:
             raise OSError(seclusion.refusal)
@@ -261,7 +259,7 @@ def _give_up_privileges(policy: ConfiningPolicy) -> str:
 def file_rules(
     policy: ConfiningPolicy, scratch: Path, read: Sequence[Path], protect: Collection[Path]
 ) -> Iterator[Rule]:
-    """Everything the process may touch. What it may write it may read."""
+    """Yield everything the process may touch. What it may write it may read."""
     run = FileAccess.EXECUTE if policy.limits.processes else FileAccess(0)
     reading = landlock.READ | run
     writing = reading | landlock.WRITE | (landlock.SPECIAL if policy.files.metadata else FileAccess(0))
@@ -279,7 +277,7 @@ def file_rules(
 
 
 def _common_rules(reading: FileAccess) -> Iterator[Rule]:
-    """What any Python process needs: the installation, libraries, /dev/null."""
+    """Yield what any Python process needs: the installation, libraries, /dev/null."""
     system = map(Path, (*readable.SYSTEM_LIBRARIES, *readable.SYSTEM_DATA))
     yield from (Rule(path, reading) for path in (*readable.python_paths(), *system))
     yield Rule(Path("/dev/null"), FileAccess.READ_FILE | FileAccess.WRITE_FILE)
@@ -325,7 +323,7 @@ def _raise_seccomp(report: WallReport, policy: ConfiningPolicy, fork_gate: bool)
 
 
 def _install_filter(policy: ConfiningPolicy, ask_supervisor: bool) -> int | None:
-    """Install the filter; without a listener (an old kernel, another one listens) forks are refused."""
+    """Install the filter; without a listener (an old kernel, or another listener) forks are refused."""
     ask_supervisor = ask_supervisor and bpf.NOTIFY in seccomp.available_actions()
     program = seccomp.build_filter(policy, machine=platform.machine(), pid=os.getpid(), ask_supervisor=ask_supervisor)
     try:

@@ -1,7 +1,7 @@
-"""What the operating system's walls read of a policy.
+"""The parts of a policy that the operating system's walls read.
 
-Protocols and not the classes: a helper process is waited for, and has a smaller policy of its own
-(`rlm_contexts.helpers.walls`). To import the schema would take it some 10 ms.
+They are protocols and not the classes: a helper process is waited for, and has a smaller policy of its own
+(`rlm_contexts.helpers.walls`). Importing the schema would take it some 10 ms.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ConfiningPolicy(Protocol):
 
     @property
     def name(self) -> str:
-        """How it is called."""
+        """Its name."""
         ...
 
     @property

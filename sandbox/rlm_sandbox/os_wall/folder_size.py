@@ -7,16 +7,16 @@ import os
 from pathlib import Path
 
 SMALLEST_ENTRY_BYTES = 4096
-"""What an empty file or folder counts for, so that a million of them do not count as nothing."""
+"""The size of an empty file or folder, so that a million of them do not count as nothing."""
 
 _BLOCK_BYTES = 512
 
 
 def folder_bytes(folder: Path, *, stop_at: int) -> int:
-    """Bytes on disk of everything in ``folder``; counting ends as soon as ``stop_at`` is reached.
+    """Return the bytes on disk of everything in ``folder``; counting ends as soon as ``stop_at`` is reached.
 
-    The folder belongs to a session that may be hostile while we look: symbolic links are not followed,
-    entries may vanish, and a path too long to look at counts as ``stop_at``.
+    The folder belongs to a session that may be hostile while we look: symbolic links are not followed, entries may
+    vanish, and a path too long to look at counts as ``stop_at``.
     """
     total = 0
     folders = [os.fspath(folder)]

@@ -2,7 +2,7 @@
 
 In a closed session clone(2) stops in the kernel and waits on a descriptor that only the supervisor holds (seccomp's
 user notification). When the supervisor has asked for a checkpoint, it lets the call continue. Code that tries to fork
-on its own gets EPERM. Calls that no session may make stop there too, so that somebody outside the session counts them.
+on its own gets EPERM. Calls that no session may make stop there too, so that a process outside the session counts them.
 Copies inherit the filter, so one gate serves a worker and all its copies.
 """
 
@@ -72,11 +72,11 @@ class ForkGate:
         """True once every process behind the gate is gone: stop watching it and `close`."""
 
     def fileno(self) -> int:
-        """The descriptor to watch for reading."""
+        """Return the descriptor to watch for reading."""
         return self._fd
 
     def answer(self, allow: bool | Callable[[int], bool], *, pid: int | None = None) -> bool:
-        """Receive one attempt and answer it. True if a fork was let through; nothing else ever is.
+        """Receive one attempt and answer it. Return True if a fork was let through; nothing else ever is.
 
         ``pid`` is the process that the supervisor asked: an attempt by another process, or by any thread of it but the
         first, is refused whatever ``allow`` says. If ``allow`` is a function, it is called with the id of the
@@ -96,7 +96,7 @@ class ForkGate:
         )
         if not allowed and self._on_refusal is not None:
             self._on_refusal(Refused(attempt.pid, call))
-        # Before the answer, not after: once the thread goes on, its id may pass to another process.
+        # Before the answer, not after: once the thread continues, its id may pass to another process.
         error = 0 if allowed else -seccomp.refusal(call)
         response = _Response(id=attempt.id, error=error, flags=_CONTINUE if allowed else 0)
         try:
@@ -131,11 +131,11 @@ class ForkGate:
         return attempt
 
     def _blank(self) -> Notification:
-        """Give empty memory, into which the system receives an attempt."""
+        """Return empty memory, into which the system receives an attempt."""
         return Notification()
 
 
 @functools.cache
 def _names() -> dict[int, str]:
-    """The names of the calls of this machine."""
+    """Return the names of the calls of this machine."""
     return {number: name for name, number in syscalls.numbers(syscalls.ALL, platform.machine()).items()}

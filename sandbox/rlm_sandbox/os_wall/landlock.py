@@ -56,7 +56,7 @@ class Addition(NamedTuple):
     linux: str
     """The first Linux that has it."""
     holds: tuple[str, ...]
-    """What it can refuse a session since then, in words."""
+    """What it can refuse a session from then on, in words."""
     network: bool = False
     """Whether that concerns only sessions without a network."""
 
@@ -73,7 +73,7 @@ ADDED_BY = {
     9: Addition("7.1", ("sockets in folders",)),
     10: Addition("7.2", ("UDP",), network=True),
 }
-"""The versions of Landlock that can refuse more than the one before."""
+"""The versions of Landlock that can refuse more than the previous one."""
 
 
 READ = FileAccess.READ_FILE | FileAccess.READ_DIR
@@ -87,7 +87,7 @@ WRITE = (
     | FileAccess.TRUNCATE
 )
 SPECIAL = FileAccess.MAKE_SYM | FileAccess.MAKE_FIFO | FileAccess.MAKE_SOCK
-"""Special files: a symbolic link could make the supervisor read another file, a FIFO could make it wait for ever."""
+"""Special files: a symbolic link could make the supervisor read another file, a FIFO could make it wait forever."""
 _FOR_FILES = (
     FileAccess.EXECUTE | FileAccess.WRITE_FILE | FileAccess.READ_FILE | FileAccess.TRUNCATE | FileAccess.IOCTL_DEV
 )
@@ -101,7 +101,7 @@ class Rule(NamedTuple):
 
 
 def abi_version() -> int:
-    """The version of Landlock in this kernel, 0 when there is none."""
+    """Return the version of Landlock in this kernel, 0 when there is none."""
     try:
         return libc.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
     except OSError:
@@ -109,7 +109,7 @@ def abi_version() -> int:
 
 
 def summary(abi: int, *, network: bool) -> str:
-    """What a kernel of that version refuses a session, and what a newer one would add, in words."""
+    """Return what a kernel of that version refuses a session, and what a newer one would add, in words."""
     known = {version: added for version, added in ADDED_BY.items() if not (network and added.network)}
     held = ", ".join(word for version, added in known.items() if version <= abi for word in added.holds)
     newer = (added for version, added in known.items() if version > abi)
@@ -129,10 +129,10 @@ def restrict(rules: Iterable[Rule], *, network: bool) -> None:
 
 @functools.cache
 def handled() -> tuple[int, ...]:
-    """Every right that the running kernel has, as a mask for each of its fields; empty without Landlock.
+    """Return every right that the running kernel has, as a mask for each of its fields; empty without Landlock.
 
     The kernel refuses a mask with a right that it does not have, and rights are numbered without gaps. So each mask
-    grows by one bit until it is refused. A table by version would not know the kernels to come.
+    grows by one bit until it is refused. A table by version would not know future kernels.
     """
     masks: tuple[int, ...] = ()
     for _ in _FIELDS:
@@ -189,7 +189,7 @@ class Ruleset:
         libc.syscall(_RESTRICT_SELF, self._fd, 0)
 
     def close(self) -> None:
-        """Give up the descriptor; what is enforced stays."""
+        """Release the descriptor; what is enforced stays."""
         os.close(self._fd)
 
 
@@ -209,10 +209,10 @@ def _add(ruleset: int, rule: Rule, known: int) -> None:
 
 
 def carve(path: Path, access: FileAccess, protected: Iterable[Path]) -> Iterator[Rule]:
-    """Rules that give ``access`` to everything below ``path``, except what is in ``protected``.
+    """Yield rules that give ``access`` to everything below ``path``, except what is in ``protected``.
 
-    Landlock has no exceptions: where a protected folder lies below ``path``, its siblings are granted one
-    by one. In the folders on the way nothing can be created; their names stay visible.
+    Landlock has no exceptions: where a protected folder is below ``path``, its siblings are granted one by one. In the
+    folders on the path nothing can be created; their names stay visible.
     """
     inside = [place for place in protected if place.is_relative_to(path)]
     if not inside:

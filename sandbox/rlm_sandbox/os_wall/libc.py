@@ -1,4 +1,4 @@
-"""The few C calls that Python does not have, through ctypes. A failure raises OSError."""
+"""The few C calls that Python lacks, through ctypes. A failure raises OSError."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _libc: Any = None
 
 
 def _library() -> Any:
-    """The C library of this process; loaded on first use, so that this module can be imported on every system."""
+    """Return the C library of this process; loaded on first use, so that every system can import this module."""
     global _libc
     if _libc is None:
         # `use_errno`: ctypes swaps in its own copy of errno around each call. Without it, anything that Python does

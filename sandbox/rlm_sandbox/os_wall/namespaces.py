@@ -1,9 +1,9 @@
 """Network and IPC namespaces of the process's own, with nothing in them but a loopback interface that is down.
 
-seccomp refuses the calls that would reach the network. This wall takes away what they would reach. Root enters the
-namespaces directly. Anybody else goes through a user namespace, in which the process keeps its own user and group. Some
-systems let a process into a user namespace and then give it no rights there (AppArmor on Ubuntu). There is no way back
-from it, so the way in is first tried in a throw-away process.
+seccomp refuses the calls that would reach the network. This wall removes what they would reach. Root enters the
+namespaces directly. Any other user goes through a user namespace, in which the process keeps its own user and group.
+Some systems let a process into a user namespace and then give it no rights there (AppArmor on Ubuntu). There is no way
+back from it, so entering is first tried in a throw-away process.
 
 Namespaces of files and processes are another wall, for policies that ask for it (`rlm_sandbox.os_wall.private_root`).
 """
@@ -27,10 +27,10 @@ COUNTS_BY_NAMESPACE_SINCE = (5, 14)
 
 
 def enter(*, inside: bool = False) -> str:
-    """Move this (single-threaded) process into namespaces of its own, for good. Returns what they are, in words.
+    """Move this (single-threaded) process into its own namespaces, for good. Return what they are, in words.
 
-    Call it before privileges are given up, and before Landlock closes /proc. ``inside`` says that the process is in a
-    user namespace of its own already, if it needs one.
+    Call it before privileges are given up, and before Landlock closes /proc. ``inside`` says that the process is
+    already in a user namespace of its own, if it needs one.
 
     Raises:
         OSError: The system does not allow it; nothing has changed for the process.
@@ -44,7 +44,7 @@ def enter(*, inside: bool = False) -> str:
 
 
 def counts_alone() -> bool:
-    """Whether RLIMIT_NPROC counts only this process and its copies, once it has entered."""
+    """Return whether RLIMIT_NPROC counts only this process and its copies, once it has entered."""
     release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2] if part.isdigit())
     return os.geteuid() != 0 and release >= COUNTS_BY_NAMESPACE_SINCE
 
@@ -68,12 +68,12 @@ def unshare(spaces: int, *, user: bool = False) -> None:
 
 @functools.cache
 def try_out(user: int) -> str:
-    """Why a process of ``user`` cannot `enter`, or an empty string. Forks of the zygote inherit the answer."""
+    """Return why a process of ``user`` cannot `enter`, or an empty string. Forks of the zygote inherit the answer."""
     return in_throw_away(_enter)
 
 
 def in_throw_away(work: Callable[[], None]) -> str:
-    """Do ``work`` in a child that ends with it. Returns why it failed, or an empty string."""
+    """Do ``work`` in a child that ends with it. Return why it failed, or an empty string."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

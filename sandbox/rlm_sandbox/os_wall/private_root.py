@@ -4,7 +4,7 @@ Landlock refuses to read a file, but not to ask whether it exists, how large it 
 signals to other processes, but not to look them up. Here they do not exist at all. The root is an empty folder in
 memory with a bind mount for each path of the file rules, and a /proc of the session's own namespace.
 
-unshare(CLONE_NEWPID) does not move the caller, only its children to come. So a session's process is forked after
+unshare(CLONE_NEWPID) does not move the caller, only its later children. So a session's process is forked after
 `leave_processes`, behind an init process (`lower_first`): when that ends, the system ends the whole namespace.
 """
 
@@ -26,7 +26,7 @@ from rlm_sandbox.os_wall import libc, namespaces, privileges, syscalls
 from rlm_sandbox.os_wall.landlock import FileAccess, Rule
 
 _MOST_LINKS = 40
-"""Symbolic links on the way to a path, as many as the system follows."""
+"""Maximum number of symbolic links on the way to a path, as many as the system follows."""
 _CURRENT_FOLDER = -100
 
 # Flags of mount(2) and umount2(2), attributes of mount_setattr(2).
@@ -52,7 +52,7 @@ class Root:
     """A root folder that is being built. The process sees the old one until it enters."""
 
     def __init__(self, base: Path) -> None:
-        """Begin one on the folder ``base``, in mounts of this process's own. Raises OSError where it may not."""
+        """Start one on the folder ``base``, in this process's own mounts. Raises OSError where that is not allowed."""
         self._base = str(base)
         self._shown: dict[Path, bool] = {}
         self._held: set[Rule] = set()
@@ -64,7 +64,7 @@ class Root:
         _mount("proc", self._at(_PROC), "proc", _NOSUID | _NODEV | _NOEXEC, b"hidepid=ptraceable")
 
     def show(self, rules: Iterable[Rule]) -> None:
-        """Mount the paths of the rules in it. Paths that do not exist are left out."""
+        """Mount the paths of the rules in it. Missing paths are left out."""
         new = set(rules) - self._held
         self._held |= new
         for path, access in sorted(new, key=lambda rule: len(rule.path.parts)):
@@ -106,7 +106,7 @@ class Root:
         _set_attributes(target, _ATTR_NOSUID | (0 if writable else _ATTR_RDONLY), _AT_RECURSIVE)
 
     def _way_to(self, path: Path) -> Path:
-        """Where a path leads; the symbolic links on the way are made in the new root too."""
+        """Return where a path leads; the symbolic links on the way are created in the new root too."""
         place, parts, links = Path("/"), deque(path.parts[1:]), 0
         while parts:
             part = parts.popleft()
@@ -128,7 +128,7 @@ class Root:
 
 
 def leave_processes() -> None:
-    """Put the children to come into a new pid namespace, which ends with the first of them. Raises OSError."""
+    """Put later children into a new pid namespace, which ends with the first of them. Raises OSError."""
     namespaces.unshare(namespaces.NEW_PROCESSES, user=True)
 
 
@@ -154,7 +154,7 @@ def lower_first(lifeline: int) -> None:
 
 @functools.cache
 def try_out(user: int) -> str:
-    """Why a process of ``user`` cannot have a root and numbers of its own, or nothing.
+    """Return why a process of ``user`` cannot have its own root and process numbers, or an empty string.
 
     Tried in throw-away processes, as there is no way back. Kernels forked from a zygote that asked inherit the answer.
     """

@@ -24,7 +24,7 @@ def no_new_privs() -> None:
 
 
 def drop_capabilities() -> None:
-    """Keep none of root's privileges but access to files; a no-op for an ordinary user."""
+    """Keep none of root's privileges except access to files; a no-op for an ordinary user."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))
     kept = 1 << _CAP_DAC_OVERRIDE if os.geteuid() == 0 else 0
     # Two times 32 bits of (effective, permitted, inheritable).

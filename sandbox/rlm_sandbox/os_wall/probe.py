@@ -1,4 +1,4 @@
-"""Finds out which walls stand here: raises them in a throw-away process and runs against them."""
+"""Finds out which walls are available here: raises them in a throw-away process and attacks them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _PR_GET_NO_NEW_PRIVS = 39
 
 
 def probe() -> WallReport:
-    """The walls that stand here. Each was raised in a new process and then attacked.
+    """Return the walls that are available here. Each was raised in a new process and then attacked.
 
     Raises:
-        WallSetupError: The process did not come through; the message holds what it said.
+        WallSetupError: The process did not finish; the message holds its output.
     """
     root = Path(rlm_sandbox.__file__).parents[1]
     with tempfile.TemporaryDirectory(prefix="rlm-probe-") as scratch:
         done = subprocess.run(
             [sys.executable, "-P", "-m", __name__, scratch],
-            cwd=scratch,  # a private file system has no folder of the caller's to go back to
+            cwd=scratch,  # a private file system has no folder of the caller's to return to
             env={"PYTHONPATH": os.pathsep.join([str(root), *filter(None, sys.path)])},
             capture_output=True,
             text=True,
@@ -51,7 +51,7 @@ def probe() -> WallReport:
 
 
 def main() -> None:
-    """Raise the walls in this process, run against them, print the report as JSON."""
+    """Raise the walls in this process, attack them, print the report as JSON."""
     outside = os.open(os.devnull, os.O_RDONLY)
     network = _network_space()
     scratch = Path(sys.argv[1])
@@ -80,7 +80,7 @@ def _attacked(scratch: Path, seclusion: Seclusion, outside: int, network: str) -
 
 
 def _attack(report: WallReport, name: WallName, attack: Callable[[], object]) -> None:
-    """Correct the report when a wall that says it stands lets something through."""
+    """Correct the report when a wall that claims to be active lets something through."""
     if not report[name].standing:
         return
     try:

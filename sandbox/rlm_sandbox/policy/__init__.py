@@ -1,7 +1,7 @@
-"""Policies: what a session may do. The public face of the schema, the files and their documentation.
+"""Policies: what a session may do. The public interface of the schema, the files and their documentation.
 
-``load_policy("default")`` reads a policy by name or path; ``resolve(policy, workspace, scratch)`` makes its
-paths real. ``pin_policy`` fixes the content of one for the life of a session.
+``load_policy("default")`` reads a policy by name or path; ``resolve(policy, workspace, scratch)`` makes its paths real.
+``pin_policy`` fixes the content of one for the life of a session.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ _NAMES = {
     "sizes": ("GIB", "KIB", "MIB"),
     "validation": ("checked", "checked_json", "policy_schema"),
 }
-"""What each module gives."""
+"""The public names of each module."""
 _HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = list(_HOMES)
 

@@ -1,7 +1,7 @@
-"""Comparison of two policies: what the one allows and the other does not, by one rule for each field of the schema.
+"""Comparison of two policies: what one allows and the other does not, by one rule for each field of the schema.
 
-A session that is forked from another may be held to the same policy or a stricter one. `loosened` names every
-field in which it would be looser, so that the refusal says what to change.
+A session that is forked from another may be held to the same policy or a stricter one. `loosened` names every field in
+which it would be looser, so that the refusal says what to change.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from rlm_sandbox.policy.urls import permits
 __all__ = ["RULES", "WAYS_OUT", "admits", "is_stricter_or_equal", "loosened"]
 
 Rule = Callable[[Policy, Policy], str]
-"""Says in words what the first policy allows in one field and the second does not, if there is such a thing."""
+"""Returns in words what the first policy allows in one field and the second does not; empty if nothing."""
 
 WAYS_OUT = ("files.write", "network", "urls", "llm.mode", "llm.modes")
-"""The fields by which what a session holds can leave it."""
+"""The fields that let a session's data leave it."""
 
 
 def is_stricter_or_equal(inner: Policy, outer: Policy) -> bool:
-    """Whether everything that ``inner`` allows is allowed by ``outer`` too; see `loosened`."""
+    """Return whether everything that ``inner`` allows is also allowed by ``outer``; see `loosened`."""
     return not loosened(inner, outer)
 
 
 def loosened(inner: Policy, outer: Policy, fields: Sequence[str] = ()) -> dict[str, str]:
-    """The fields in which ``inner`` allows more than ``outer``, each with what it allows, in words.
+    """Return the fields in which ``inner`` allows more than ``outer``, each with what it allows, in words.
 
-    Compared are all fields of the schema, or only ``fields``. Paths are compared as written, so resolve both policies
+    All fields of the schema are compared, or only ``fields``. Paths are compared as written, so resolve both policies
     first when one uses variables and the other does not.
     """
-    if inner == outer:  # a fork's, mostly: to compare each field takes milliseconds
+    if inner == outer:  # usually a fork's: comparing each field takes milliseconds
         return {}
     said = {name: RULES[name](inner, outer) for name in fields or RULES}
     return {name: what for name, what in said.items() if what}
 
 
 def admits(imports: tuple[str, ...], module: str) -> bool:
-    """Whether ``imports`` names the module, a package it is in, or everything."""
+    """Return whether ``imports`` names the module, a package it is in, or everything."""
     return "*" in imports or any(module == known or module.startswith(f"{known}.") for known in imports)
 
 
 def _free(inner: Policy, outer: Policy) -> str:
-    """A field that allows nothing."""
+    """Return nothing: the field allows nothing."""
     return ""
 
 
 def _at_most(field: str, *, endless_at_zero: bool = False) -> Rule:
-    """A number that is not to be higher; some do not limit when they are 0."""
+    """Return the rule for a number that must not be higher; for some, 0 means no limit."""
 
     def rule(inner: Policy, outer: Policy) -> str:
         mine, theirs = _value(inner, field), _value(outer, field)
@@ -62,7 +62,7 @@ def _at_most(field: str, *, endless_at_zero: bool = False) -> Rule:
 
 
 def _only_if(field: str) -> Rule:
-    """A permission that is there or not."""
+    """Return the rule for a permission."""
 
     def rule(inner: Policy, outer: Policy) -> str:
         return "true, where the other has false" if _value(inner, field) and not _value(outer, field) else ""
@@ -71,7 +71,7 @@ def _only_if(field: str) -> Rule:
 
 
 def _up_to(field: str, *choices: str) -> Rule:
-    """A choice; ``choices`` begins with the strictest."""
+    """Return the rule for a choice; ``choices`` begins with the strictest."""
 
     def rule(inner: Policy, outer: Policy) -> str:
         mine, theirs = _value(inner, field), _value(outer, field)
@@ -81,7 +81,7 @@ def _up_to(field: str, *choices: str) -> Rule:
 
 
 def _language(rule: Rule) -> Rule:
-    """A field that confines nothing where the language wall is off."""
+    """Return the rule for a field that confines nothing where the language wall is off."""
     return lambda inner, outer: "" if outer.language.wall == "off" else rule(inner, outer)
 
 
@@ -142,7 +142,7 @@ def _severe_rules(inner: Policy, outer: Policy) -> str:
 RULES: dict[str, Rule] = {
     "name": _free,
     "description": _free,
-    "extends": _free,  # what it brings stands in the other fields
+    "extends": _free,  # its effects are in the other fields
     "language.wall": _up_to("language.wall", "restricted", "off"),
     "language.blocked_names": _language(_blocked_names),
     "language.imports": _language(_imports),
@@ -172,7 +172,7 @@ RULES: dict[str, Rule] = {
     "limits.idle_seconds": _at_most("limits.idle_seconds"),
     "limits.rest_seconds": _at_most("limits.rest_seconds"),
     "limits.unanswered_seconds": _at_most("limits.unanswered_seconds"),
-    "limits.unsaved_seconds": _free,  # how soon what is saved anyway is saved
+    "limits.unsaved_seconds": _free,  # how soon something is saved that is saved anyway
     "limits.unsaved_cells": _free,
     "limits.image_bytes": _at_most("limits.image_bytes"),
     "limits.answer_chars": _at_most("limits.answer_chars"),
@@ -196,9 +196,9 @@ RULES: dict[str, Rule] = {
         "checkpoint", "off", "lazy", "strict", "durable"
     ),  # each keeps more copies of what a session holds
     "reopen": _only_if("reopen"),
-    "tools": _free,  # which tools are listed: each can be called all the same
+    "tools": _free,  # which tools are listed: each can be called anyway
 }
-"""For each field of the schema, by its dotted name, what is looser."""
+"""For each field of the schema, by its dotted name, the rule that says what is looser."""
 
 
 def _value(policy: Policy, field: str) -> Any:
@@ -213,5 +213,5 @@ def _covered(path: str, roots: tuple[str, ...]) -> bool:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Three of the names at most."""
+    """Return up to three of the names."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

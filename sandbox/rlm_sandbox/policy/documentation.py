@@ -17,18 +17,18 @@ class FieldDoc:
     name: str
     """Dotted name, such as ``limits.memory_bytes``."""
     type: str
-    """What may be written: ``size``, ``number``, ``list of text``, ``core | all | compat`` ..."""
+    """Accepted values: ``size``, ``number``, ``list of text``, ``core | all | compat`` ..."""
     default: str
     description: str
 
 
 def policy_fields() -> list[FieldDoc]:
-    """Every field a policy file can set, in the order of the schema."""
+    """Return every field a policy file can set, in the order of the schema."""
     return list(_fields(Policy, ""))
 
 
 def schema_table() -> str:
-    """The schema as a Markdown table: field, type, default, meaning."""
+    """Return the schema as a Markdown table: field, type, default, meaning."""
     rows = [("field", "type", "default", "meaning"), ("---",) * 4]
     rows += [(f"`{doc.name}`", doc.type, f"`{doc.default}`", doc.description) for doc in policy_fields()]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
@@ -70,7 +70,7 @@ def _default_text(value: object) -> str:
 
 
 def _size_text(size: int) -> str:
-    """``536870912`` as ``512 MiB``: the largest unit that divides it."""
+    """Return ``536870912`` as ``512 MiB``: in the largest unit that divides it."""
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size and size % unit == 0:
             return f"{size // unit} {name}"

@@ -1,8 +1,8 @@
-"""What the fields of the schema are made of, and what pydantic is told about each.
+"""The building blocks of the schema's fields, and what pydantic learns about each.
 
-The classes of the schema are plain data classes, so that whoever only holds a policy does without pydantic. It would
-take 7 MB and a tenth of a second in each zygote, from which all kernels are forked. `validation` gives the classes to
-pydantic, which finds here what a value has to be.
+The classes of the schema are plain data classes, so that a process that only holds a policy does without pydantic,
+which would take 7 MB and a tenth of a second in each zygote, from which all kernels are forked. `validation` gives the
+classes to pydantic, which finds here what a value has to be.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlm_sandbox.policy.sizes import GIB, KIB, MIB
 from rlm_sandbox.policy.urls import wrong_prefix
 
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
-"""Stands in a path for a folder of the session's."""
+"""Stands in a path for one of the session's folders."""
 _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)")
 _PATH_START = re.compile(r"(/|~/|\$\{(workspace|scratch)\}(/|$))")
@@ -26,7 +26,7 @@ _MODULE = re.compile(r"\*|[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Marks a type whose values in a file go through a function: it raises ValueError, or returns what is meant.
+    """Marks a type whose values in a file go through a function: it raises ValueError, or returns the value to use.
 
     pydantic checks the type before that, or afterwards if the function comes ``first``.
     """
@@ -35,7 +35,7 @@ class Checked:
     first: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
-        """Tell pydantic of the function (a protocol of its own)."""
+        """Tell pydantic about the function (pydantic's own protocol)."""
         from pydantic_core import core_schema
 
         before, after = core_schema.no_info_before_validator_function, core_schema.no_info_after_validator_function
@@ -43,23 +43,23 @@ class Checked:
 
 
 def value(default: Any, description: str, **rules: Any) -> Any:
-    """A field of the schema; ``rules`` are arguments of pydantic's ``Field``. No number, flag or list is coerced."""
+    """Return a field of the schema; ``rules`` are arguments of pydantic's ``Field``. Values are not coerced."""
     strict = {"strict": True} if isinstance(default, int | float | tuple) else {}
     return field(default=default, metadata={"description": description, **strict, **rules})
 
 
 def number(default: float, description: str, *, zero: bool = False) -> Any:
-    """A finite number above 0, or with ``zero`` 0 itself."""
+    """Return a field for a finite number above 0, or with ``zero`` 0 itself."""
     return value(default, description, allow_inf_nan=False, **{"ge" if zero else "gt": 0})
 
 
 def size(default: int, description: str) -> Any:
-    """A number of `Bytes`."""
+    """Return a field for a number of `Bytes`."""
     return value(default, description, ge=0)
 
 
 def _bytes_of(given: Any) -> Any:
-    """Accept ``512 MiB`` beside a number of bytes."""
+    """Accept ``512 MiB`` as well as a number of bytes."""
     match = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
     return int(match[1]) * _UNITS[match[2]] if match else given
 
@@ -104,5 +104,5 @@ def prefixes(urls: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def each_once(order: Iterable[str]) -> Checked:
-    """Marks a list of names in which each stands once, in that order."""
+    """Return a check for a list of names in which each occurs once, in that order."""
     return Checked(lambda names: tuple(name for name in order if name in names))

@@ -31,24 +31,24 @@ from rlm_sandbox.policy.yaml_document import (
 )
 
 MAX_PARENTS = 16
-"""A chain of ``extends`` longer than this is a mistake."""
+"""A longer chain of ``extends`` is a mistake."""
 
 
 def policy_directories() -> tuple[Path, ...]:
-    """Where policies are looked for by name: the user's own folder first, then those that ship, then the samples."""
+    """Return where policies are looked up by name: the user's own folder, then the shipped ones, then the samples."""
     installed = Path(__file__).parents[1] / "policies"
     folder = installed if installed.is_dir() else Path(__file__).parents[3] / "policies"
     shipped = (folder, folder / "samples")
     if not (config := os.environ.get("RLM_KERNEL_CONFIG_DIR")):
         try:
             config = str(Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "rlm-kernel")
-        except RuntimeError:  # a number without a name and a home, as containers give to their users
+        except RuntimeError:  # a user id without a name and a home, as containers use
             return shipped
     return Path(config) / "policies", *shipped
 
 
 def policy_names(*, directories: Sequence[Path] | None = None) -> list[str]:
-    """The names that `load_policy` knows, sorted."""
+    """Return the names that `load_policy` knows, sorted."""
     places = policy_directories() if directories is None else directories
     return sorted({file.stem for place in places for file in place.glob("*.yaml")})
 
@@ -66,7 +66,7 @@ def load_policy(name_or_path: str | Path, *, directories: Sequence[Path] | None 
 def read_policy(
     name_or_path: str | Path, *, directories: Sequence[Path] | None = None
 ) -> tuple[Policy, tuple[Path, ...]]:
-    """Read a policy as `load_policy` does; returns the files too that it was made of."""
+    """Read a policy as `load_policy` does. Return also the files that it was made from."""
     places = tuple(policy_directories() if directories is None else directories)
     text = os.fspath(name_or_path)
     file = Path(text).expanduser() if isinstance(name_or_path, Path) or is_path(text) else _find(text, places)
@@ -76,12 +76,12 @@ def read_policy(
 
 
 def is_path(name_or_path: str) -> bool:
-    """Whether a text names the file of a policy, and not a policy."""
+    """Return whether a text names the file of a policy, and not a policy."""
     return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
 
 
 def _find(name: str, places: Sequence[Path], after: Path | None = None) -> Path:
-    """The first ``name``.yaml in ``places``; with ``after``, the first one further down than that file.
+    """Return the first ``name``.yaml in ``places``; with ``after``, the first one after that file.
 
     A user's ``default.yaml`` can thus extend the ``default`` it replaces.
     """
@@ -95,7 +95,7 @@ def _find(name: str, places: Sequence[Path], after: Path | None = None) -> Path:
 
 
 def _chain(file: Path, places: Sequence[Path]) -> list[Document]:
-    """The documents to merge, furthest ancestor first."""
+    """Return the documents to merge, furthest ancestor first."""
     documents = [_document(file)]
     while isinstance(parent := documents[-1].values.get("extends"), str):
         child = documents[-1]
@@ -110,7 +110,7 @@ def _chain(file: Path, places: Sequence[Path]) -> list[Document]:
 
 
 def _document(file: Path) -> Document:
-    """A file's document, read anew only when it has changed: parsing takes longer than starting a kernel."""
+    """Return a file's document, read again only when it has changed: parsing takes longer than starting a kernel."""
     try:
         info = file.stat()
     except OSError:
@@ -120,7 +120,7 @@ def _document(file: Path) -> Document:
 
 @functools.lru_cache(maxsize=64)
 def _read(file: Path, inode: int, size: int, changed: int) -> Document:
-    """Read a document and check what concerns the file itself and not its values."""
+    """Read a document and check the file itself, not its values."""
     document, stem = read_document(file), file.stem
     if document.values.setdefault("name", stem) != stem:
         raise _error(document, ("name",), f"must be the file's own name; write {stem!r} or leave it out")
@@ -131,7 +131,7 @@ def _read(file: Path, inode: int, size: int, changed: int) -> Document:
 
 
 Origin = Callable[[FieldPath], tuple[Document, FieldPath]]
-"""Says in which file, and under which path there, a merged value was written."""
+"""Returns in which file, and under which path there, a merged value was written."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class _Merged:
     """Nearest last, as merged."""
 
     def origin(self, path: FieldPath) -> tuple[Document, FieldPath]:
-        """The nearest file that holds ``path``; else the one that holds most of it."""
+        """Return the nearest file that holds ``path``; otherwise the one that holds most of it."""
         nearest_first = self.documents[::-1]
         while path:
             holder = next((document for document in nearest_first if path in document.lines), None)
@@ -162,7 +162,7 @@ def _merged(documents: Sequence[Document]) -> _Merged:
 def _merge(
     base: YamlMapping, over: YamlMapping, known: Mapping[str, Any], document: Document, path: FieldPath
 ) -> YamlMapping:
-    """``base`` with the values of ``over``; sections merge, lists may be edited, all else is replaced."""
+    """Return ``base`` with the values of ``over``; sections merge, lists may be edited, all else is replaced."""
     result = dict(base)
     for name, value in over.items():
         default, here = known.get(name), (*path, name)
@@ -179,12 +179,12 @@ def _merge(
 
 
 def _defaults(schema: Any) -> Mapping[str, Any]:
-    """The fields of a class of the schema, or of an object of one, each with its default."""
+    """Return the fields of a class of the schema, or of an object of one, each with its default."""
     return {field.name: field.default for field in fields(schema)}
 
 
 def _edited(inherited: YamlValue, edit: YamlMapping, document: Document, path: FieldPath) -> tuple[YamlValue, ...]:
-    """The parent's list after ``{add: [...], remove: [...]}``."""
+    """Return the parent's list after ``{add: [...], remove: [...]}``."""
     add, remove = edit.get("add", ()), edit.get("remove", ())
     strange = edit.keys() - {"add", "remove"}
     if strange or not (isinstance(inherited, tuple) and isinstance(add, tuple) and isinstance(remove, tuple)):
@@ -197,7 +197,7 @@ def _edited(inherited: YamlValue, edit: YamlMapping, document: Document, path: F
 
 
 _PLAINLY = {"tuple_type": "should be a list", "dataclass_type": "should be a mapping of fields"}
-"""What pydantic says by the names of Python's types, which are not those of YAML."""
+"""Plain words for pydantic messages that use Python's type names, which are not YAML's."""
 
 
 def _validated(values: YamlMapping, origin: Origin) -> Policy:
@@ -217,7 +217,7 @@ def _problems(error: ValidationError, origin: Origin) -> Iterator[tuple[Path, Po
 
 
 def _advice(detail: ErrorDetails, path: FieldPath) -> str:
-    """What is wrong with one value and what to write instead."""
+    """Return what is wrong with one value and what to write instead."""
     if detail["type"] == "unexpected_keyword_argument":
         return _unknown_field(path)
     message = _PLAINLY.get(detail["type"]) or message_of(detail)

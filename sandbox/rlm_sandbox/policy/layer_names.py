@@ -1,4 +1,4 @@
-"""The names of the walls, for those who need no policy to speak of them."""
+"""The names of the walls, for modules that refer to them without needing a policy."""
 
 from __future__ import annotations
 

@@ -92,78 +92,80 @@ class Limits(_Section):
     memory_bytes: Bytes = size(512 * MIB, "Bytes of memory cells may allocate beyond the fresh kernel.")
     open_files: int = value(256, "Files a kernel process may hold open at once.", ge=16)
     file_bytes: Bytes = size(100 * MIB, "Bytes of the largest single file a cell may write.")
-    scratch_bytes: Bytes = size(500 * MIB, "Bytes of all files in the scratch folder together.")
+    scratch_bytes: Bytes = size(500 * MIB, "Bytes of all files in the scratch folder in total.")
     threads: int = value(64, "Threads a kernel may have; each reserves 8 MiB of its memory.", ge=1)
     processes: int = value(
         0, "Other processes a cell may run. 0: none (no fork, no exec); above 0: programs can run.", ge=0
     )
     rollback_cells: int = value(
         1,
-        "Last cells that rollback can undo, at most 16. Each keeps a copy of the process, which counts as "
-        "memory of the session: copies that take it over memory_bytes are given up, the oldest first.",
+        "How many of the last cells rollback can undo, up to 16. Each keeps a copy of the process, which counts as "
+        "memory of the session: copies that exceed memory_bytes are given up, oldest first.",
         ge=0,
         le=16,
     )
-    queries: int = value(1000, "LLM queries a session may ask in its life.", ge=0)
+    queries: int = value(1000, "LLM queries a session may ask in its lifetime.", ge=0)
     query_tokens: int = value(1_000_000, "Tokens, in and out, that a provider may use for a session's queries.", ge=0)
-    query_cost: float = number(5.0, "US dollars that they may cost, by the prices of models.yaml.", zero=True)
-    query_seconds: float = number(3600.0, "Wall-clock seconds in which a provider may work on them.")
+    query_cost: float = number(5.0, "US dollars that these queries may cost, at the prices in models.yaml.", zero=True)
+    query_seconds: float = number(3600.0, "Wall-clock seconds that a provider may work on these queries.")
     query_depth: int = value(
-        1, "Levels of sessions that rlm_query may open; beyond, it is answered as llm_query is.", ge=0, le=8
+        1, "Levels of sessions that rlm_query may open; below them, it is answered like llm_query.", ge=0, le=8
     )
     refused_attempts: int = value(
         0,
-        "Attempts refused by the system-call filter and the audit hook together that end the session, with "
-        "all it holds. 0: they are only counted. Cells that do not compile do not count.",
+        "Attempts refused by the system-call filter and the audit hook, in total, after which the session ends, with "
+        "everything it holds. 0: they are only counted. Cells that do not compile do not count.",
         ge=0,
     )
     idle_seconds: float = number(
         7200.0,
-        "Seconds without a call after which the kernel ends and the session is set aside, or ends. "
-        "The daemon looks every 30 seconds.",
+        "Seconds without a call after which the kernel ends and the session is suspended, or ends. "
+        "The daemon checks every 30 seconds.",
     )
     rest_seconds: float = number(
         604_800.0,
-        "Seconds for which a session that has been set aside (`reopen`) is kept with its texts and saved "
-        "variables; then they go.",
+        "Seconds for which a suspended session (`reopen`) is kept with its texts and saved variables; then they are "
+        "deleted.",
         zero=True,
     )
     unanswered_seconds: float = number(
         3600.0,
-        "Seconds for which a session that has idled away is kept with its texts, because queries of it are "
-        "pending; then they go too. 0: not at all.",
+        "Seconds for which an expired session with pending queries is kept with its texts; then they are deleted "
+        "too. 0: not at all.",
         zero=True,
     )
     unsaved_seconds: float = number(
         5.0,
-        "Seconds after which a change of variables is saved to disk under `checkpoint: durable`. A running "
-        "cell is not interrupted for it.",
+        "Seconds after which changed variables are saved to disk under `checkpoint: durable`. This does not interrupt "
+        "a running cell.",
         zero=True,
     )
     unsaved_cells: int = value(10, "Cells after which variables are saved to disk under `checkpoint: durable`.", ge=1)
     image_bytes: Bytes = size(
-        MIB, "Bytes of pictures (PNG) of one cell that `view_images` can show; larger ones are left out."
+        MIB, "Bytes of PNG images of one cell that `view_images` can show; larger ones are left out."
     )
-    answer_chars: int = value(8000, "Characters one tool result may have; beyond, it is a preview and a name.", ge=256)
+    answer_chars: int = value(
+        8000, "Characters one tool result may have; a longer one becomes a preview and a name.", ge=256
+    )
     context_tokens: int = value(
         4000,
-        "Tokens (estimated) that the context of a frame may have: goals above it, what siblings came to, "
-        "the frame itself. What there is room for shrinks in proportion.",
+        "Tokens (estimated) that the context of a frame may have: goals above it, results of siblings, "
+        "the frame itself. With fewer tokens, each part shrinks in proportion.",
         ge=600,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class WallPolicy(_Section):
-    """Which walls must stand before the first cell runs."""
+    """Which walls must be active before the first cell runs."""
 
     require: Annotated[tuple[WallName, ...], each_once(WALL_NAMES)] = value(
         (), "Walls without which a session refuses to start; the others are raised if possible."
     )
     private: bool = value(
         False,
-        "Whether the session gets a root folder and process numbers of its own, where the system allows: "
-        "paths and processes outside of its policy are not there, not even to be looked up.",
+        "Whether the session gets its own root folder and process numbers, where the system allows it: "
+        "paths and processes outside its policy do not exist for it, and cannot even be looked up.",
     )
 
 
@@ -176,26 +178,26 @@ class LlmPolicy(_Section):
 
     mode: LlmMode = value(
         "deferred",
-        "deferred: a query is queued, and the next cell finds the answer that answer_queries gave; "
-        "blocking: the cell waits for that answer; provider: the cell waits for that of a configured model.",
+        "deferred: a query is queued, and later cells find the answer given with answer_queries; "
+        "blocking: the cell waits for that answer; provider: the cell waits for the answer of a configured model.",
     )
     modes: tuple[LlmMode, ...] = value(
         ("deferred", "blocking"), "Modes that a call may choose besides `mode`: `llm_query(prompt, mode='blocking')`."
     )
-    schema_attempts: int = value(3, "Times a model is asked for an answer that fits its `schema`.", ge=1, le=10)
+    schema_attempts: int = value(3, "How often a model is asked for an answer that matches its `schema`.", ge=1, le=10)
     sampling: bool = value(
-        False, "Whether the client's own model is asked what a cell waits for, by MCP sampling, if there is one."
+        False, "Whether the client's own model is asked the queries that a cell waits for, if it offers MCP sampling."
     )
     cache: bool = value(
-        False, "Whether a query that was asked before, by any session whose policy says so, is answered alike."
+        False, "Whether a query that any session with this setting has asked before gets the same answer from a cache."
     )
     summaries: bool = value(
         False,
-        "Whether a model is asked for the summary of a frame that ends below the session without one: a "
-        "provider in that mode, else the agent.",
+        "Whether a model is asked to summarize a frame that ends below the session without a summary: a "
+        "provider in that mode, otherwise the agent.",
     )
     wait_seconds: float = number(
-        600.0, "Seconds a cell waits for the answers of one round of queries; its own clock stands still."
+        600.0, "Seconds a cell waits for the answers to one round of queries; its own clock is paused."
     )
 
     def permits(self, mode: object) -> bool:
@@ -209,21 +211,21 @@ class AttachmentPolicy(_Section):
 
     mode: Literal["none", "watch", "execute"] = value(
         "execute",
-        "none: no front end lists the session; watch: it shows what happens, and runs nothing; "
+        "none: no front end lists the session; watch: a front end shows what happens, but runs nothing; "
         "execute: the developer's cells run, under the same policy as the agent's.",
     )
     interrupt: Literal["own", "any"] = value(
-        "own", "Whose cells an interrupt of a front end reaches: the developer's own, or the agent's too."
+        "own", "Which cells a front end can interrupt: the developer's own, or any, including the agent's."
     )
     restart: Literal["attach", "fresh"] = value(
         "attach",
-        "What a front end gets that restarts its kernel. attach: the same session, nothing is lost; "
-        "fresh: the session begins anew, for the agent too.",
+        "What happens when a front end restarts its kernel. attach: it gets the same session, nothing is lost; "
+        "fresh: the session starts again from scratch, for the agent too.",
     )
     trusted: bool = value(
         False,
         "Whether a developer who confirms it may open a copy of the session without the language wall, "
-        "behind the same walls of the operating system; nothing of the copy comes back to the agent.",
+        "behind the same walls of the operating system; nothing from the copy returns to the agent.",
     )
 
 
@@ -232,12 +234,12 @@ LockField = Literal["project", "keyfiles", "rules", "history", "map"]
 
 @dataclass(frozen=True, slots=True)
 class LockPolicy(_Section):
-    """What of the project lock a session gets."""
+    """Which parts of the project lock a session gets."""
 
     fields: Annotated[tuple[LockField, ...], each_once(get_args(LockField))] = value(
         ("project", "keyfiles", "rules", "history", "map"),
-        "Sections of the project lock that `lock` answers with and attaches. What changed between two "
-        "versions belongs to project.",
+        "Sections of the project lock that `lock` returns and attaches. Changes between two versions belong to "
+        "project.",
     )
     severe_rules: tuple[str, ...] = value(
         (),
@@ -249,7 +251,7 @@ class LockPolicy(_Section):
 CheckpointMode = Literal["off", "lazy", "strict", "durable"]
 
 POLICY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-"""What a policy can be called."""
+"""Valid names of policies."""
 _NAME = POLICY_NAME.pattern
 
 
@@ -258,33 +260,33 @@ class Policy(_Section):
     """Everything a session may do. Immutable; made by `load_policy`."""
 
     name: str = value("unnamed", "The name of its file without .yaml.", pattern=f"^{_NAME}$")
-    description: str = value("", "One sentence: for whom this policy is and what it allows.")
-    extends: str | None = value(None, "A policy whose values hold unless set here.", pattern=f"^{_NAME}$")
+    description: str = value("", "One sentence: who this policy is for and what it allows.")
+    extends: str | None = value(None, "A policy whose values apply unless they are set here.", pattern=f"^{_NAME}$")
     language: LanguagePolicy = value(LanguagePolicy(), "What Python the cells may use.")
     files: FilePolicy = value(FilePolicy(), "Which files a session may open.")
     network: bool = value(False, "Whether cells may open network connections (IPv4 and IPv6).")
     urls: Annotated[tuple[str, ...], Checked(prefixes)] = value(
         (),
-        "URLs that load_context may load, whether or not cells have the network: a prefix that ends with / "
+        "URLs that load_context may load, even if cells have no network: a prefix that ends with / "
         "stands for everything below it. Redirects to other places are refused.",
     )
     limits: Limits = value(Limits(), "How much a session may use.")
-    walls: WallPolicy = value(WallPolicy(), "Which walls must stand.")
+    walls: WallPolicy = value(WallPolicy(), "Which walls must be active.")
     llm: LlmPolicy = value(LlmPolicy(), "How `llm_query` is answered.")
     attachments: AttachmentPolicy = value(AttachmentPolicy(), "What a developer's front end may do with the session.")
-    lock: LockPolicy = value(LockPolicy(), "What of the project lock a session gets.")
+    lock: LockPolicy = value(LockPolicy(), "Which parts of the project lock a session gets.")
     checkpoint: CheckpointMode = value(
         "lazy",
         "off: a crash loses the variables; lazy: a copy is taken in the pause after each cell, or before "
-        "the next one begins, so a crash loses one cell at most; strict: before each reply a copy is taken; no "
-        "completed cell is lost; durable: as strict, and what cells have changed is saved to disk within "
-        "`limits.unsaved_seconds` and `limits.unsaved_cells`, for when the machine itself ends. Where no copy can be "
+        "the next one starts, so a crash loses at most one cell; strict: a copy is taken before each reply, so no "
+        "completed cell is lost; durable: like strict, and changes are also saved to disk within "
+        "`limits.unsaved_seconds` and `limits.unsaved_cells`, in case the machine itself fails. If no copy can be "
         "taken, each answer says so.",
     )
     reopen: bool = value(
         True,
-        "Whether a session is saved before it ends by idling and when the daemon stops, and has its saved "
-        "contexts and variables again when it is used after its kernel ended.",
+        "Whether a session is saved when it has been idle too long and when the daemon stops, and gets its saved "
+        "contexts and variables back when it is used again.",
     )
     tools: Literal["core", "all", "compat"] = value(
         "core", "Tools shown to an agent: core (about ten), all, or compat (the original names)."
@@ -292,11 +294,13 @@ class Policy(_Section):
 
     def __post_init__(self) -> None:
         if self.checkpoint == "durable" and not self.reopen:
-            raise ValueError("checkpoint: durable needs reopen: true, by which a session has its saved variables again")
+            raise ValueError("checkpoint: durable needs reopen: true, which restores the saved variables")
         plain = "language.wall: off" if self.language.wall == "off" else ""
         never = {"language": plain, "audit": plain, "namespaces": "network: true" if self.network else ""}
         if wrong := [name for name in self.walls.require if never.get(name)]:
-            raise ValueError(f"under {never[wrong[0]]} the wall {wrong[0]} never stands: take it out of walls.require")
+            raise ValueError(
+                f"under {never[wrong[0]]} the wall {wrong[0]} is never active: remove it from walls.require"
+            )
 
     @property
     def copying(self) -> Literal["off", "lazy", "strict"]:
@@ -311,7 +315,7 @@ class Policy(_Section):
 def resolve(
     policy: Policy, workspace: str | Path | None, scratch: str | Path, writable: Collection[str] = ()
 ) -> Policy:
-    """The policy with every path real and absolute (symbolic links followed now, not later).
+    """Return the policy with every path real and absolute (symbolic links followed now, not later).
 
     ``workspace`` is the folder the session works in; None (a session without one) drops paths that name it.
     ``writable`` are real paths of folders that other sessions may write.
@@ -330,7 +334,7 @@ def resolve(
 
 
 def without_language_wall(policy: Policy) -> Policy:
-    """The policy of a copy for a developer's own code: as it is, but for the walls within the process."""
+    """Return the policy of a copy for a developer's own code: the same, without the walls within the process."""
     outside = tuple(wall for wall in policy.walls.require if wall not in ("language", "audit"))
     language, walls = replace(policy.language, wall="off"), replace(policy.walls, require=outside)
     return replace(policy, language=language, walls=walls)

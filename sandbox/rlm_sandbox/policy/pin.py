@@ -1,6 +1,6 @@
 """A policy as content: read once, kept as text with its hash, and never looked up by its path again.
 
-A file that code of a session could rewrite is no policy, however its path leads there: `pin_policy` refuses it.
+A file that code of a session could rewrite must not be a policy, however its path leads there: `pin_policy` refuses it.
 """
 
 from __future__ import annotations
@@ -80,24 +80,24 @@ def unpin(text: str, digest: str, origin: str) -> PinnedPolicy:
 
 
 def write_roots(policy: Policy, workspace: str | None) -> tuple[str, ...]:
-    """The folders and files that a session may write under a policy, besides its scratch folder."""
+    """Return the folders and files that a session may write under a policy, besides its scratch folder."""
     roots = resolve(policy, workspace or None, _NO_SCRATCH).files.write
     return tuple(root for root in roots if not root.startswith(_NO_SCRATCH))
 
 
 def digest_of(text: str) -> str:
-    """The SHA-256 of a policy's content."""
+    """Return the SHA-256 of a policy's content."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _refuse_writable(file: Path, roots: Collection[str], closed: Collection[str]) -> None:
-    """Refuse a file if the way to it leads through a folder that a session may write.
+    """Refuse a file if the path to it leads through a folder that a session may write.
 
-    Whoever cannot write what comes before on that way cannot change where it leads, so a file that passes stays.
+    A process that cannot write any folder on that path cannot change where it leads, so a file that passes stays.
     """
     for place in map(Path, way_to(file)):
         if any(place.is_relative_to(folder) or Path(folder).is_relative_to(place) for folder in closed):
-            continue  # a session writes neither what is in them nor the folders on the way to them
+            continue  # a session can write neither their contents nor the folders on the path to them
         if any(place.is_relative_to(folder) for folder in _SYSTEM_FOLDERS):
             raise unreadable(file, "is in a folder of the system; keep policies in a folder of your own")
         if root := next((root for root in roots if place.is_relative_to(root)), None):

@@ -1,4 +1,4 @@
-"""Units of sizes, for those who have no policy to read as well."""
+"""Units of sizes, for modules that read no policy."""
 
 KIB = 1024
 MIB = 1024 * KIB

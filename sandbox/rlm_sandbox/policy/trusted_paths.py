@@ -1,4 +1,4 @@
-"""The way to a file: every directory entry on it, and which of them somebody else could lead elsewhere."""
+"""The path to a file: every directory entry on it, and which of them others could redirect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_LINKS = 40
 
 
 def link_below(path: str | PurePath, folders: Collection[str]) -> str | None:
-    """The first symbolic link on the way to ``path`` that lies below one of ``folders``, which have real paths."""
+    """Return the first symbolic link on the path to ``path`` that is below one of ``folders``, which are real paths."""
     for entry in way_to(path):
         inside = any(entry != folder and PurePath(entry).is_relative_to(folder) for folder in folders)
         if inside and os.path.islink(entry):
@@ -23,7 +23,7 @@ def link_below(path: str | PurePath, folders: Collection[str]) -> str | None:
 
 
 def way_to(file: str | PurePath) -> Iterator[str]:
-    """Every directory entry that is looked up to open a file, in that order; symbolic links are followed."""
+    """Yield every directory entry that is looked up to open a file, in order; symbolic links are followed."""
     here, links = "/", 0
     left = deque(Path(os.path.abspath(file)).parts[1:])
     while left:

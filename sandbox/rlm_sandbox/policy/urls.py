@@ -1,4 +1,4 @@
-"""Which URLs a policy permits: prefixes, compared part by part and not as texts."""
+"""Which URLs a policy permits: prefixes, compared part by part and not as strings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from urllib.parse import SplitResult, unquote, urlsplit
 __all__ = ["PORTS", "WEB", "instead", "is_url", "narrowest", "permits", "unread_scheme", "wrong_prefix"]
 
 WEB = ("http", "https")
-"""The schemes that need nothing installed."""
+"""The schemes that need no extra package."""
 PORTS = {"http": 80, "https": 443, "ftp": 21, "sftp": 22, "smb": 445}
-"""Schemes whose URLs name a host, with the port that stands in none of them. Of what another scheme's URL names each
-letter counts: it may be a bucket."""
+"""Schemes whose URLs name a host, with the default port that the URL omits.
+
+In the name that another scheme's URL gives, every letter counts: it may be a bucket.
+"""
 _PLAIN_AT = (*PORTS, "s3", "gs")
-"""Schemes in whose paths an @ is a letter like any. Elsewhere it may begin a revision, or end a user's name."""
+"""Schemes in whose paths an @ is an ordinary character. Elsewhere it may begin a revision, or end a user's name."""
 _LOCAL_SCHEMES = frozenset({"file", "local", "data", "memory", "asynclocal", "git", "dvc"})
 """Schemes that read this machine; `files.read` is about its files."""
 _CHAINS = frozenset(
@@ -23,7 +25,7 @@ _CHAINS = frozenset(
         "generic", "asyncwrapper", "dask",
     }
 )  # fmt: skip
-"""Schemes that read one thing by another, which might be any."""
+"""Schemes that read one source through another, which might be any."""
 _INSTEAD = {
     "dav": "http://",
     "davs": "https://",
@@ -37,19 +39,19 @@ _INSTEAD = {
     "github": "https://raw.githubusercontent.com/OWNER/NAME/REVISION/PATH",
     "gist": "its https URL behind the button Raw",
 }
-"""Schemes of which there is another spelling: what a policy permits has one name."""
+"""Schemes with another spelling: what a policy permits has only one name."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _ODD = re.compile(r"[\s\\\x00-\x1f\x7f]|::")
-"""Not in a URL that we read: what parsers take differently, and what some take for several URLs in one."""
+"""Not in a URL that we read: parsers disagree about these characters, and some take :: for several URLs in one."""
 
 
 def is_url(text: str) -> bool:
-    """Whether a text names a place by its scheme."""
+    """Return whether a text names a place by its scheme."""
     return _URL.match(text) is not None
 
 
 def wrong_prefix(prefix: str) -> str:
-    """What is wrong with a prefix of a policy, in words; empty if it is valid."""
+    """Return what is wrong with a prefix of a policy, in words; empty if it is valid."""
     if unread := unread_scheme(prefix):
         return f"has the scheme {unread!r}, which is not read; {instead(unread)}"
     parts = _parsed(prefix)
@@ -63,14 +65,14 @@ def wrong_prefix(prefix: str) -> str:
 
 
 def unread_scheme(url: str) -> str:
-    """The scheme of a URL if it is never read, whatever is installed; else, or if this is not a URL, empty."""
+    """Return the scheme of a URL that is never read, whatever is installed; empty for any other text."""
     scheme = url.partition("://")[0].lower()
     is_refused = scheme in _LOCAL_SCHEMES or scheme in _CHAINS or scheme in _INSTEAD or "::" in scheme
     return scheme if is_url(url) and is_refused else ""
 
 
 def instead(scheme: str) -> str:
-    """What to give in place of a URL of a scheme that is not read."""
+    """Return what to give instead of a URL with a scheme that is not read."""
     if scheme in _LOCAL_SCHEMES:
         return "it reads this machine: give the path of the file, and its folder in files.read"
     if scheme in _INSTEAD:
@@ -79,12 +81,12 @@ def instead(scheme: str) -> str:
 
 
 def permits(prefixes: Iterable[str], url: str) -> bool:
-    """Whether a URL is one of ``prefixes``, or lies below one that ends with a slash."""
+    """Return whether a URL is one of ``prefixes``, or is below one that ends with a slash."""
     return narrowest(prefixes, url) is not None
 
 
 def narrowest(prefixes: Iterable[str], url: str) -> str | None:
-    """The prefix with the longest path among those that permit a URL, however each is spelt."""
+    """Return the prefix with the longest path among those that permit a URL, however each is spelt."""
     if (asked := _parsed(url)) is None:
         return None
     parsed = ((one, _parsed(one)) for one in prefixes)
@@ -107,7 +109,7 @@ def _place(parts: SplitResult) -> tuple[str, str, int | None]:
 
 
 def _parsed(url: str) -> SplitResult | None:
-    """The parts of a URL that every parser takes alike; None for any other, and where no such scheme is read."""
+    """Return the parts of a URL that every parser reads alike; None for others, and for schemes that are not read."""
     try:
         parts = urlsplit(url)
         port_is_one = parts.port is None or parts.port > 0
@@ -118,17 +120,17 @@ def _parsed(url: str) -> SplitResult | None:
 
 
 def _climbs(path: str) -> bool:
-    """Whether a part of a path is ``.`` or ``..``, which the reader would resolve."""
+    """Return whether a part of a path is ``.`` or ``..``, which the reader would resolve."""
     return not {".", ".."}.isdisjoint(_decoded(path).split("/"))
 
 
 def _is_ambiguous(parts: SplitResult, url: str) -> bool:
-    """Whether what may be a query or a part of a name is in a URL of no web server: ?, # or an encoded slash."""
+    """Return whether a non-web URL has ?, # or an encoded slash, which may be a query or part of a name."""
     if parts.scheme in WEB:
         return False
     return "?" in url or "#" in url or _decoded(parts.path).count("/") != parts.path.count("/")
 
 
 def _decoded(path: str) -> str:
-    """A path as a reader would see it that decodes it twice."""
+    """Return a path as a reader that decodes it twice would see it."""
     return unquote(unquote(path)).replace("\\", "/")

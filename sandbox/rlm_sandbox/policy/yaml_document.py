@@ -1,4 +1,4 @@
-"""Reads a policy file: plain YAML 1.2 values, and where in the file each of them stands.
+"""Reads a policy file: plain YAML 1.2 values, and the position of each in the file.
 
 Differences from PyYAML's ``safe_load``, each for a reason:
 
@@ -28,27 +28,27 @@ MAX_FILE_BYTES = 256 * 1024
 """A policy file larger than this is refused before it is parsed."""
 
 MAX_DEPTH = 16
-"""Values nested deeper than this are refused: no field is, and the parser's time grows with the square of it."""
+"""Values nested deeper than this are refused: no field is, and parsing time grows with the square of the depth."""
 
 FieldPath = tuple[str | int, ...]
-"""Where a value stands: mapping keys and sequence indexes, outermost first."""
+"""The position of a value: mapping keys and sequence indexes, outermost first."""
 
 YamlValue: TypeAlias = "str | int | float | bool | tuple[YamlValue, ...] | YamlMapping | None"
-"""What a file may hold, before anybody has looked whether it fits."""
+"""What a file may hold, before it is checked against the schema."""
 
 YamlMapping: TypeAlias = "dict[str, YamlValue]"
 
 
 @dataclass(frozen=True)
 class Document:
-    """The values of one policy file and the line each of them stands on (from 1)."""
+    """The values of one policy file and the line of each (from 1)."""
 
     file: Path
     values: YamlMapping
     lines: dict[FieldPath, int] = field(default_factory=dict)
 
     def line_of(self, path: FieldPath) -> int:
-        """The line of ``path``, or of the nearest enclosing value that is in the file."""
+        """Return the line of ``path``, or of the nearest enclosing value that is in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
@@ -91,7 +91,7 @@ for _tag, _pattern, _first in _CORE_SCHEMA:
 
 
 class _Reader:
-    """Turns a YAML node tree into plain values while noting the line of each."""
+    """Turns a YAML node tree into plain values and records the line of each."""
 
     def __init__(self, file: Path, loader: _Loader) -> None:
         self._file = file
@@ -123,13 +123,13 @@ class _Reader:
 
 
 def dotted(path: FieldPath) -> str:
-    """``("limits", "memory_bytes")`` as ``limits.memory_bytes``; indexes as ``[3]``."""
+    """Return ``("limits", "memory_bytes")`` as ``limits.memory_bytes``; indexes as ``[3]``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
 
 
 def message_of(detail: ErrorDetails) -> str:
-    """What is wrong with a value. Of a validator of ours the error itself: pydantic puts words of its own before it."""
+    """Return what is wrong with a value. For our own validators the error itself, without pydantic's prefix."""
     return str(detail["ctx"]["error"]) if detail["type"] == "value_error" else detail["msg"]
 
 
@@ -138,7 +138,7 @@ def _problem(file: Path, line: int, path: FieldPath, message: str) -> PolicyFile
 
 
 def _text(file: Path) -> str:
-    """The file's text; every way this can fail is a PolicyFileError."""
+    """Return the file's text; every way this can fail is a PolicyFileError."""
     try:
         raw = _bytes(file)
         return raw.decode("utf-8")
@@ -150,8 +150,8 @@ def _text(file: Path) -> str:
 
 
 def _bytes(file: Path) -> bytes:
-    """The bytes of a regular file; whatever else has that path is opened without waiting for it, and refused."""
-    _refuse_special(file, os.stat(file))  # to open a device can have an effect
+    """Return the bytes of a regular file; anything else at that path is opened without waiting for it, and refused."""
+    _refuse_special(file, os.stat(file))  # opening a device can have an effect
     with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
         _refuse_special(file, os.fstat(stream.fileno()))
         raw = stream.read(MAX_FILE_BYTES + 1)
@@ -166,7 +166,7 @@ def _refuse_special(file: Path, found: os.stat_result) -> None:
 
 
 def unreadable(file: Path, message: str) -> PolicyUnreadableError:
-    """Return the error of a file that is no use as a whole."""
+    """Return the error for a file that is useless as a whole."""
     return PolicyUnreadableError(file, [PolicyProblem(1, "", message)])
 
 
