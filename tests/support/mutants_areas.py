@@ -233,6 +233,11 @@ AREAS = {
             "tests/sandbox/os_wall/test_fork_notifier.py",
         ),
     ),
+    "loop": Area(("mcp_server/rlm_mcp/loop/planner.py",), ("tests/mcp_server/loop/test_planner.py",)),
+    "scanner": Area(
+        ("lock/rlm_lock/parsing/pool.py", f"{SERVICE}/lock/scanner_process.py"),
+        ("tests/mcp_server/service/test_scanner_process.py", "tests/lock/parsing/test_pool.py"),
+    ),
     "reconnect": Area(
         (
             *(

@@ -196,7 +196,7 @@ class ParsePool:
         except ContextError as problem:
             is_slow = isinstance(problem, HelperTimeout) or helper.signal == signal.SIGPROF
             self._end(helper)
-            if not self._is_closed:
+            if not self._is_closed and done < len(batch):
                 self._blame(batch[done], is_slow=is_slow)
                 self._again(batch[done + 1 :])
             return None

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hostile_tree import SLOW_SOURCE
+from waiting import wait_until
 
+from rlm_contexts.errors import ContextError, HelperDied, HelperTimeout
+from rlm_contexts.helpers.protocol import ParseFiles
+from rlm_contexts.parses import FileParsed
 from rlm_lock.extraction.packing import from_bytes
 from rlm_lock.listing.content import blob_of
 from rlm_lock.model import FileNote
+from rlm_lock.parsing import pool as pools
 from rlm_lock.parsing.keys import parse_key
 from rlm_lock.parsing.pool import FileToParse, Outcome, ParsePool
 
@@ -88,3 +97,95 @@ def test_a_helper_reads_nothing_outside_of_the_project(tmp_path: Path) -> None:
     finally:
         pool.close()
     assert outcome.parsed is None
+
+
+@dataclass(eq=False)
+class PlayedHelper:
+    """A helper that says the name of each file as its extract, and fails ``at`` one of them as no real one can be had.
+
+    Without a file it fails after the last one of its first batch; without an error it says too much there.
+    """
+
+    error: ContextError | None = None
+    at: str = ""
+    fails: bool = True
+    signal: int | None = None
+
+    def ask(self, request: ParseFiles, _limits: object) -> Iterator[FileParsed]:
+        """Answer for each file of a batch; the first one that is asked has none."""
+        for name in request.files:
+            if self.error is not None and name == self.at:
+                raise self.error
+            yield FileParsed(blob_of(name.encode()).hex(), "", b64encode(name.encode()).decode())
+        if self.fails and request.files and not self.at:
+            if self.error is not None:
+                raise self.error
+            yield FileParsed("")
+
+    def close(self) -> None:
+        """There is no process."""
+
+    kill = close
+
+
+def outcomes_of(
+    monkeypatch: pytest.MonkeyPatch, helpers: list[PlayedHelper], names: list[str]
+) -> tuple[ParsePool, dict[str, bytes]]:
+    """What comes of these files when these helpers start one after the other: their extracts."""
+    left = iter(helpers)
+
+    def started(*_: object) -> PlayedHelper:
+        if (helper := next(left, None)) is None:
+            raise OSError(errno.EAGAIN, "too many processes")
+        return helper
+
+    monkeypatch.setattr(pools, "Helper", started)
+    pool = ParsePool(b"/", 1)
+    found: dict[str, bytes] = {}
+
+    def all_came() -> bool:
+        came = pool.take(1)
+        assert all(one.parsed is not None or one.is_late for one in came)
+        found.update({one.file.path.decode(): one.parsed.extract for one in came if one.parsed is not None})
+        return not pool.left
+
+    try:
+        pool.add([FileToParse(name.encode(), blob_of(name.encode()), "key", 1) for name in names])
+        wait_until(all_came, seconds=20.0)
+    finally:
+        pool.close()
+    assert list(left) == []
+    return pool, found
+
+
+def test_a_helper_that_fails_after_its_last_file_costs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L-8: it may die then, or say too much; the files of other batches are parsed by the next one."""
+    names = [f"{number}.py" for number in range(2 * pools._TOGETHER + 1)]
+    helpers = [PlayedHelper(HelperDied("was killed")), PlayedHelper(), PlayedHelper(fails=False)]
+    pool, found = outcomes_of(monkeypatch, helpers, names)
+    assert found == {name: name.encode() for name in names}
+    assert (pool.lost, pool.left) == (0.0, 0)
+
+
+def test_a_file_with_which_helpers_die_is_tried_once_more_and_one_that_holds_them_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """L-8: nobody knows why a helper has died; the files before it and behind it lose nothing."""
+    names, died, held = ["a.py", "b.py", "c.py"], HelperDied("was killed"), HelperTimeout(1.0)
+    for failing, note, lost in (
+        ([PlayedHelper(died, "b.py"), PlayedHelper(died, "b.py")], "its parser crashed", 2 * pools._SECONDS_OF_CRASH),
+        ([PlayedHelper(held, "b.py"), PlayedHelper(fails=False)], "its parser was too slow", pools.SECONDS_A_FILE),
+    ):
+        pool, found = outcomes_of(monkeypatch, failing, names)
+        assert from_bytes(found.pop("b.py")).note == note
+        assert (found, pool.lost) == ({"a.py": b"a.py", "c.py": b"c.py"}, lost)
+    _, found = outcomes_of(monkeypatch, [PlayedHelper(died, "b.py"), PlayedHelper(fails=False)], names)
+    assert found["b.py"] == b"b.py"
+
+
+def test_where_no_helper_can_be_started_every_file_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """L-8: a scan ends all the same, and says why."""
+    names = [f"{number}.py" for number in range(4 * pools._TOGETHER)]
+    pool, found = outcomes_of(monkeypatch, [PlayedHelper(HelperDied("was killed"))], names)
+    assert found == {name: name.encode() for name in names[: pools._TOGETHER]}
+    assert (pool.refusal, pool.left) == ("no process can be started (too many processes)", 0)

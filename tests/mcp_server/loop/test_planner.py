@@ -21,6 +21,7 @@ from rlm_mcp.loop.planner import (
     in_the_way,
     judge,
     links,
+    told,
 )
 
 OPTIONS = Options(("agent",))
@@ -79,11 +80,12 @@ def ran(*verdicts: Verdict | None, kinds: dict[int, RunKind] | None = None) -> l
         (0, {"status": "invalidated", "held": False}, False, Verdict.LOST),
         (0, {"fence": 2}, False, Verdict.LOST),
         (0, {"fence": 2, "handoff": PASS}, False, Verdict.LOST),
-        (-9, {}, True, Verdict.CRASHED),
+        (-1, {}, True, Verdict.CRASHED),
         (None, {"held": False, "status": "ready"}, True, Verdict.CRASHED),
-        (3, {}, False, Verdict.FAULTY),
+        (1, {}, False, Verdict.FAULTY),
         (0, {}, False, Verdict.PARTIAL),
         (0, {}, True, Verdict.PASSED),  # it has said nothing: the tests decide
+        (0, {"held": False}, True, Verdict.PASSED),  # its lease ran out; it gave nothing back
         (0, {"held": False, "status": "ready"}, True, Verdict.PARTIAL),  # it has given it back
         (0, {"progress": {"next_step": "x"}, "progress_at": 101.0}, True, Verdict.PARTIAL),
         (0, {"progress": {"next_step": "x"}, "progress_at": 99.0}, True, Verdict.PASSED),
@@ -99,7 +101,7 @@ def test_what_has_become_of_an_agent_is_told_by_its_rows(
 def test_each_verdict_leads_to_one_step() -> None:
     """E-12: the table of the planner, with chains left and without."""
     assert after([], LINE, OPTIONS, 10) == Run(RunKind.FIRST)
-    assert after(ran(Verdict.PASSED), LINE, OPTIONS, 10) == Complete()
+    assert after(ran(Verdict.FAULTY, Verdict.PASSED), LINE, OPTIONS, 10) == Complete()  # the last one counts
     failed = line(handoff=replace(PASS, status="FAIL", summary="No way."))
     assert after(ran(Verdict.FAILED), failed, OPTIONS, 10) == End("failed", "No way.")
     assert after(ran(Verdict.BLOCKED), failed, OPTIONS, 10) == End("blocked", "No way.")
@@ -134,8 +136,11 @@ def test_a_failure_is_fixed_three_times_at_most_and_never_that_of_a_spike() -> N
     assert after(ran(Verdict.FAULTY), LINE, off, 10) == End(
         "blocked", "1 tests failed (pytest): test_a", ("try 1: 1 tests failed (pytest): test_a",)
     )
-    spike = after(ran(Verdict.FAULTY), line(type="spike"), OPTIONS, 10)
+    spike = after(ran(Verdict.CRASHED, Verdict.FAULTY), line(type="spike"), OPTIONS, 10)
     assert spike == End("failed", "1 tests failed (pytest): test_a", ("test_a",))
+    many, bare = replace(TESTS, failed=4, failing=tuple("abcd")), replace(TESTS, runner="", output="all\nof it\n\n")
+    assert told(many) == "4 tests failed (pytest): a, b, c"
+    assert (told(bare), told(replace(bare, output=""))) == ("pytest ended with 1: of it", "pytest ended with 1")
 
 
 def test_only_who_goes_on_from_another_counts_as_a_link() -> None:
@@ -145,13 +150,14 @@ def test_only_who_goes_on_from_another_counts_as_a_link() -> None:
 
 
 def test_a_story_is_due_when_all_of_it_is_done_and_nothing_of_it_is_leased() -> None:
-    """E-3, E-12: the lowest first; one with an open, failed or leased frame below is not."""
+    """E-3, E-12: the lowest first; one with an open, failed or leased frame below is not, or with none."""
     epic = line(id="f1", parent="f0", kind="epic", open_children=1, held=False)
     story = line(id="f2", parent="f1", kind="story", held=False)
     task = line(id="f3", status="completed", held=False)
     found = due([epic, story, task])
     assert found is not None
     assert found.id == "f2"
+    assert due([replace(epic, open_children=0)]) is None
     assert due([epic, replace(story, badly=1), task]) is None
     assert due([epic, replace(story, open_children=1), task]) is None
     assert due([epic, story, replace(task, held=True)]) is None

@@ -1,5 +1,7 @@
 """Leases: a claim is for one holder, tied to its life, and a fence tells one claim from the next."""
 
+from dataclasses import replace
+
 import pytest
 from frame_trees import Grown, hints
 
@@ -9,7 +11,7 @@ from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.frames.states import Status
 from rlm_memory.work import board, holders, leases, paths, progress
-from rlm_memory.work.holders import STALE_SECONDS, Holder
+from rlm_memory.work.holders import STALE_SECONDS, Anchor, Holder
 from rlm_memory.work.leases import Lease
 
 
@@ -200,3 +202,16 @@ def test_after_a_power_cut_no_old_fence_is_good(grown: Grown, one: Holder) -> No
     assert (grown.again(row).fence, grown.again(planned).fence) == (2, 0)
     with pytest.raises(LeaseLost, match="with fence 2; your claim has fence 1"):
         pop(grown, row, None, fence=1)
+
+
+def test_who_shows_the_same_proof_is_the_same_holder_and_lives_on(grown: Grown) -> None:
+    """E-6: its claims stay its own, also when its end was noticed too early; another kind is another holder."""
+    first = holders.enlist(grown.store, "time", "60:x", label="x", now=100.0, seconds=60.0)
+    assert first.expires_at == 160.0
+    holders.gone(grown.store, first.id, now=200.0)
+    assert holders.living(grown.store) == []
+    again = holders.enlist(grown.store, "time", "60:x", label="y", now=210.0, seconds=60.0)
+    assert again == replace(first, beat_at=210.0, expires_at=270.0)
+    kinds: tuple[Anchor, ...] = ("process", "connection")
+    others = [holders.enlist(grown.store, kind, "60:x", label="z", now=220.0) for kind in kinds]
+    assert holders.living(grown.store) == [again, *others]
