@@ -1,4 +1,4 @@
-"""Compiles the modules in C when the project is built or installed."""
+"""Compiles the modules in C when the project is built or installed, and puts the documentation into the wheel."""
 
 import shlex
 import subprocess
@@ -21,6 +21,9 @@ _SOURCES = (
     Path("kernel/rlm_kernel/worker/snapshots/_checker.c"),
 )
 
+_PAGES = ("README.md", "SECURITY.md", "LIMITATIONS.md", "CHANGELOG.md")
+"""Beside those of the folder `docs`, which `rlm-kernel docs` prints, too."""
+
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled modules beside their sources and into the wheel, which is for this Python and system only."""
@@ -34,6 +37,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             for source, module in modules.items():
                 _, *package = source.parent.parts  # the first folder is a source root
                 build_data["force_include"][str(module)] = str(Path(*package, module.name))
+            for page in (*Path(self.root).glob("docs/*.md"), *(Path(self.root) / name for name in _PAGES)):
+                build_data["force_include"][str(page)] = f"rlm_mcp/docs/{page.name}"
 
     def _compile(self, name: Path) -> Path:
         source = Path(self.root) / name

@@ -100,10 +100,11 @@ def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source
     markers = {f"{package}/py.typed" for package in PACKAGES}
     skills = {f"rlm_mcp/{path.relative_to(root)}" for path in (root / "skills").rglob("*.md")}
     page = {str(path.relative_to(root / "mcp_server")) for path in (root / "mcp_server/rlm_mcp/web/static").iterdir()}
+    docs = {f"rlm_mcp/docs/{path.name}" for path in (*root.glob("docs/*.md"), root / "SECURITY.md")}
     assert policies
     assert page
     assert skills
-    assert (modules | policies | markers | page | skills) - contents == set()
+    assert (modules | policies | markers | page | skills | docs) - contents == set()
 
 
 def test_the_wheel_has_the_compiled_modules(root: Path, contents: set[str], wheel: Path) -> None:
@@ -162,6 +163,13 @@ def test_the_installed_command_has_the_skill(installed: Path, tmp_path: Path, ro
     assert _run([program, "skill"], tmp_path) == skill
     _run([program, "skill", "--install", "claude-code"], tmp_path)
     assert (tmp_path / ".claude/skills/context-kernel/SKILL.md").read_text() == skill
+
+
+def test_the_installed_command_has_the_documentation(installed: Path, tmp_path: Path, root: Path) -> None:
+    """Errors name pages, which an installation has to have."""
+    program = installed.with_name("rlm-kernel")
+    assert _run([program, "docs", "queries"], tmp_path) == (root / "docs/queries.md").read_text("utf-8")
+    assert json.loads(_run([program, "docs", "--json"], tmp_path))["security"] == "Security"
 
 
 @pytest.mark.usefixtures("ended")

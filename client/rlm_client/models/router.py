@@ -109,7 +109,7 @@ def open_models(on_retry: Callable[[str], None] | None = None) -> Models:
     if settings is None:
         raise ModelMisconfigured(
             f"no language model is configured; set RLM_KERNEL_MODEL=openai:MODEL and OPENAI_API_KEY, or write "
-            f"{settings_file()} (docs/queries.md says how)"
+            f"{settings_file()} (`rlm-kernel docs queries` says how)"
         )
     return Models(settings, on_retry)
 

@@ -129,7 +129,7 @@ class Endpoint(_Section):
             return "none"
         if not key:
             place = self.api_key_file or f"the variable {self.api_key_env or _KEY_VARIABLES[self.provider]}"
-            raise ModelMisconfigured(f"there is no key for {self.where()}: {place} is empty; see docs/queries.md")
+            raise ModelMisconfigured(f"there is no key for {self.where()}: {place} is empty; see `rlm-kernel docs queries`")
         return key
 
 
@@ -202,7 +202,7 @@ def _read(file: Path) -> ModelSettings:
         raise ModelMisconfigured(str(error)) from None
     except ValidationError as error:
         said = "; ".join(map(_told, error.errors(include_url=False)))
-        raise ModelMisconfigured(f"{file}: {said} (docs/queries.md lists the fields)") from None
+        raise ModelMisconfigured(f"{file}: {said} (`rlm-kernel docs queries` lists the fields)") from None
 
 
 def _told(detail: ErrorDetails) -> str:

@@ -52,6 +52,7 @@ _PANELS: Mapping[str, Mapping[str, str]] = {
     "Start here": {
         "demo": "app.demo",
         "tour": "app.tour",
+        "docs": "docs.docs",
         "doctor": "doctor.doctor",
         "config": "clients.config",
         "skill": "skill.skill",

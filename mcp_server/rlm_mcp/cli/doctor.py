@@ -79,7 +79,7 @@ def _python() -> Iterator[DoctorCheck]:
         "system",
         linux or None,
         sys.platform,
-        "" if linux else "the OS wall needs Linux; see LIMITATIONS.md",
+        "" if linux else "the OS wall needs Linux; see `rlm-kernel docs limitations`",
     )
 
 
@@ -218,7 +218,7 @@ def wall_checks(found: Mapping[str, Wall], policy: str, required: Iterable[str])
         if wall.standing:
             yield DoctorCheck(f"wall {name}", True, wall.detail)
         elif name in required:
-            fix = f"no session starts under the policy {policy}, which requires it; see docs/policies.md"
+            fix = f"no session starts under the policy {policy}, which requires it; see `rlm-kernel docs policies`"
             yield DoctorCheck(f"wall {name}", False, wall.detail, fix)
         else:
             yield DoctorCheck(f"wall {name}", None, wall.detail, "policies that require it refuse to start")

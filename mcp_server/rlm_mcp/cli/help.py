@@ -13,6 +13,7 @@ NAMES = ["-h", "--help"]
 EXAMPLES: Mapping[str, str] = {
     "demo": "demo --file app.log",
     "tour": "tour",
+    "docs": "docs queries",
     "doctor": "doctor",
     "config": "config claude-code",
     "skill": "skill --install claude-code",

@@ -32,11 +32,12 @@ def on_a_terminal(*arguments: str, **environment: str) -> bytes:
     reader, terminal = pty.openpty()
     shown = b""
     with os.fdopen(reader, "rb", buffering=0) as screen:
-        subprocess.run([*RUN, *arguments], stdout=terminal, env={**os.environ, **environment}, check=True)
-        os.close(terminal)
-        with suppress(OSError):  # how Linux says that nobody has the terminal any more
-            while piece := screen.read(65536):
-                shown += piece
+        with subprocess.Popen([*RUN, *arguments], stdout=terminal, env={**os.environ, **environment}) as command:
+            os.close(terminal)
+            with suppress(OSError):  # how Linux says that nobody has the terminal any more
+                while piece := screen.read(65536):
+                    shown += piece
+        assert command.returncode == 0
     return shown
 
 
@@ -356,3 +357,24 @@ def test_the_version_is_the_packages() -> None:
 
     pyproject = Path(__file__).parents[3] / "pyproject.toml"
     assert f'\nversion = "{VERSION}"\n' in pyproject.read_text()
+
+
+# --- the documentation ----------------------------------------------------------------------------
+
+
+def test_the_pages_of_the_documentation_are_listed_and_printed() -> None:
+    """Who has installed a wheel has no checkout, and errors name these pages."""
+    titles = answer("docs")
+    assert {"queries", "trackers", "tour", "security", "limitations"} < titles.keys()
+    assert titles["security"] == "Security"
+    page = (Path(__file__).parents[3] / "docs/queries.md").read_text("utf-8")
+    assert cli("docs", "queries").stdout == page
+    assert answer("docs", "docs/Queries.md") == {"page": "queries", "content": page}
+    assert "choose one of" in cli("docs", "../README", code=2).stderr
+
+
+def test_a_page_is_shown_as_text_on_a_terminal() -> None:
+    """A person reads headings and tables, not Markdown."""
+    shown = on_a_terminal("docs", "web").decode()
+    assert "The web page" in shown
+    assert "# The web page" not in shown

@@ -383,4 +383,4 @@ def _tracker(source: str) -> Tracker:
 
 
 def _refused(why: str) -> ToolFault:
-    return ToolFault("invalid_arguments", why, "nothing was changed; see docs/trackers.md")
+    return ToolFault("invalid_arguments", why, "nothing was changed; see `rlm-kernel docs trackers`")
