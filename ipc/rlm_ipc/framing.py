@@ -331,7 +331,7 @@ class SupervisorLink:
             if generation < self._generation or not descriptors:
                 close_all(descriptors)
                 continue
-            # Reuse the old socket's number: creating a socket needs rights that the session's code does not leave us.
+            # Reuse the old socket's number: while code of the session runs, the audit hook refuses a new socket object.
             if descriptors[0] != self.socket.fileno():
                 os.dup2(descriptors[0], self.socket.fileno(), inheritable=False)
                 os.close(descriptors[0])

@@ -2,7 +2,8 @@
 
 A budget belongs to one life of a session and only ever grows.
 
-A session that has used nothing has no row, so a restarted session and a forked one start with a full budget. The row is
+A session that has used nothing has no row, so a session that is opened again after its end starts with a full budget,
+and so does a forked one. The row is
 deleted with the session. Queries may be withdrawn, replaced or deleted, but what they used still counts.
 """
 

@@ -34,7 +34,7 @@ VERSION = 5
 OLDEST_READER = 5
 """The earliest version whose program can use such a database unchanged.
 
-A version that only adds tables keeps this value.
+A version that only adds tables or nullable columns keeps this value.
 """
 OLDEST_READER_SCOPE = "oldest reader"
 """The counter through which a program of that version learns it."""

@@ -129,7 +129,9 @@ class Endpoint(_Section):
             return "none"
         if not key:
             place = self.api_key_file or f"the variable {self.api_key_env or _KEY_VARIABLES[self.provider]}"
-            raise ModelMisconfigured(f"there is no key for {self.where()}: {place} is empty; see `rlm-kernel docs queries`")
+            raise ModelMisconfigured(
+                f"there is no key for {self.where()}: {place} is empty; see `rlm-kernel docs queries`"
+            )
         return key
 
 

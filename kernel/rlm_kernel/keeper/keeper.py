@@ -154,7 +154,7 @@ class Keeper:
             os._exit(0)
         elif kind == GENERATION:
             if not descriptors:
-                os._exit(1)  # it cannot see the supervisor die, which starts another keeper
+                os._exit(1)  # without it we cannot see the supervisor die; it starts another keeper
             self.is_other = self.pidfd is not None
             self.generation, self.program = int(name), [os.fsdecode(word) for word in content.split(b"\0")]
             self.pid = pid_of(descriptors[0])

@@ -1,7 +1,7 @@
 """How a supervisor continues with what its predecessor left: kernels, copies, zygotes, gates, texts and sockets.
 
-The keeper holds their descriptors, and a file of each session says what they are (`kept_session`). Processes without a
-file were still starting when the other supervisor died: they end.
+The keeper holds their descriptors, and a file of each session says what they are (`kept_session`). A process that no
+file names was still being made when the other supervisor died, and ends.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ async def tell(tour: Tour, console: Console) -> None:
         for line in step.lines:
             console.print(escape(line))
     ran = "ran a program" if tour.facts["program ran"] else "tried to run programs all the time, and ran none"
-    console.print(f"\nThe repository {ran}. Took {time.perf_counter() - began:.0f} s. `rlm-kernel docs tour` explains each step.")
+    console.print(
+        f"\nThe repository {ran}. Took {time.perf_counter() - began:.0f} s. `rlm-kernel docs tour` explains each step."
+    )
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def after(runs: Sequence[AgentRun], line: TaskLine, options: Options, links_left
         case Verdict.PARTIAL:
             silent = _silent(runs, line)
             if silent >= MOST_SILENT:
-                return End("blocked", f"{silent} agents have ended without a hand-off")
+                return End("blocked", f"{silent} agents have ended without a hand-off or progress notes")
             return Run(RunKind.CONTINUED) if links_left > 0 else Leave(limit=True)
         case Verdict.FAULTY:
             return _fix(runs, line, options)

@@ -24,7 +24,7 @@ none is named, ask the user which one to work on before you begin.
    still fail, end the task as blocked and say what you have learned.
 5. `handoff(id=…, data={"status": "PASS", "summary": …, "files": […], "decisions": […], "details": …})`, then
    `work(do="done", id=…, data={"summary": …})`; add `"status": "failed"` or `"blocked"` if the task did not succeed.
-6. When an answer says that everything in a story has ended, check that the story is really done, then call
+6. When an answer says that all below a story has completed, check that the story is really done, then call
    `work(do="done", id=…)`.
 
 When your context is nearly full, release the tasks that you have claimed, each with its next step: the next agent that

@@ -185,7 +185,9 @@ def record_end(store: Store, key: int, status: Status, why: str, *, author: str,
 
 
 def reopen(store: Store, key: int, *, author: str, now: float) -> list[FrameRow]:
-    """Plan an ended frame again, with the frames that ended or were invalidated with it. Return all of them.
+    """Plan an ended frame again, with the frames that were invalidated with it, and return all of them.
+
+    What failed with it stays failed.
 
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it has not ended, or one above it has.

@@ -90,8 +90,8 @@ def claim(
     """Claim the best ready frame, below ``scope`` if that is given, or the named one. None: nothing is ready.
 
     A frame that the holder lost and nobody has claimed since comes first, with the same fence; so does one that a
-    holder of the same kin lost after ``since``, before this holder existed. ``session`` is the session in which the
-    work is done.
+    holder of the same kin had lost by ``since``, when this holder's connection began. ``session`` is the session in
+    which the work is done.
 
     Raises:
         UnknownFrame, NotReady, PathTaken: the named frame cannot be claimed now.

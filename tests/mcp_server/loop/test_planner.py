@@ -119,7 +119,9 @@ def test_what_kills_its_agents_or_silences_them_is_blocked() -> None:
     crashed = ran(*[Verdict.CRASHED] * MOST_CRASHES)
     assert after(crashed, LINE, OPTIONS, 10) == End("blocked", "3 agents have died over it")
     silent = ran(*[Verdict.PARTIAL] * MOST_SILENT)
-    assert after(silent, LINE, OPTIONS, 10) == End("blocked", "3 agents have ended without a hand-off")
+    assert after(silent, LINE, OPTIONS, 10) == End(
+        "blocked", "3 agents have ended without a hand-off or progress notes"
+    )
     assert after(silent, line(progress={"next_step": "x"}, progress_at=101.0), OPTIONS, 10) == Run(RunKind.CONTINUED)
 
 

@@ -176,7 +176,7 @@ class KernelProcesses:
             asyncio.get_running_loop().call_later(REPLACED_SECONDS, self._end_replaced, replaced)
 
     async def demand_still(self) -> bool:
-        """Return whether the live process has only one thread; raises `ForkRefused` if a copy needs another one."""
+        """Whether the live process has one thread only; raises `ForkRefused` if no copy can lack another one now."""
         live = self.serving
         if live.pid is None or not other_threads.count(live.pid):
             return True

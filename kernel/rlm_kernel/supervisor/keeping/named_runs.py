@@ -17,7 +17,7 @@ ANSWER_LOST = (
     "the cell has run, but its answer was lost with the supervisor; look at the variables before you run it again"
 )
 _NAMES_KEPT = 256
-"""Number of successful cells after which another cell of their batch may still arrive."""
+"""How many successful cells are remembered, because a later cell of their batch may still arrive."""
 
 
 class NamedRuns:

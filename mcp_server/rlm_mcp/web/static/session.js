@@ -86,7 +86,7 @@ function renderAbout(about, { sessions }) {
 }
 
 const NOTICES = {
-  resting: "This session was idle and is suspended: its variables are gone. Its queries, texts and journal are kept.",
+    resting: "This session was idle and is suspended. Its texts, queries and saved variables are kept until it is used.",
   lost: "The kernel of this session has ended. The next cell starts a new one, with every loaded text.",
   "not started": "No code has run yet. The kernel starts with the first cell.",
 };
