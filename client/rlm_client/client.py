@@ -10,7 +10,7 @@
 
 The daemon is started when none runs. A client holds one connection and makes one call at a time: threads that shall
 not wait for each other use one client each. What a call of it was doing is interrupted when it is closed.
-`client_async` has the same for an event loop.
+`rlm_client.async_client` has the same for an event loop.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class HttpClient:
         self._client: Client | None = None
 
     def call(self, tool: str, /, **arguments: Any) -> JsonObject:
-        """Call a tool and return its whole answer; see `rlm_client.Client.call`."""
+        """Call a tool and return its whole answer; see `rlm_client.client.Client.call`."""
         request = calls.ToolCall(tool, arguments)
         answer = None
         while answer is None:

@@ -1,4 +1,4 @@
-"""What the methods of `rlm_kernel.Client` return: the answers of the tools, with the names that these have there.
+"""What the methods of `rlm_client.client.Client` return: the answers of the tools, with the names of their fields.
 
 ``raw`` is the whole answer: the fields that only some answers have are not all spelled out.
 """

@@ -135,10 +135,7 @@ class InvalidRegex(TextRequestError):
     def __init__(self, pattern: str, reason: str, position: int | None = None) -> None:
         """Args: as the attributes."""
         where = "" if position is None else f" at position {position}"
-        super().__init__(
-            f"invalid regular expression: {reason}{where}; "
-            "escape special characters with a backslash to search for them"
-        )
+        super().__init__(f"invalid regular expression: {reason}{where}")
         self.pattern, self.reason, self.position = pattern, reason, position
 
     def details(self) -> dict[str, object]:

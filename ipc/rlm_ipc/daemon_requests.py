@@ -33,7 +33,7 @@ class ShowStatus(Request["DaemonStatus"]):
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """The daemon: ``clients`` are the other connections, ``http`` the URLs that it serves."""
+    """The daemon: ``clients`` are the MCP clients at its socket, ``http`` the URLs that it serves."""
 
     clients: int
     uptime_seconds: float

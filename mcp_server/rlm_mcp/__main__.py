@@ -15,7 +15,7 @@ def main() -> int:
     if sys.argv[1:] == ["mcp"]:
         from rlm_mcp.front.__main__ import main as front
 
-        return front()
+        front()
     _open_what_is_closed()
     try:
         from rlm_mcp.cli.app import main as command_line

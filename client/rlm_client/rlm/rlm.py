@@ -29,7 +29,7 @@ class RLM:
     """A recursive language model: the loop of a model, code and queries, with a model that is configured or given.
 
     ``model`` names a configured model (None: the default one), or is an object with the method ``complete`` of
-    `rlm_client.models.Model`. ``sub_model`` names the one that answers the queries of code (None: the same).
+    `rlm_client.models.interface.Model`. ``sub_model`` names the one that answers the queries of code (None: the same).
     ``session`` names a session to work in, which then stays; without it each question gets one of its own, under
     ``policy``. ``watch`` is called with each `Event`. The file ``trajectory`` gets every turn of a run as JSON lines,
     however the run ends.

@@ -25,7 +25,7 @@ def mcp() -> None:
     """Speak MCP on standard input and output; this is what a client's configuration starts."""
     from rlm_mcp.front.__main__ import main as front
 
-    raise typer.Exit(front())
+    front()
 
 
 def demo(

@@ -110,7 +110,7 @@ def _overview(shown: LockShown) -> None:
             + ", ".join(f"{count:,} {name or 'without extension'}" for name, count in list(endings.items())[:12])
         )
     folders = _object(project, "directories")
-    if folders:
+    if folders.get("count"):
         tell(f"folders: {folders.get('count', 0):,}: " + " ".join(_texts(folders.get("paths"))[:12]))
     dependencies = _object(project, "dependencies")
     if dependencies.get("total"):

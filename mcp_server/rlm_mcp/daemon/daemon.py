@@ -74,7 +74,7 @@ class Daemon:
         self._started = time.time()
         self._last_used = time.monotonic()
         self._http: list[str] = []
-        self._numbers = 0
+        self._numbers = self._clients = 0
 
     async def run(self, claim: discovery.InstanceLock, ready_fd: int | None = None) -> None:
         """Listen, announce it, and serve until the end. The caller holds ``claim`` for the path."""
@@ -206,10 +206,12 @@ class Daemon:
         log.info("client connected", extra={"cwd": caller.client.cwd})
         caller.accept(request, McpServed())
         self._state.holders.connected(caller.client)
+        self._clients += 1
         try:
             with self._state.hooks.agents.connected(caller.client, caller.client.peer):
                 await serve_client(self._serve_lines, self._served.permit, caller.reader, caller.writer, caller.client)
         finally:
+            self._clients -= 1
             if not self._stop.is_set():  # else we disconnect, and the client is alive
                 self._state.holders.left(caller.client)
         log.info("client left")
@@ -252,7 +254,7 @@ class Daemon:
 
     def _status(self) -> DaemonStatus:
         return DaemonStatus(
-            clients=len(self._connections) - 1,
+            clients=self._clients,
             uptime_seconds=round(time.time() - self._started, 1),
             idle_seconds=self._idle_seconds,
             python=sys.version.split()[0],

@@ -33,6 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
+    from typing import NoReturn
 
 STDIN, STDOUT = 0, 1
 BACKLOG = 16 * 1024 * 1024
@@ -278,7 +279,7 @@ def _daemon_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in HANDSHAKE_ENVIRONMENT}
 
 
-def main(arguments: Sequence[str] = ()) -> int:
+def main(arguments: Sequence[str] = ()) -> NoReturn:
     """Run the front; ``arguments`` are passed on to the daemon if one must be started.
 
     Clients do not show a server's standard error. So a front whose folders cannot be used serves anyway, and answers
@@ -290,10 +291,11 @@ def main(arguments: Sequence[str] = ()) -> int:
         front.run()
     except (BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         pass  # the client is gone, so there is no one to tell
-    front.let_go()
+    finally:
+        front.let_go()
     # A thread may still wait for a daemon to start, which continues without us.
     os._exit(0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -131,7 +131,7 @@ def _ask(request: bytes) -> str | None:
             answer += chunk
     except OSError:
         return None
-    return _told(answer.decode("utf-8", "replace"))
+    return _told(answer.decode("utf-8", "replace")) if answer.endswith(b"\n") else None  # it ended while it answered
 
 
 def _told(answer: str) -> str | None:

@@ -17,8 +17,10 @@ import pytest
 from command_line import answer, cli
 from waiting import wait_until
 
-from rlm_client.client import call_tool
+from rlm_client.client import Client, call_tool
 from rlm_ipc import discovery
+from rlm_ipc.daemon_connection import DaemonConnection
+from rlm_ipc.daemon_requests import ServeHttp
 from rlm_ipc.json_lines import MADE_BY, TERMINAL, hooks_folder, socket_path
 from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.service.hooks.folder import HookFolder
@@ -95,6 +97,17 @@ def test_a_person_at_a_terminal_is_asked_before_every_kernel_ends(isolation: Any
     assert cli("run", "kept", "--session", "s").stdout == "42\n"
     assert stop("y\n").returncode == 0
     assert stop("").stdout == b"no daemon is running\n"
+
+
+def test_only_clients_of_tools_are_counted(isolation: Any) -> None:
+    """A web page, HTTP and a status are connections, too."""
+    with DaemonConnection(ServeHttp(port=0), start=True):
+        assert answer("daemon", "status")["clients"] == 0
+        with Client("s") as client:
+            client.call("list_vars")
+            assert answer("daemon", "status")["clients"] == 1
+        wait_until(lambda: answer("daemon", "status")["clients"] == 0)
+    cli("daemon", "stop", "--all")
 
 
 def test_a_daemon_that_runs_keeps_its_idle_time_and_says_so(daemons: Any) -> None:

@@ -39,6 +39,16 @@ def test_a_person_sees_structure_rules_and_what_has_changed(project: Path) -> No
     assert "app.py" in cli("lock", "--wait", "--map", "500", "--about", "what is main").stdout
 
 
+def test_a_repository_without_a_file_in_git_has_no_line_of_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What there is not is not listed."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "app.log").write_text("one\n")
+    monkeypatch.chdir(tmp_path)
+    assert cli("lock", "--wait").stdout == f"{tmp_path}: version 1, 0 files and 1 untracked\n"
+
+
 def test_a_folder_that_is_none_is_told(project: Path) -> None:
     """1: nothing can be shown."""
     refused = cli("lock", "missing", code=1)

@@ -13,6 +13,8 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from rlm_mcp.front.__main__ import StdioFront, main
+
 
 def test_the_daemon_learns_who_the_client_is(
     open_front: Callable[..., Any], shared_daemon: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -112,3 +114,20 @@ async def test_the_sdks_own_client_works_in_both_eras(shared_daemon: Any, era: A
             result = await client.call_tool("echo", {"text": "hello"})
             assert result.content[0].text == "hello"  # type: ignore[union-attr]
             assert client.protocol_version == ("2025-11-25" if era == "legacy" else "2026-07-28")
+
+
+def test_a_front_that_fails_lets_go_of_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its tasks would stay claimed until its process has ended, if something waits for that."""
+    let_go: list[StdioFront] = []
+
+    def fails(_: StdioFront) -> None:
+        raise RuntimeError("unforeseen")
+
+    def lets_go(front: StdioFront) -> None:
+        let_go.append(front)
+
+    monkeypatch.setattr(StdioFront, "run", fails)
+    monkeypatch.setattr(StdioFront, "let_go", lets_go)
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        main()
+    assert len(let_go) == 1

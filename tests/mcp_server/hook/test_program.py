@@ -155,7 +155,16 @@ def test_a_daemon_that_hangs_is_not_waited_for(
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"\n", b'{"ok": false, "error": "x"}\n', b"\xff\n", b'"output": "', b"x" * 1000]
+    "answer",
+    [
+        b"",
+        b"\n",
+        b'{"ok": false, "error": "x"}\n',
+        b"\xff\n",
+        b'"output": "',
+        b'{"ok": true, "output": "cu',
+        b"x" * 1000,
+    ],
 )
 def test_a_daemon_that_answers_nonsense_refuses_nothing(
     installed: Installation, run_hook: Run, listening: Callable[[], socket.socket], answer: bytes

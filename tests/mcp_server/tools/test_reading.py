@@ -157,6 +157,7 @@ async def test_a_bad_pattern_is_refused_with_the_reason(agent, pattern) -> None:
     """K-3: invalid_regex."""
     refused = await agent("scan", name="log", pattern=pattern)
     assert (refused["error"], refused["pattern"]) == ("invalid_regex", pattern)
+    assert ("with a backslash" in refused["message"], "with a backslash" in refused["hint"]) == (False, True)  # once
 
 
 async def test_a_catastrophic_pattern_ends_in_an_error_or_a_result(agent, monkeypatch) -> None:
