@@ -1,1 +1,1 @@
-"""The language wall: what is harmless runs natively, what is dangerous meets a guard or is refused."""
+"""The language wall: harmless code runs natively, dangerous code meets a guard or is refused."""

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Refusal(NamedTuple):
-    """A reason and the way out; ``instead`` is empty when there is none. ``rule``: see ``CellError``."""
+    """A reason and the alternative; ``instead`` is empty when there is none. ``rule``: see ``CellError``."""
 
     reason: str
     instead: str = ""

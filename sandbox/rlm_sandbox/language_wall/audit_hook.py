@@ -1,8 +1,8 @@
 """The audit hook: a second net in the process, for what libraries do on behalf of user code, where no guard can see.
 
-The hook itself is in `_core`. It decides in C, on exact types only, and its state is out of reach. This module tells it
-the rules. The nearest frame that is either the session's or marked as trusted decides whether the hook watches. Where
-there is neither (a finaliser, the callback of a library, a thread), a kernel's hook watches.
+The hook itself is in `_core`. It decides in C, on exact types only, and its state is out of reach. This module gives it
+the rules. The nearest frame that either belongs to the session or is marked as trusted decides whether the hook
+watches. Where there is neither (a finaliser, the callback of a library, a thread), a kernel's hook watches.
 
 No rule names an event that opens nothing.
 """
@@ -28,9 +28,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 is_armed: Final = _core.is_armed
 stop: Final = _core.lift
-"""Put the rules out of force, in a process that has no language wall any more."""
+"""Lifts the rules, in a process that has no language wall any more."""
 refusals: Final = _core.refusals
-"""How many events the hook has refused in this process."""
+"""Number of events that the hook has refused in this process."""
 
 # What any program needs to read: the Python installation, fonts, time zones and a few facts about the machine.
 _SYSTEM_READS: Final = (
@@ -48,8 +48,8 @@ _SYSTEM_READS: Final = (
     "/dev/urandom",
 )
 
-# Modules that compile text of their own making from checked parts (fields of a dataclass, for example), and those
-# of IPython that parse a cell before the wall does.
+# Modules that compile text that they generate from checked parts (fields of a dataclass, for example), and those of
+# IPython that parse a cell before the wall does.
 _GENERATORS: Final = (
     "IPython.core.async_helpers",
     "IPython.core.compilerop",
@@ -74,7 +74,7 @@ class AuditRefused(CellError, PermissionError):
 
 
 def trusted(function: Function) -> Function:
-    """Let the hook leave alone what this function does, and what it calls that is not the session's.
+    """Exempt this function from the hook, with what it calls outside the session's code.
 
     It is the wall's own work for the session: opening an event loop, importing a module, compiling a cell.
     """
@@ -83,7 +83,7 @@ def trusted(function: Function) -> Function:
 
 
 def compiling(function: Function) -> Function:
-    """Let this function compile text and make code. All else that happens meanwhile is watched.
+    """Let this function compile text and create code. Everything else that happens meanwhile is watched.
 
     The compiler warns, and a warning is written to a stream of the session: it may be any callable of a library.
     """
@@ -110,13 +110,13 @@ def enforce(files: FileAccess, *, network: bool, processes: bool, links: bool) -
 
 
 def lay_over(folders: tuple[pathlib.Path, pathlib.Path] | None) -> None:
-    """Lay the second folder over the first in what code opens by name; None for neither."""
+    """Overlay the second folder on the first for what code opens by name; None for neither."""
     lower, upper = map(os.path.realpath, folders) if folders else ("", "")
     _core.overlay(os.fsencode(lower), os.fsencode(upper))
 
 
 def python_roots() -> tuple[str, ...]:
-    """The folders of the Python installation and of everything on ``sys.path``."""
+    """Return the folders of the Python installation and of everything on ``sys.path``."""
     prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix]
     return tuple({os.path.realpath(path) for path in [*prefixes, *sys.path] if path and os.path.isdir(path)})
 
@@ -125,7 +125,7 @@ _marked: Final[set[str]] = set()
 
 
 def mark_generators() -> None:
-    """Tell the hook which code may compile text, in the modules that have been imported; called after each import."""
+    """Tell the hook which code may compile text, in the imported modules; called after each import."""
     for name in _generators():
         module = sys.modules.get(name)
         if name not in _marked and module is not None:
@@ -142,7 +142,7 @@ def _generators() -> Iterator[str]:
             yield from (name for name in list(sys.modules) if name == package or name.startswith(f"{package}."))
 
 
-# What a library would find among the real builtins, and a session does not get or gets changed.
+# Names that a library would find among the real builtins, and that a session does not get or gets changed.
 _RAW_NAMES: Final = frozenset(
     """
     eval exec compile open input breakpoint getattr setattr delattr hasattr vars globals locals type help
@@ -151,8 +151,8 @@ _RAW_NAMES: Final = frozenset(
 )
 
 
-# What a distribution of scipy.stats makes of the names of its parameters. The text is an attribute of an object, which
-# may be of a class of the session, so all of it is compared.
+# Text that a distribution of scipy.stats makes of the names of its parameters. The text is an attribute of an object,
+# which may be of a class of the session, so all of it is compared.
 _ARGUMENT_PARSERS: Final = re.compile(
     r"""
 def _parse_args\(self, ((?:[A-Za-z_]\w*, )*) (loc=0(?:, scale=1)?)\):
@@ -169,7 +169,7 @@ def _parse_args_stats\(self, \1 \2, moments='mv'\):
 
 
 def _is_neutral(source: str) -> bool:
-    """Whether a text means the same with and without the guards, or is one that a library makes of names alone."""
+    """Return whether a text means the same with and without the guards, or one that a library makes only of names."""
     if _ARGUMENT_PARSERS.fullmatch(source):
         return True
     from rlm_sandbox.language_wall.transform.transformer import GuardTransformer
@@ -187,13 +187,13 @@ def _is_neutral(source: str) -> bool:
 
 @trusted
 def import_trusted(name: str) -> types.ModuleType:
-    """Import a module for the session; what it gets of it is decided elsewhere."""
+    """Import a module for the session; what the session gets of it is decided elsewhere."""
     return importlib.import_module(name)
 
 
 @trusted
 def is_installed(name: str) -> bool:
-    """Whether there is a module of that name."""
+    """Return whether there is a module with that name."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):

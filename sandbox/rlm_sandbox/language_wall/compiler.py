@@ -31,17 +31,17 @@ def compile_guarded(
     *,
     careful: bool = False,
 ) -> CodeType:
-    """Compile under the policy. A tree is transformed in place; ``bound`` learns which names it sets.
+    """Compile under the policy. A tree is transformed in place; ``bound`` collects the names that it sets.
 
     ``careful`` code is safe with any closure (`TransformCore`).
 
     Raises:
-        PolicyViolation: the cell asks for something the session does not give.
+        PolicyViolation: the cell asks for something the session does not provide.
         SyntaxError: the cell is not Python.
     """
     text = source if isinstance(source, str) else None
     enabled = gc.isenabled()
-    gc.disable()  # trees are many objects and no cycles: the collector would only walk the session's data
+    gc.disable()  # trees are many objects without cycles: the collector would only visit the session's data
     try:
         return _compile_guarded(source, text, filename, mode, flags, guards, blocked, bound, careful=careful)
     finally:
@@ -107,7 +107,7 @@ def _compile(tree: Any, filename: str, mode: str, flags: int, *, quiet: bool) ->
 
 @compiling
 def bake(code: CodeType, objects: Mapping[int, Any]) -> CodeType:
-    """Put the guards in the place of their placeholders, in this code and all code inside it."""
+    """Replace the placeholders by the guards, in this code and all code inside it."""
     constants = [_constant(constant, objects) for constant in code.co_consts]
     return code.replace(co_consts=tuple(constants))
 
@@ -117,7 +117,7 @@ def _constant(constant: Any, objects: Mapping[int, Any]) -> Any:
         return bake(constant, objects)
     if type(constant) is int and constant in objects:
         guard = objects[constant]
-        return Cache() if guard is Cache else guard  # each function has a cache of its own
+        return Cache() if guard is Cache else guard  # each function has its own cache
     return constant
 
 

@@ -18,7 +18,7 @@ _FLAGS: Final = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
 class NamespaceView(MutableMapping[str, Any]):
-    """What ``globals()`` gives: the variables, without the interpreter's plumbing."""
+    """The result of ``globals()``: the variables, without the interpreter's plumbing."""
 
     __slots__ = ("_namespace",)
 
@@ -41,7 +41,7 @@ class NamespaceView(MutableMapping[str, Any]):
         return sum(key not in _HIDDEN for key in self._namespace)
 
     def copy(self) -> Namespace:
-        """The variables as a dict of their own."""
+        """Return the variables as a separate dict."""
         return {key: self._namespace[key] for key in self}
 
     @reprlib.recursive_repr("{...}")
@@ -50,14 +50,14 @@ class NamespaceView(MutableMapping[str, Any]):
 
 
 def _visible(key: Any) -> str:
-    """An exact str that is not hidden: a subclass could be equal to a hidden name without looking like it."""
+    """Return an exact str that is not hidden: a subclass could equal a hidden name without looking like it."""
     if type(key) is not str or key in _HIDDEN:
         raise KeyError(key)
     return key
 
 
 class SourceCode:
-    """What ``compile`` gives: the text, which is checked and compiled when it is run."""
+    """The result of ``compile``: the text, which is checked and compiled when it is run."""
 
     __slots__ = ("_filename", "_mode", "_source")
 
@@ -73,7 +73,7 @@ class Evaluation:
         self._builtins = builtins
 
     def table(self) -> dict[str, Callable[..., Any]]:
-        """The builtins by name."""
+        """Return the builtins by name."""
 
         # Frames are counted from here: each function's caller is the user's frame.
         def exec(source: Any, globals: Any = None, locals: Any = None, /) -> None:  # noqa: A001
@@ -105,7 +105,7 @@ class Evaluation:
         dont_inherit: bool = False,
         optimize: int = -1,
     ) -> Any:
-        """``compile`` of text, to a tree or to something that ``exec`` and ``eval`` take."""
+        """Act as ``compile`` of text: return a tree or an object that ``exec`` and ``eval`` take."""
         if flags & ~_FLAGS or mode not in ("exec", "eval", "single"):
             raise ValueError("compile() takes the modes exec, eval and single, and only the flags for a syntax tree")
         text = _source_text(source)
@@ -149,16 +149,16 @@ def _parse(text: str, filename: str, mode: str, flags: int) -> ast.AST:
 
 
 def _locals_of(frame: FrameType) -> Any:
-    """The module's namespace, or a copy of a function's variables.
+    """Return the module's namespace, or a copy of a function's variables.
 
-    A copy, because since CPython 3.13 ``f_locals`` writes through: text could bind a parameter whose check at
-    the function's entry is relied upon.
+    A copy, because since CPython 3.13 ``f_locals`` writes through: text could bind a parameter after its check at the
+    function's entry.
     """
     return frame.f_globals if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
 
 def without_plumbing(namespace: Mapping[str, Any]) -> Namespace:
-    """A copy of the variables, without the builtins that compiled code finds among them."""
+    """Return a copy of the variables, without the builtins that compiled code finds among them."""
     return {key: value for key, value in namespace.items() if key not in _HIDDEN}
 
 

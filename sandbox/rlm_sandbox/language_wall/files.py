@@ -14,7 +14,7 @@ _WRITING: Final = frozenset("wax+")
 
 
 class PathRefused(CellError, PermissionError):
-    """A path outside the folders that the policy gives."""
+    """A path outside the policy's folders."""
 
     rule = "files"
 
@@ -27,14 +27,14 @@ class FileAccess:
         self.read = tuple(dict.fromkeys((*map(os.path.realpath, read), *self.write)))
 
     def allows(self, path: str, *, writing: bool) -> bool:
-        """Whether a path, after following its links, is in one of the folders, or is where nothing is kept."""
+        """Return whether a path, after following its links, is in one of the folders, or a place that keeps nothing."""
         if path == os.devnull:
             return True
         real = os.path.realpath(path)
         return any(is_within(real, root) for root in (self.write if writing else self.read))
 
     def refusal(self, path: str, *, writing: bool) -> PathRefused:
-        """The error for a path that is not allowed."""
+        """Return the error for a path that is not allowed."""
         folders = ", ".join(self.write if writing else self.read) or "none"
         kind = "writable" if writing else "readable"
         way = "load the text as a context or ask for a wider policy"
@@ -51,7 +51,7 @@ class FileAccess:
         return f"{way}, shutil.copy({file!r}, {self.write[0]!r})"
 
     def refusal_of(self, path: str, writing: bool) -> PathRefused:
-        """`refusal`, as the audit hook asks for it."""
+        """Return `refusal`, with the audit hook's arguments."""
         return self.refusal(path, writing=writing)
 
     def open(
@@ -65,7 +65,7 @@ class FileAccess:
         closefd: bool = True,
         opener: Any = None,
     ) -> Any:
-        """``open`` within the folders. Descriptors and openers of the caller's own would go round them."""
+        """Act as ``open`` within the folders. The caller's own descriptors and openers would bypass them."""
         if isinstance(file, int) or opener is not None or not closefd:
             raise PathRefused(errno.EACCES, "file descriptors are not available in this session: open a path")
         mode = str.__str__(mode)
@@ -76,12 +76,12 @@ class FileAccess:
 
 
 def is_within(path: str, root: str) -> bool:
-    """Whether a real path is a real root or lies below it."""
+    """Return whether a real path is a real root or is below it."""
     return path == root or path.startswith(root if root.endswith("/") else f"{root}/")
 
 
 def exact_path(file: Any) -> str:
-    """The text of a path. A subclass of str could name one file when checked and another when opened."""
+    """Return the text of a path. A subclass of str could name one file when checked and another when opened."""
     path = os.fspath(file)
     if isinstance(path, str):
         return str.__str__(path)

@@ -1,8 +1,8 @@
 """``str.format`` without the holes: its fields reach attributes that no compiler sees.
 
-``'{0.__class__.__init__.__globals__}'.format(f)`` is an attribute read written as data. A text whose fields
-read no underscore and no guarded attribute is formatted natively; any other goes through ``SafeFormatter``,
-which reads attributes as the session's own ``getattr`` does.
+``'{0.__class__.__init__.__globals__}'.format(f)`` is an attribute read written as data. A text whose fields read no
+underscore and no guarded attribute is formatted natively; any other goes through ``SafeFormatter``, which reads
+attributes as the session's own ``getattr`` does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _parser: Final = string.Formatter()
 
 
 def is_plain_format(template: str) -> bool:
-    """Whether formatting ``template`` natively reads nothing but harmless attributes and items."""
+    """Return whether formatting ``template`` natively reads nothing but harmless attributes and items."""
     try:
         return all(_is_plain_field(field, spec) for _, field, spec, _ in _parser.parse(template))
     except ValueError:
@@ -75,7 +75,7 @@ class SafeFormatter:
         return _string.formatter_parser(_exact(format_string))
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The object a field names, and the key it starts with."""
+        """Return the object that a field names, and the key it starts with."""
         first, rest = _string.formatter_field_name_split(_exact(field_name))
         value = self.get_value(first, args, kwargs)
         for is_attribute, name in rest:
@@ -83,7 +83,7 @@ class SafeFormatter:
         return value, first
 
     def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The positional or keyword value a field starts with."""
+        """Return the positional or keyword value that a field starts with."""
         if type(key) is not int:
             return kwargs[key]  # type: ignore[index]
         if key >= len(args):
@@ -107,7 +107,7 @@ _CONVERSIONS: Final[dict[str, Callable[[Any], str]]] = {"s": str, "r": repr, "a"
 
 
 def _exact(value: str) -> str:
-    """The text of a str, without running methods of a subclass."""
+    """Return the text of a str, without running methods of a subclass."""
     if not isinstance(value, str):
         raise TypeError(f"expected str, got {type(value).__name__}")
     return str.__str__(value)

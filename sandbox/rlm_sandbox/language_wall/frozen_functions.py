@@ -1,6 +1,6 @@
-"""Functions of libraries, which refuse every store while they work for a session; `_core` refuses it.
+"""Library functions that refuse every store while they work for a session; `_core` refuses it.
 
-A method of a library stores on whatever it is given as ``self``, and the kernel's own code runs the same functions.
+A method of a library stores on whatever it gets as ``self``, and the kernel's own code runs the same functions.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ DESCRIBED_LATER: Final = {
     "matplotlib.pyplot": frozenset({"new_figure_manager", "draw_if_interactive", "show"}),
     "matplotlib_inline.backend_inline": frozenset({"show"}),
 }
-"""Functions on which their own module stores, so that they stay open: pyplot the signatures when the first figure is
-drawn, and the backend of notebooks which figures are still to be shown."""
+"""Functions on which their own module stores, so they stay open: pyplot stores the signatures when the first figure is
+drawn, and the notebook backend stores which figures are still to be shown.
+"""
 
 _seen: Final[dict[str, object]] = {}
 """The modules whose functions are frozen."""
 
 
 def freeze_all() -> None:
-    """Freeze the functions that there are; for the zygote."""
+    """Freeze the existing functions; for the zygote."""
     _seen.update(sys.modules)
     _complete_lazy()
     for value in gc.get_objects():
@@ -36,7 +37,7 @@ def freeze_all() -> None:
 
 
 def _complete_lazy() -> None:
-    """Have the functions of networkx compiled that replace their own code at their first call: frozen, they cannot."""
+    """Compile those functions of networkx that replace their own code at their first call: frozen, they could not."""
     module = sys.modules.get("networkx.utils.decorators")
     if module is not None:
         argmap = vars(module)["argmap"]

@@ -9,11 +9,11 @@ from typing import Any
 
 _known: dict[int, str] = {}
 _counted = [0]
-"""How many modules there were when `_known` was made."""
+"""How many modules there were when `_known` was built."""
 
 
 def module_of(function: Any) -> str:
-    """The name under which the module of a function, or of the function in a method, was imported; or nothing."""
+    """Return the name under which a function's (or method's) module was imported; empty if unknown."""
     inner = function.__func__ if type(function) is types.MethodType else function
     if type(inner) is not types.FunctionType:
         return ""
@@ -25,13 +25,13 @@ def module_of(function: Any) -> str:
 
 
 def is_from(function: Any, package: str) -> bool:
-    """Whether a function is from a package, or a module of it."""
+    """Return whether a function is from a package, or a module of it."""
     name = module_of(function)
     return name == package or name.startswith(f"{package}.")
 
 
 def functions_of(module: types.ModuleType) -> Iterator[types.FunctionType]:
-    """The functions that a module defines, those of its classes included."""
+    """Yield the functions that a module defines, including those of its classes."""
     namespace = vars(module)
     for value in list(namespace.values()):
         found = [value] if type(value) is types.FunctionType else []

@@ -1,14 +1,14 @@
-"""Which attribute and variable names are harmless, which dangerous on some objects, which never given.
+"""Which attribute and variable names are harmless, which dangerous on some objects, which never provided.
 
 An attribute name is a constant of the program, so most decisions are made when a cell is compiled:
 
     NATIVE   harmless on every object: compiled to ordinary attribute access
     GUARDED  dangerous on some type of object: a run-time guard decides by ``type(obj)``
     PRIVATE  starts with an underscore: fine on the session's own objects, refused on those of libraries
-    DENIED   never given, whatever the object
+    DENIED   never provided, whatever the object
 
-Public names that no list mentions are NATIVE: modules are handed out as copies without their dangerous parts
-(see ``modules``), so a public attribute of a reachable object is harmless unless it is listed here.
+Public names that no list mentions are NATIVE: modules are provided as copies without their dangerous parts (see
+``modules``), so a public attribute of a reachable object is harmless unless it is listed here.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ PUBLIC_UNDERSCORE: Final = frozenset(
     _repr_mimebundle_ _
     """.split()
 )
-"""Names that start with an underscore and yet are documented as public."""
+"""Names that start with an underscore but are documented as public."""
 
 # Storing these changes what an object is, or makes a library read raw memory or call something while copying.
 DENIED_STORES: Final = frozenset(
@@ -114,7 +114,7 @@ DENIED_STORES: Final = frozenset(
 )
 
 REPLACED_ON_OWN: Final = frozenset({"__class__", "__dict__"})
-"""Those of them that a plain assignment may replace as a whole, on an object of plain classes of the session's own."""
+"""Those that a plain assignment may replace as a whole, on an object of plain classes of the session's own."""
 
 NOT_REPLACED: Final = frozenset(
     """
@@ -147,12 +147,12 @@ NATIVE_ON_CLEAN: Final = (GUARDED_PUBLIC - FORMAT_METHODS) | {"__dict__"}
 
 
 def is_dunder(name: str) -> bool:
-    """Whether ``name`` has two underscores at both ends."""
+    """Return whether ``name`` has two underscores at both ends."""
     return name.startswith("__") and name.endswith("__")
 
 
 def is_private(name: str) -> bool:
-    """Whether ``name`` starts with an underscore and is neither a dunder nor documented as public."""
+    """Return whether ``name`` starts with an underscore and is neither a dunder nor documented as public."""
     return name.startswith("_") and not is_dunder(name) and name not in PUBLIC_UNDERSCORE
 
 
@@ -164,7 +164,7 @@ _ACCESS: Final[dict[str, AttributeAccess]] = {
 
 
 def access(name: str) -> AttributeAccess:
-    """How reading the attribute ``name`` is compiled."""
+    """Return how reading the attribute ``name`` is compiled."""
     known = _ACCESS.get(name)
     if known is not None:
         return known
@@ -172,14 +172,14 @@ def access(name: str) -> AttributeAccess:
 
 
 def may_store(name: str) -> bool:
-    """Whether an attribute of that name may be assigned or deleted at all."""
+    """Return whether an attribute of that name may be assigned or deleted at all."""
     if name in DENIED_STORES or name in DENIED_ATTRIBUTES or name in NOT_REPLACED:
         return False
     return not is_dunder(name) or name in STORABLE_DUNDERS
 
 
 def mangle(class_name: str | None, name: str) -> str:
-    """The name under which ``name`` is stored inside a class body: ``__x`` becomes ``_Class__x``."""
+    """Return the name under which ``name`` is stored inside a class body: ``__x`` becomes ``_Class__x``."""
     if not class_name or not name.startswith("__") or name.endswith("__") or "." in name:
         return name
     stripped = class_name.lstrip("_")

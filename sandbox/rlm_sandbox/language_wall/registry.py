@@ -1,9 +1,9 @@
 """Which classes, functions and modules are the session's own.
 
-One registry for the process, because a kernel process runs one session: the guards, which sit in the constants of
-compiled code, consult it. It is filled in the forked kernel; of the zygote it has
-the library's definitions that are compiled as the session's own (see `recompiled`). Its sets are those of `_core`:
-they compare by identity, and nothing that a session could hold changes them.
+One registry for the process, because a kernel process runs one session: the guards, which are constants of compiled
+code, consult it. It is filled in the forked kernel; from the zygote it has only the library definitions that are
+compiled as the session's own (see `recompiled`). Its sets are those of `_core`: they compare by identity, and nothing
+that a session could hold changes them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ USER: Final = _core.members()
 CLEAN: Final = _core.members()
 """Those of them whose every base is the session's own or known to be safe."""
 HIDDEN: Final = _core.members()
-"""Classes that `type(x)` does not give: metaclasses read as ``type``, what no module gives is refused. Signatures show
-them, and the functions that no module gives, as text."""
+"""Classes that `type(x)` does not return: metaclasses read as ``type``, what no module provides is refused.
+
+Signatures show them, and the functions that no module provides, as text.
+"""
 FORMATS: Final = _core.texts()
 """Texts known to format without reading a private attribute."""
 _OF_LIBRARIES: Final = _core.members()
@@ -37,7 +39,7 @@ is_user_frame: Final = _core.is_session_frame
 
 
 def add_library_code(code: types.CodeType) -> None:
-    """Take the code of a library's definitions that are compiled as the session's own, and all code inside it."""
+    """Add the code of library definitions that are compiled as the session's own, and all code inside it."""
     _core.admit(_OF_LIBRARIES, code)
     for constant in code.co_consts:
         if type(constant) is types.CodeType:
@@ -45,10 +47,10 @@ def add_library_code(code: types.CodeType) -> None:
 
 
 def cell_frame(frame: types.FrameType | None) -> types.FrameType | None:
-    """The frame whose variables a function that looks for those of its caller may take; None if there is none.
+    """Return the frame whose variables a function that looks for its caller's may take; None if there is none.
 
-    It is of code that the session wrote. What a library defines has variables of its own, also where it is compiled as
-    the session's: it is passed over, as the interpreter's own definition in C is.
+    It runs code that the session wrote. A library's definition has its own variables, even where it is compiled as the
+    session's: it is skipped, as the interpreter's own C definition is.
     """
     while frame is not None and is_user_frame(frame):
         if frame.f_code not in _OF_LIBRARIES:
@@ -58,12 +60,12 @@ def cell_frame(frame: types.FrameType | None) -> types.FrameType | None:
 
 
 def is_class(value: Any) -> bool:
-    """Whether a value is a class, whatever it says of itself."""
+    """Return whether a value is a class, whatever it says of itself."""
     return issubclass(type(value), type)
 
 
 class Cache:
-    """The class a method was defined in, if it is clean; a constant of the method's code."""
+    """The class in which a method was defined, if it is clean; a constant of the method's code."""
 
     __slots__ = ("owner",)
 
@@ -72,7 +74,7 @@ class Cache:
 
 
 def add_class(cls: type) -> None:
-    """Take a class that the session defined; the caller made it from what the session wrote, and checked that."""
+    """Add a class that the session defined; the caller made it from what the session wrote, and checked that."""
     _core.admit(USER, cls)
     if all(base in USER or base in SAFE_BASES for base in mro_of(cls)):
         _core.admit(CLEAN, cls)
@@ -90,7 +92,7 @@ def own_methods(cls: type, body: types.CodeType) -> None:
 
 
 def may_touch_private(cls: type, name: str) -> bool:
-    """Whether ``name`` on an object of ``cls`` is the session's own, not a library class's."""
+    """Return whether ``name`` on an object of ``cls`` is the session's own, not a library class's."""
     if cls in CLEAN:
         return True
     if cls not in USER:
@@ -104,10 +106,10 @@ def hide_metaclasses() -> None:
 
 
 def add_module(module: types.ModuleType) -> None:
-    """Take a sanitised copy of a module."""
+    """Add a sanitised copy of a module."""
     _core.admit(_MODULES, module)
 
 
 def is_sanitised(module: Any) -> bool:
-    """Whether a module is one of our copies."""
+    """Return whether a module is one of our copies."""
     return module in _MODULES

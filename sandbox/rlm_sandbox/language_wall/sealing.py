@@ -1,7 +1,7 @@
-"""What the wall consists of, for `_core` to watch: our modules and classes, and those of libraries that they run on.
+"""The parts of the wall that `_core` watches: our modules and classes, and those of libraries that they run on.
 
-A session that holds one of them by a hole not yet known may change it, so that the wall would stand in name only. The
-kernel asks before each cell, and ends if something is not what it was.
+A session that reaches one of them through a yet unknown hole may change it, so that the wall exists in name only. The
+kernel checks before each cell, and ends if something has changed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _LIBRARIES: Final = (
 
 
 _noted: Final[list[tuple[int, tuple[str, ...]]]] = []
-"""How many modules there were when the parts were noted last, and for which packages."""
+"""How many modules there were when the parts were last recorded, and for which packages."""
 
 
 def note(*packages: str) -> None:
-    """Take note of the parts of the wall as they are, so that `seal` has little left to do; for the zygote."""
+    """Record the parts of the wall as they are, so that `seal` has little left to do; for the zygote."""
     mark_ours(*packages)
     watched = [*_modules(_PACKAGES), *(sys.modules[name] for name in _LIBRARIES if name in sys.modules)]
     parts: list[object] = []
@@ -47,25 +47,25 @@ def note(*packages: str) -> None:
 
 
 def seal(*packages: str) -> None:
-    """Only our code and that of ``packages`` may change the wall from now on."""
+    """Allow only our code and that of ``packages`` to change the wall from now on."""
     in_force: list[object] = [vars(IN_FORCE), vars(LATE)]
-    # To walk through all modules would write to each of their objects, and copy its page in a fork: 7 MB a session.
+    # Walking through all modules would write to each of their objects, and copy its page in a fork: 7 MB a session.
     if _noted != [(len(sys.modules), packages)] or not _core.seal(in_force):
         note(*packages)
         _core.seal(in_force)
 
 
 def mark_ours(*packages: str) -> None:
-    """Let our code call originals as they are: it decides for the session."""
+    """Let our code call the originals directly: it decides for the session."""
     for module in _modules((*_PACKAGES, *packages)):
         for function in functions_of(module):
             _core.mark(function.__code__, _core.OURS)
 
 
 def freeze() -> None:
-    """Let nothing store on our classes, on those of the standard library, and on any function; for the zygote.
+    """Refuse stores on our classes, on those of the standard library, and on any function; for the zygote.
 
-    A method of a library stores on whatever it is given as ``self``: `csv.DictWriter.__init__(type, ...)`.
+    A method of a library stores on whatever it gets as ``self``: `csv.DictWriter.__init__(type, ...)`.
     """
     roots = (*_OURS, *sys.stdlib_module_names)
     listed = [
@@ -74,8 +74,8 @@ def freeze() -> None:
         if name.split(".", maxsplit=1)[0] in roots or name in _LIBRARIES
     ]
     for module in (*listed, *MADE_AGAIN):
-        for cls in _classes(module):  # one by one: our `type` equals the real one, a set would hold one of them
-            if cls is not weakref.finalize:  # which keeps its state in the class
+        for cls in _classes(module):  # one by one: our `type` equals the real one, a set would hold only one of them
+            if cls is not weakref.finalize:  # it keeps its state in the class
                 _core.freeze(cls)
     freeze_all()
 

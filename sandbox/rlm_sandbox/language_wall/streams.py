@@ -29,7 +29,7 @@ class SafeStream:
         self.name = name
 
     def write(self, text: str, /) -> int:
-        """Write text; returns the number of characters."""
+        """Write text. Return the number of characters."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._waiting.append(str.__str__(text))
@@ -42,39 +42,39 @@ class SafeStream:
             self.write(line)
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Pass on what was written."""
         self._flush()
 
     def isatty(self) -> bool:
-        """No terminal is there."""
+        """Return False: there is no terminal."""
         return False
 
     def writable(self) -> bool:
-        """Text can be written."""
+        """Return True: text can be written."""
         return True
 
     def readable(self) -> bool:
-        """Nothing can be read."""
+        """Return False: nothing can be read."""
         return False
 
     def seekable(self) -> bool:
-        """There is no position."""
+        """Return False: there is no position."""
         return False
 
     def fileno(self) -> int:
-        """There is no descriptor."""
+        """Refuse: there is no descriptor."""
         raise io.UnsupportedOperation("fileno")
 
     def close(self) -> None:
-        """The stream is the kernel's: it stays open."""
+        """Do nothing: the stream is the kernel's and stays open."""
 
     def _print(self, values: Iterable[object], sep: str, end: str) -> None:
-        """Write the texts of the values in one piece, and those before one that has none if it raises."""
+        """Write the values' texts in one piece; if a value raises, write those before it."""
         try:
             for number, value in enumerate(values):
                 if number:
                     self._waiting.append(sep)
-                self._waiting.append(str(value))  # what this prints itself follows what waits
+                self._waiting.append(str(value))  # what this prints itself comes after what waits
             self._waiting.append(end)
         finally:
             self._hand_on()
@@ -84,21 +84,21 @@ class SafeStream:
         try:
             while True:
                 taken.append(self._waiting.popleft())
-        except IndexError:  # rather than a look before each: another thread may take what is there
+        except IndexError:  # rather than a check before each: another thread may take what is there
             pass
         if taken:
             self._write("".join(taken))
 
 
 def safe_stream(real: Any) -> SafeStream:
-    """A stream that writes to ``real`` and gives nothing else of it."""
+    """Return a stream that writes to ``real`` and exposes nothing else of it."""
     name = getattr(real, "name", "stdout")
     return SafeStream(real, name if isinstance(name, str) else "stdout")
 
 
 def print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False) -> None:  # noqa: A001
-    """``print`` of the session: what one call prints leaves in one piece."""
-    # Python's own writes each value, and each space between two, by itself. Here a write is a message.
+    """Act as ``print`` of the session: the output of one call leaves in one piece."""
+    # Python's own writes each value, and each space between two, separately. Here a write is a message.
     stream = sys.stdout if file is None else file
     if type(stream) is SafeStream and type(sep) is str and type(end) is str:
         stream._print(values, sep, end)

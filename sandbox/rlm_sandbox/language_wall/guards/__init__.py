@@ -1,1 +1,1 @@
-"""Guards: what compiled cells call for reads, writes, attributes and classes that could be dangerous."""
+"""Guards: compiled cells call them for reads, writes, attributes and classes that could be dangerous."""

@@ -1,4 +1,4 @@
-"""The methods by which code stores or reads an attribute of any name: what passes through them is checked."""
+"""The methods that store or read an attribute of any name: the attributes that pass through them are checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_ALL: Final = NATIVE_ON_CLEAN | READING | STORING
 
 
 def set_attribute(obj: Any, name: str) -> Any:
-    """``__setattr__`` and ``__delattr__`` store any name: what they store is checked."""
+    """Return ``__setattr__`` or ``__delattr__``, which store any name, with a check of what they store."""
     real = getattr(obj, name)
     if not is_class(obj):
         return storing(super_target(obj), real)
@@ -38,12 +38,12 @@ def storing(target: Any, real: Any) -> Any:
 
 
 def may_look(real: Any, target: Any, attribute: str) -> bool:
-    """Whether ``real``, a ``__getattribute__``, may itself look a guarded name up, as Python does.
+    """Return whether ``real``, a ``__getattribute__``, may itself look up a guarded name, as Python does.
 
-    A guard that reads from the object itself would ask a class that passes each name on to the class above it once
-    more, without end. The class of the object is clean: it and its bases have only what compiled code reads natively,
-    and the methods that are checked. ``real`` is a slot, which takes no other object than one of its class, or a
-    function of the session.
+    A guard that reads from the object itself would again ask a class that passes each name on to the class above it,
+    without end. The class of the object is clean: it and its bases have only what compiled code reads natively, and the
+    methods that are checked. ``real`` is a slot, which takes no other object than one of its class, or a function of
+    the session.
     """
     if attribute not in _OF_ALL or type(target) not in CLEAN:
         return False

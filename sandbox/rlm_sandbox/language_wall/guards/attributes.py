@@ -34,7 +34,7 @@ from rlm_sandbox.language_wall.registry import (
 _self_of: Final = super.__dict__["__self__"].__get__
 _class_of_super: Final = super.__dict__["__self_class__"].__get__
 
-# Never handed out, whatever attribute holds them.
+# Never returned, whatever attribute holds them.
 BANNED_TYPES: Final = frozenset({types.FrameType, types.CodeType, types.CellType, contextvars.Context})
 FRAMES: Final = frozenset(
     {
@@ -67,7 +67,7 @@ class AttributeRefused(CellError, AttributeError):
 _RULES: Final = {AttributeAccess.PRIVATE: "private", AttributeAccess.DENIED: "interpreter"}
 
 _TUPLE_ITEM: Final = type(vars(collections.namedtuple("_", "a"))["a"])  # noqa: PYI024 - its descriptor is wanted
-"""What stands in the class of a named tuple for an item."""
+"""The descriptor of an item in the class of a named tuple."""
 
 
 def refuse(name: str, why: str = "is not available in this session", rule: str = "") -> NoReturn:
@@ -94,7 +94,7 @@ def wash(value: Any) -> Any:
 
 
 def is_proxy(obj: Any) -> bool:
-    """Whether attributes of ``obj`` are really another object's, so that its type says nothing about them."""
+    """Return whether attributes of ``obj`` belong to another object, so that its type says nothing about them."""
     cls = type(obj)
     if cls is types.MethodType:
         return type(obj.__func__) is not types.FunctionType
@@ -102,7 +102,7 @@ def is_proxy(obj: Any) -> bool:
 
 
 def super_target(obj: Any) -> Any:
-    """The object that a ``super()`` proxy stands for; any other object itself."""
+    """Return the object that a ``super()`` proxy stands for; any other object itself."""
     return _self_of(obj) if type(obj) is super else obj
 
 
@@ -118,7 +118,7 @@ def read_private(obj: Any, name: str) -> Any:
     if cls is types.FunctionType:
         return _private_of_function(obj, name)
     if may_touch_private(cls, name):
-        if holds(obj, name):  # a library that its class derives from may have put the value there
+        if holds(obj, name):  # a library class that its class derives from may have put the value there
             wash(object.__getattribute__(obj, "__dict__")[name])
         elif forwards(cls, name):
             refuse(
@@ -134,13 +134,13 @@ def read_private(obj: Any, name: str) -> Any:
 
 
 def _is_field(cls: type, name: str) -> bool:
-    """Whether a name is that of an item of named tuples: ``row._1``, which pandas makes of a column ``a b``."""
+    """Return whether a name is an item of named tuples: ``row._1``, which pandas makes of a column ``a b``."""
     found = next((dict_of(base)[name] for base in mro_of(cls) if name in dict_of(base)), None)
     return type(found) is _TUPLE_ITEM
 
 
 def _is_column(obj: Any, name: str) -> bool:
-    """Whether a name is that of a column of a DataFrame, and of nothing else: ``merged._merge``."""
+    """Return whether a name is that of a column of a DataFrame, and of nothing else: ``merged._merge``."""
     pandas = sys.modules.get("pandas")
     if pandas is None or type(obj) is not pandas.DataFrame or any(name in dict_of(base) for base in mro_of(type(obj))):
         return False
@@ -165,7 +165,7 @@ def _private_of_class(cls: type, name: str) -> type:
 
 def _private_of_super(proxy: Any, name: str) -> Any:
     target = super_target(proxy)
-    # An enumeration reads its own members by its class: above it stand those that the library's classes have in common.
+    # An enumeration reads its own members through its class: above it are those that the library's classes share.
     for base in mro_of(_class_of_super(proxy) or object):
         if base not in USER and isinstance(dict_of(base).get(name), dict | list | set):
             refuse(name, _whose(base))
@@ -197,13 +197,13 @@ def _store_on_function(function: Any, name: str) -> Any:
 
 
 def holds(obj: Any, name: str) -> bool:
-    """Whether an object itself holds a name, and not only its class."""
+    """Return whether an object itself holds a name, and not only its class."""
     has_dict = any("__dict__" in dict_of(base) for base in mro_of(type(obj)))
     return has_dict and not issubclass(type(obj), type) and name in object.__getattribute__(obj, "__dict__")
 
 
 def forwards(cls: type, name: str) -> bool:
-    """Whether a library's ``__getattr__`` would answer for a name that no class of the object defines."""
+    """Return whether a library's ``__getattr__`` would answer for a name that no class of the object defines."""
     found = False
     for base in mro_of(cls):
         names = dict_of(base)

@@ -16,7 +16,7 @@ _FILES: Final = frozenset({io.FileIO, io.BufferedReader, io.BufferedWriter, io.B
 
 
 def holds_objects(buffer: Any) -> bool:
-    """Whether a buffer's memory holds references: to objects, or to the texts of numpy's ``StringDType``."""
+    """Return whether a buffer's memory holds references: to objects, or to the texts of numpy's ``StringDType``."""
     numpy = sys.modules.get("numpy")
     array: Any = () if numpy is None else numpy.ndarray
     if isinstance(buffer, array):
@@ -27,7 +27,7 @@ def holds_objects(buffer: Any) -> bool:
         with memoryview(buffer) as view:
             owner, layout = view.obj, view.format
     except (TypeError, ValueError, BufferError):
-        return False  # not a buffer: the function that was called raises its own error
+        return False  # not a buffer: the called function raises its own error
     return holds_objects(owner) if isinstance(owner, array) else "O" in layout
 
 
@@ -44,6 +44,6 @@ def refuse_forged_files(*values: Any) -> None:
 
 
 def refuse_descriptors(*values: Any) -> None:
-    """Raise TypeError for a file that ``open`` has not made: its ``fileno`` could return any descriptor."""
+    """Raise TypeError for a file that ``open`` did not create: its ``fileno`` could return any descriptor."""
     if any(hasattr(value, "fileno") and type(value) not in _FILES for value in values):
         raise TypeError("in this session, this function takes only a path or a binary file from open()")

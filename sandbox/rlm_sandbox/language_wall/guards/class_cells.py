@@ -1,8 +1,8 @@
-"""The cells of a class, while a metaclass of the session's makes it.
+"""The cells of a class, while a metaclass of the session creates it.
 
-A class body leaves two cells in its namespace. By the one methods find their class; by the other, since Python 3.12, an
-alias or a method's type parameters find the live namespace of the class. A metaclass could put one in the other's
-place. So it sees an object without attributes for each, which becomes the cell again when ``type`` makes the class.
+A class body leaves two cells in its namespace. Through one, methods find their class; through the other, since Python
+3.12, an alias or a method's type parameters find the live namespace of the class. A metaclass could swap them. So it
+sees an object without attributes for each, which becomes the cell again when ``type`` creates the class.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, Final
 
 _CELLS: Final = ("__classcell__", "__classdictcell__")
 _sealed: Final[dict[int, tuple[object, str, types.CellType]]] = {}
-"""What stands for a cell, under which name it does, and the cell; by the id of the first."""
+"""The stand-in for a cell, its name, and the cell; by the id of the stand-in."""
 
 
 def call_sealed(
     meta: Any, name: str, bases: tuple[Any, ...], namespace: dict[Any, Any], keywords: dict[str, object]
 ) -> Any:
-    """Call a metaclass of the session's, or what stands as one, with a namespace in which no cell is.
+    """Call a metaclass of the session, or what stands for one, with a namespace without cells.
 
     Raises:
         RuntimeError: It made a class without the cell by which methods find it, as CPython says.
@@ -39,7 +39,7 @@ def call_sealed(
 
 
 def unseal(namespace: dict[Any, Any]) -> None:
-    """Put the cells back into the namespace that ``type`` makes a class from."""
+    """Put the cells back into the namespace from which ``type`` creates a class."""
     for key in _CELLS:
         found = _sealed.get(id(namespace.get(key)))
         if found is not None and found[1] == key:

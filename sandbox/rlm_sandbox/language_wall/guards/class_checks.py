@@ -1,4 +1,4 @@
-"""What a class of the session is checked for once it is made, because of the classes that it derives from."""
+"""Checks of a new class of the session that its base classes make necessary."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ UNSUBCLASSABLE: Final[list[type]] = [
     zoneinfo.ZoneInfo,  # C code writes into what the class's own cache gives
     types.GenericAlias,  # it answers for its origin: `vars` of an object of the session gave a library's own namespace
 ]
-"""Classes that no class of a session may derive from; those of other libraries come when they are imported."""
+"""Classes that no class of a session may derive from; those of other libraries are added when they are imported."""
 _OF_NAMESPACES: Final = frozenset({object, types.SimpleNamespace})
 
 
 def check_kinds(mro: tuple[type, ...]) -> None:
-    """Refuse a class of simple namespaces that are objects of a library, too: they compare by all that they keep."""
+    """Refuse a class of simple namespaces that are also objects of a library: they compare by all that they keep."""
     if types.SimpleNamespace in mro and not all(base in USER for base in mro[1:] if base not in _OF_NAMESPACES):
         raise TypeError("SimpleNamespace cannot be combined with another library's class in this session")
 
@@ -67,7 +67,7 @@ def settle_match_args(cls: type) -> None:
 def settle_patterns(
     metaclass: type, parents: tuple[type, ...], namespace: dict[Any, Any], *, may_be_plain: bool
 ) -> None:
-    """Do in the namespace of a class that is about to be made what `settle_match_args` does in the class."""
+    """Do in the namespace of a class that is about to be created what `settle_match_args` does in the class."""
     plain = may_be_plain and metaclass is type and all(parent in USER or parent in SAFE_BASES for parent in parents)
     known = [dict_of(parent)["__match_args__"] for parent in parents if "__match_args__" in dict_of(parent)]
     if "__match_args__" in namespace:
@@ -78,12 +78,12 @@ def settle_patterns(
 
 
 def are_matched(names: Any, *, plain: bool) -> bool:
-    """Whether positional patterns on a class, which may be ``plain``, may read these names."""
+    """Return whether positional patterns on a class, which may be ``plain``, may read these names."""
     return type(names) is tuple and all(may_match(name, plain) for name in names)
 
 
 def may_match(name: Any, plain: bool) -> bool:
-    """Whether a pattern may read that name from whatever passes for an object of the class, which may be ``plain``."""
+    """Return whether a pattern may read that name from an object of the class, which may be ``plain``."""
     if type(name) is not str:
         return False
     how = access(name)

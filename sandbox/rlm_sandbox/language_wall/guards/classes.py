@@ -89,7 +89,7 @@ def _check_finalizer(finalizer: Any) -> None:
 
 
 def put_token(namespace: Any) -> object:
-    """Leave a new token in a namespace that a class will be made from."""
+    """Leave a new token in a namespace from which a class will be created."""
     token = object()  # a metaclass of the session may see it, but it means nothing in another class
     if isinstance(namespace, dict):
         dict.__setitem__(namespace, _MADE_HERE, token)
@@ -104,7 +104,7 @@ def mark_class(cls: type) -> object:
 
 
 def unmark_class(cls: type, token: object) -> None:
-    """Take the token out of a class that may have been copied."""
+    """Remove the token from a class that may have been copied."""
     if dict_of(cls).get(_MADE_HERE) is token:
         type.__delattr__(cls, _MADE_HERE)
 
@@ -118,12 +118,12 @@ def claim(token: object, made: Any) -> Any:
 
 
 def is_metaclass(base: Any) -> bool:
-    """Whether it is a class of classes."""
+    """Return whether it is a class of classes."""
     return is_class(base) and issubclass(base, type)
 
 
 class MetaSafe(type):
-    """The metaclass of ``SafeType`` and of the session's metaclasses: every class they make is checked."""
+    """The metaclass of ``SafeType`` and of the session's metaclasses: every class they create is checked."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """``type(x)``, ``type(name, bases, namespace)``, or making a class by the session's metaclass."""
@@ -160,7 +160,7 @@ class SafeType(type, metaclass=MetaSafe):
     """``type`` as the session sees it."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], namespace: Mapping[str, Any], **kwargs: Any) -> Any:
-        """Make a class from a checked namespace."""
+        """Create a class from a checked namespace."""
         if mcls not in USER and mcls is not SafeType:
             raise TypeError("write `super().__new__(mcls, name, bases, namespace)` in a metaclass of your own")
         bases, namespace = _without_raw_type(bases), dict(namespace)
@@ -190,7 +190,7 @@ def _call_type(*args: Any, **kwargs: Any) -> Any:
 
 
 def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: Any, keywords: dict[str, object]) -> Any:
-    """Call a metaclass, and register the class as the session's own if this call has made it."""
+    """Call a metaclass, and register the class as the session's own if this call created it."""
     if meta is type:
         return register_class(type(name, bases, namespace, **keywords))
     if _registers(meta):
@@ -200,12 +200,12 @@ def _make(meta: Any, name: str, bases: tuple[Any, ...], namespace: Any, keywords
 
 
 def _registers(meta: Any) -> bool:
-    """Whether a metaclass is the session's: then ``SafeType.__new__``, which it calls last, registers the class."""
+    """Return whether a metaclass is the session's: then ``SafeType.__new__``, called last, registers the class."""
     return issubclass(type(meta), MetaSafe)
 
 
 def winner(meta: Any, bases: Iterable[Any]) -> Any:
-    """The metaclass of a class with these bases; Python itself says so when they conflict."""
+    """Return the metaclass of a class with these bases; Python itself reports conflicts."""
     for base in bases:
         if issubclass(type(base), meta):
             meta = type(base)
@@ -217,17 +217,17 @@ def _without_raw_type(bases: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def type_of(value: Any) -> Any:
-    """``type(value)``; a metaclass of the interpreter reads as ``type``.
+    """Return ``type(value)``; a metaclass of the interpreter reads as ``type``.
 
     Raises:
-        TypeError: The class is one that no module gives.
+        TypeError: The class is one that no module provides.
     """
     cls = type(value)
     return stand_in(cls) if cls in HIDDEN else cls
 
 
 def stand_in(cls: type) -> Any:
-    """The stand-in for a class of `HIDDEN`; raises TypeError if it has none."""
+    """Return the stand-in for a class of `HIDDEN`; raises TypeError if it has none."""
     if issubclass(cls, type):
         return SafeType
     raise TypeError("the class of this object is not available in this session")
@@ -250,7 +250,7 @@ def check_bases(bases: Iterable[Any]) -> None:
 
 
 def build_class(function: Any, name: str, *bases: Any, **keywords: Any) -> Any:
-    """``__build_class__`` of the session: what a ``class`` statement calls."""
+    """Act as ``__build_class__`` of the session, which a ``class`` statement calls."""
     if not is_user_function(function):
         raise TypeError("write `class Name: ...`: __build_class__ runs only the body of a class statement")
     code = function.__code__
@@ -279,7 +279,7 @@ def _build(function: Any, name: str, bases: tuple[Any, ...], keywords: dict[str,
     if resolved is not bases:
         namespace["__orig_bases__"] = bases
     _run_body(function, namespace)
-    if not library:  # what a callable returns does not become the session's by this
+    if not library:  # being returned by a callable does not make it the session's
         return class_cells.call_sealed(meta, name, resolved, namespace, keywords)
     check_namespace(namespace, metaclass=any(is_metaclass(base) for base in resolved))
     return _make(meta, name, resolved, namespace, keywords)
@@ -333,7 +333,7 @@ def _is_own_finalizer(name: Any, value: Any) -> bool:
 
 
 def _is_defined_here(value: Any) -> bool:
-    """Whether running library code has defined the function itself, in a class statement, and was not handed it."""
+    """Return whether running library code defined the function itself, in a class statement, and did not receive it."""
     if type(value) is types.GetSetDescriptorType:
         return True  # `__dict__` and `__weakref__`, of a class that is copied
     if type(value) is property:

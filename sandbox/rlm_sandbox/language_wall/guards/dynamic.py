@@ -1,7 +1,6 @@
 """``getattr``, ``setattr``, ``vars``: builtins whose attribute names are known only at run time.
 
-The compiler checks every attribute name that stands in the source. These names it cannot see, so the same rules are
-applied here.
+The compiler checks every attribute name in the source. It cannot see these names, so the same rules are applied here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ guarded_hasattr: Final = _core.hasattr
 
 
 def _read_by_rules(*args: Any) -> Any:
-    """``getattr(obj, name[, default])`` for a name that is not known yet, or not harmless."""
+    """Act as ``getattr(obj, name[, default])`` for a name that is not known yet, or not harmless."""
     if not 2 <= len(args) <= 3:
         return _getattr(*args)  # Python's own TypeError
     obj, name = args[:2]
@@ -47,32 +46,32 @@ _core.give_getattr(_read_by_rules)
 
 
 def guarded_setattr(obj: Any, name: str, value: Any, /) -> None:
-    """``setattr(obj, name, value)`` under the rules of the session."""
+    """Act as ``setattr(obj, name, value)`` under the rules of the session."""
     check_store(obj, name)
     _setattr(obj, name, value)
 
 
 def guarded_delattr(obj: Any, name: str, /) -> None:
-    """``delattr(obj, name)`` under the rules of the session."""
+    """Act as ``delattr(obj, name)`` under the rules of the session."""
     check_store(obj, name)
     _delattr(obj, name)
 
 
 def guarded_vars(*args: Any) -> Any:
-    """``vars(obj)``: the live namespace of the session's own objects, the public part of others."""
+    """Act as ``vars(obj)``: the live namespace of the session's own objects, the public part of others."""
     if len(args) != 1:
         raise TypeError("vars() needs an object in this session; use your variables by their names")
     return namespace_of(args[0])
 
 
 class CallRefused(CellError, EOFError):
-    """A builtin that the policy blocks was called; a program that reads until the input ends takes it for that end."""
+    """A blocked builtin was called; a program that reads until the input ends takes it for that end."""
 
     rule = "builtin"
 
 
 def refused_call(name: str) -> Callable[..., NoReturn]:
-    """What stands for a blocked builtin that code may mention: it refuses every call."""
+    """Return the stand-in for a blocked builtin that code may mention: it refuses every call."""
 
     def refused(*_: Any, **__: Any) -> NoReturn:
         refusal = advice.blocked_builtin(name)

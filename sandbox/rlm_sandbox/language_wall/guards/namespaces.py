@@ -1,4 +1,4 @@
-"""What ``vars(obj)`` and ``obj.__dict__`` give: the live namespace of the session's own objects, else a copy."""
+"""The results of ``vars(obj)`` and ``obj.__dict__``: the session's own objects' live namespace, else a copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, is_class, i
 
 
 def namespace_of(obj: Any) -> Any:
-    """What ``vars(obj)`` gives."""
+    """Return the result of ``vars(obj)``."""
     cls = type(obj)
     if cls in CLEAN:
         return obj.__dict__
@@ -30,7 +30,7 @@ def namespace_of(obj: Any) -> Any:
 
 
 def _namespace_itself(obj: types.SimpleNamespace) -> dict[str, Any]:
-    """The live one: its every name can be read and stored one by one."""
+    """Return the live namespace: its every name can be read and stored one by one."""
     values = obj.__dict__
     for value in list(values.values()):
         wash(value)
@@ -38,7 +38,7 @@ def _namespace_itself(obj: types.SimpleNamespace) -> dict[str, Any]:
 
 
 def _dict_of_object(obj: Any) -> Any:
-    """What an object holds, without asking it: a class of the session could answer with something of its own."""
+    """Return what an object holds, without asking it: a class of the session could answer with something else."""
     for base in mro_of(type(obj)):
         slot = dict_of(base).get("__dict__")
         if type(slot) is types.GetSetDescriptorType:

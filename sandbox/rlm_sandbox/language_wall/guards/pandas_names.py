@@ -36,12 +36,12 @@ def naming_method(obj: Any, name: str) -> Any:
 
 
 def harmless_arguments(args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-    """The arguments, with what names functions in that place checked."""
+    """Return the arguments, with a check of the function names in that position."""
     return tuple(_function_names(value) if index == place else value for index, value in enumerate(args))
 
 
 def harmless_keywords(kwargs: dict[str, object]) -> dict[str, object]:
-    """The arguments by keyword, with what may name functions checked."""
+    """Return the keyword arguments, with a check of those that may name functions."""
     named = {"func", "aggfunc", "arg"}
     return {
         key: _function_names(value) if key in named or (isinstance(value, tuple) and key != "args") else value
@@ -50,7 +50,7 @@ def harmless_keywords(kwargs: dict[str, object]) -> dict[str, object]:
 
 
 def _function_names(value: Any) -> Any:
-    """What pandas understands as functions or their names: a copy that cannot change, if the names are harmless."""
+    """Return an immutable copy of functions or their names, as pandas reads them, if the names are harmless."""
     if isinstance(value, str):
         name = str.__str__(value)
         if access(name) is not AttributeAccess.NATIVE or name.startswith("__"):
@@ -70,7 +70,7 @@ def _function_names(value: Any) -> Any:
 
 
 def _called(value: Any) -> Any:
-    """A function that calls an object of the session's, which could say to pandas that it is a list of names."""
+    """Return a function that calls an object of the session, which could pose to pandas as a list of names."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return value(*args, **kwargs)
@@ -83,7 +83,7 @@ def _called(value: Any) -> Any:
 
 
 def template(obj: Any, name: str) -> Any:
-    """What leads to templates: those of Jinja read any attribute, and pandas' Styler publishes its own."""
+    """Return what leads to templates: Jinja's read any attribute, and pandas' Styler exposes its own."""
     value = wash(getattr(obj, name))
     if _is_of_jinja(value) or is_from(value, "pandas.io.formats.style"):
         refuse(name, "would run templates, which read any attribute: format the cells with a function of your own")
@@ -91,9 +91,9 @@ def template(obj: Any, name: str) -> Any:
 
 
 def evaluating_method(obj: Any, name: str) -> Any:
-    """``DataFrame.query`` and ``eval`` (also ``pandas.eval``) evaluate text with access to attributes.
+    """Return ``DataFrame.query`` or ``eval`` (also ``pandas.eval``), which evaluate text with access to attributes.
 
-    What counts is whose function it is: a subclass, ``super()`` and the class itself give pandas' own.
+    The owner of the function matters: a subclass, ``super()`` and the class itself return pandas' own.
     """
     real = wash(getattr(obj, name))
     if not _is_of_pandas(real):
@@ -120,7 +120,7 @@ def _is_of_jinja(value: Any) -> bool:
 def evaluate_pandas(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, object], caller: types.FrameType
 ) -> Any:
-    """Let pandas evaluate checked text with the variables of the code that asked for it, and no other frame's."""
+    """Let pandas evaluate checked text with the variables of the calling code, and no other frame's."""
     if kwargs.pop("level", 0) != 0 or len(args) > _BEFORE_LEVEL:
         raise TypeError("level is not available in this session: pass the variables as local_dict")
     cell = cell_frame(caller)
@@ -132,14 +132,14 @@ def evaluate_pandas(
 
 
 _BEFORE_LEVEL: Final = 3
-"""So many arguments are passed by position at most: the expression, and parser and engine or what stands there."""
+"""Maximum number of positional arguments: the expression, and parser and engine or what stands there."""
 
 
 def check_expression(expression: Any) -> None:
     """Refuse a pandas or sympy expression that reads anything but harmless attributes and names.
 
-    pandas evaluates each line by itself, and takes what stands between backticks as the name of a column, but
-    not inside text. What cannot be read here is refused: pandas might read it otherwise.
+    pandas evaluates each line by itself, and takes what is between backticks as the name of a column, but not inside
+    text. What cannot be read here is refused: pandas might read it otherwise.
     """
     if type(expression) is not str:
         raise TypeError("the expression must be a str")
@@ -161,7 +161,7 @@ def _check_tree(tree: ast.AST) -> None:
 
 
 def _without_column_names(line: str) -> str:
-    """The line with each name in backticks made an ordinary one; text in quotes stays as it is."""
+    """Return the line with each name in backticks made an ordinary one; text in quotes stays as it is."""
     return _QUOTED.sub(lambda found: "x" if found[0].startswith("`") else found[0], line)
 
 

@@ -65,12 +65,12 @@ def _plain(obj: Any, name: str) -> Any:
 
 
 def _own(obj: Any) -> bool:
-    """Whether an instance's class is the session's."""
+    """Return whether an instance's class is the session's."""
     return type(obj) in USER
 
 
 def _own_attribute(obj: Any, name: str) -> bool:
-    """Whether what an object has under a name is the session's own: not what a class of its inherits from a library."""
+    """Return whether an object's attribute is the session's own, not inherited from a library."""
     cls = obj if is_class(obj) else type(obj)
     if cls not in USER:
         return False
@@ -88,12 +88,12 @@ def _class(obj: Any, name: str) -> Any:
 
 
 def _dict(obj: Any, name: str) -> Any:
-    """The live namespace of the session's own objects, a copy of the public part of others."""
+    """Return the live namespace of the session's own objects, a copy of the public part of others."""
     if type(obj) in CLEAN:
         return getattr(obj, name)
     try:
         return namespace_of(obj)
-    except TypeError:  # what vars() says of an object without one
+    except TypeError:  # what vars() says about an object without one
         raise AttributeError(f"'{type(obj).__name__}' object has no attribute '{name}'", name=name) from None
 
 
@@ -117,7 +117,7 @@ def _new(obj: Any, name: str) -> Any:
 
 
 def _get_attribute(obj: Any, name: str) -> Any:
-    """``__getattribute__`` and ``__getattr__`` read any name: what they read is checked."""
+    """Return ``__getattribute__`` or ``__getattr__``, which read any name, with a check of what they read."""
     real = getattr(obj, name)
     if type(obj) is super or _own(obj):
         return _reading(super_target(obj), real)
@@ -164,7 +164,7 @@ _held_by: Final = classmethod.__dict__["__func__"].__get__
 
 
 _DESCRIPTORS: Final = frozenset({property, classmethod, staticmethod})
-"""They give what their functions give. ``cached_property`` stores it in the object, whosever it is."""
+"""They return what their functions return. ``cached_property`` stores it in the object, whosever it is."""
 
 
 def _fields(obj: Any, name: str) -> Any:
@@ -273,7 +273,7 @@ def _cast(obj: Any, name: str) -> Any:
 
 
 def _format(obj: Any, name: str) -> Any:
-    """``format`` of a text, of its class or of a ``UserString``, however it was come by, formats by the rules."""
+    """Return ``format`` of a text, its class or a ``UserString``: however it was reached, it formats by the rules."""
     if type(obj) is not super and issubclass(type(obj), string.Formatter):
         refuse(name)
     real = _plain(obj, name)

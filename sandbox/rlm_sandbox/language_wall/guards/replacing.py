@@ -1,6 +1,6 @@
-"""``obj.__class__ = Other`` and ``obj.__dict__ = values``, on objects that are the session's through and through.
+"""``obj.__class__ = Other`` and ``obj.__dict__ = values``, on objects that belong entirely to the session.
 
-The rules of the wall go by the class of an object, and many checks are made once for several uses. They stay true,
+The rules of the wall depend on the class of an object, and many checks are made once for several uses. They stay true,
 because the object was clean before and is clean afterwards.
 """
 
@@ -16,7 +16,7 @@ _setattr: Final = setattr
 
 
 class Replacing:
-    """Takes the place of the object in such an assignment; compiled code never keeps it."""
+    """Stands for the object in such an assignment; compiled code never keeps it."""
 
     __slots__ = ("_target",)
 
@@ -38,8 +38,8 @@ class Replacing:
 
 
 def _is_plain(cls: type) -> bool:
-    """Whether a class derives from nothing but classes of the session, all of the ordinary metaclass.
+    """Return whether a class derives only from classes of the session, all with the ordinary metaclass.
 
-    Others bring a layout of their own, or code in C that trusts what their classes define (exception groups do).
+    Others bring their own layout, or C code that trusts what their classes define (exception groups do).
     """
     return type(cls) is type and all(base in USER or base is object for base in mro_of(cls))

@@ -1,1 +1,1 @@
-"""What a cell may import, and the shims that take the place of what is dangerous in it."""
+"""What a cell may import, and the shims that replace what is dangerous in it."""

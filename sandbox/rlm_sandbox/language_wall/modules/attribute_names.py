@@ -1,4 +1,4 @@
-"""Functions of data libraries that read or write attributes by names in text, without which no rule sees them."""
+"""Functions of data libraries that read or write attributes by names in text, which no other rule sees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlm_sandbox.language_wall.registry import dict_of, mro_of
 
 
 _PLACED: Final[list[Any]] = []
-"""What has taken the place of a library's own, in the library."""
+"""What has replaced a library's own functions, in the library."""
 
 
 def _placed(value: Any) -> Any:
@@ -27,7 +27,7 @@ def _placed(value: Any) -> Any:
 
 
 def harden_formats() -> None:
-    """Let what formats objects by a text of the session do so by its rules: styles, ticks, labels, bars, titles."""
+    """Make what formats objects by a text of the session follow its rules: styles, ticks, labels, bars, titles."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and (style := vars(pandas.DataFrame)["style"]) not in _PLACED:
         pandas.DataFrame.style = _placed(property(_styled(style.fget), doc=style.__doc__))
@@ -53,7 +53,7 @@ def _label(fmt: Any, value: Any) -> str:
 
 
 def _take_plain_templates(module: str, owner: str, method: str) -> None:
-    """Let a method that formats refuse templates which read other attributes than harmless ones."""
+    """Make a method that formats refuse templates that read other than harmless attributes."""
     cls = vars(sys.modules[module]).get(owner) if module in sys.modules else None
     real: Any = None if cls is None else dict_of(cls).get(method)
     inner = getattr(real, "__func__", real)
@@ -157,7 +157,7 @@ def _registration(kind: str) -> Callable[[Any], Any]:
 
 
 def named_shims() -> dict[str, Callable[..., Any]]:
-    """The replacements, by the full name of what they replace."""
+    """Return the replacements, by the full name of what they replace."""
     accessors = {
         f"pandas.api.extensions.register_{kind.lower()}_accessor": _registration(kind)
         for kind in ("DataFrame", "Series", "Index")

@@ -1,9 +1,9 @@
-"""Modules of the standard library that read, store and delete attributes by names in data, where no compiler sees them.
+"""Modules of the standard library that read, store and delete attributes by names in data, which no compiler sees.
 
-The name is one that the session gives (the fields of a syntax tree, the destination of an argument), or the object is
-(an unknown attribute of a stream's wrapper is read from the stream). So these modules get other ``getattr``,
-``setattr`` and ``delattr`` than the builtins: the session's own, while code of the session runs. Done in place, for
-their classes can be found among the bases of others.
+The session supplies the name (the fields of a syntax tree, the destination of an argument) or the object (an unknown
+attribute of a stream's wrapper is read from the stream). So these modules get other ``getattr``, ``setattr`` and
+``delattr`` than the builtins: the session's own, while code of the session runs. This is done in place, because their
+classes can be found among the bases of others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STREAMS: Final = frozenset({"stdin", "stdout", "stderr"})
 
 
 def read_by_name(obj: Any, name: Any, *default: Any) -> Any:
-    """``getattr`` for a library: by the session's rules while its code runs."""
+    """Act as ``getattr`` for a library: by the session's rules while its code runs."""
     if isinstance(name, str):
         name = str.__str__(name)
         if access(name) is not AttributeAccess.NATIVE and not name.startswith(_THEIR_OWN) and is_armed():
@@ -76,7 +76,7 @@ def _vars_of_arguments(obj: Any) -> Any:
 
 
 def harden_reads() -> None:
-    """Let the modules that have been imported read and store by the session's rules."""
+    """Make the imported modules read and store by the session's rules."""
     for module in _MODULES:
         _give(module, getattr=read_by_name, setattr=_store_by_name, delattr=_delete_by_name)
     _give("argparse", vars=_vars_of_arguments)
@@ -106,7 +106,7 @@ class _Storing:
 
 
 def _give(module: str, **functions: Any) -> None:
-    """Let a module find these functions before the builtins of their names."""
+    """Make a module find these functions before the builtins with their names."""
     if module in sys.modules:
         vars(sys.modules[module]).update(functions)
 

@@ -1,10 +1,10 @@
 """Files: buffered ones over raw files of the session's own classes, and raw ones over descriptors.
 
-CPython hands such a class its own buffer to read into, as a ``memoryview`` that the class may keep: when the buffered
-file is gone, that shows freed memory, to be read and written. So the class gets a buffer of its own, and the bytes are
-copied. Nor has it a descriptor: C code would use whatever number it names.
+CPython hands such a class its own buffer to read into, as a ``memoryview`` that the class may keep. When the buffered
+file is gone, that view shows freed memory, which could be read and written. So the class gets its own buffer, and the
+bytes are copied. It has no descriptor either: C code would use whatever number it names.
 
-The class of raw files is that of every open file (``type(file.raw)``). It would make a file of any descriptor.
+The class of raw files is that of every open file (``type(file.raw)``). It would open a file for any descriptor.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CopyingRaw(io.RawIOBase):
         return self._raw.write(bytes(data))
 
     def readall(self) -> Any:
-        """All that is left."""
+        """Return everything that is left."""
         return self._raw.readall()
 
     def close(self) -> None:
@@ -67,31 +67,31 @@ class CopyingRaw(io.RawIOBase):
         return self._raw.seek(offset, whence)  # type: ignore[no-any-return]
 
     def tell(self) -> int:
-        """Where the object is."""
+        """Return the position in the object."""
         return self._raw.tell()  # type: ignore[no-any-return]
 
     def truncate(self, size: int | None = None, /) -> int:
-        """Cut the object."""
+        """Truncate the object."""
         return self._raw.truncate(size)  # type: ignore[no-any-return]
 
     def readable(self) -> bool:
-        """Whether the object can be read."""
+        """Return whether the object can be read."""
         return self._raw.readable()  # type: ignore[no-any-return]
 
     def writable(self) -> bool:
-        """Whether the object can be written."""
+        """Return whether the object can be written."""
         return self._raw.writable()  # type: ignore[no-any-return]
 
     def seekable(self) -> bool:
-        """Whether the object can be moved in."""
+        """Return whether the object is seekable."""
         return self._raw.seekable()  # type: ignore[no-any-return]
 
     def fileno(self) -> int:
-        """It has none."""
+        """Refuse: it has none."""
         raise io.UnsupportedOperation("fileno")
 
     def isatty(self) -> bool:
-        """Whether the object is a terminal."""
+        """Return whether the object is a terminal."""
         return self._raw.isatty()  # type: ignore[no-any-return]
 
 
@@ -105,7 +105,7 @@ def _keeps_buffers_to_itself(raw: Any) -> bool:
 
 
 def harden_buffered() -> None:
-    """Let buffered files over other objects than files copy what they exchange with them."""
+    """Make buffered files over objects other than files copy what they exchange with them."""
     from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of, replace_slot
 
     for cls in (io.BufferedReader, io.BufferedWriter, io.BufferedRandom):
@@ -130,7 +130,7 @@ def _raw_initialiser(real: Any) -> Any:
 
 
 def _refuse_descriptor(namespace: Any) -> None:
-    """Only modules that make a file and its descriptor themselves may name one."""
+    """Refuse descriptors except from modules that open a file and its descriptor themselves."""
     if not any(namespace is vars(sys.modules[name]) for name in _HAVE_DESCRIPTORS if name in sys.modules):
         raise PathRefused(errno.EACCES, "file descriptors are not available in this session: open a path")
 
@@ -143,7 +143,7 @@ def _initialiser(real: Any) -> Any:
 
 
 def _giving_back(real: Any) -> Any:
-    """What a session gets of a buffered file is the raw file that it gave, not the copying one around it."""
+    """Return a reader that gives a session the raw file that it supplied, not the copying one around it."""
 
     def given(self: Any, /) -> Any:
         raw = real(self)

@@ -50,7 +50,7 @@ _ALWAYS: Final = frozenset({"__future__"})
 
 
 def harden_imported() -> None:
-    """Harden what has been imported since this was called last."""
+    """Harden what has been imported since the last call."""
     harden_libraries()
     mark_generators()
     freeze_imported()
@@ -74,7 +74,7 @@ class ModuleSet:
     # -- what is admitted
 
     def admits(self, name: str) -> bool:
-        """Whether the allow-list admits a module: named itself, or a public submodule of a named package."""
+        """Return whether the allow-list admits a module: named itself, or a public submodule of a named package."""
         if name in self.imports or name in self.planted:
             return True
         parts = name.split(".")
@@ -88,11 +88,11 @@ class ModuleSet:
         return named and (not standard or len(parts) == 1 or name in STDLIB_SUBMODULES or self._star)
 
     def leads_to(self, name: str) -> bool:
-        """Whether a package is importable only as the way to an admitted submodule."""
+        """Return whether a package is importable only as the way to an admitted submodule."""
         return any(module.startswith(f"{name}.") for module in (*self.imports, *self.planted))
 
     def plant(self, name: str, values: Mapping[str, Any]) -> None:
-        """Admit a module that is made of ``values`` alone, in a package that has nothing else to give."""
+        """Admit a module made of ``values`` alone, in a package that provides nothing else."""
         package, _, leaf = name.rpartition(".")
         for full, held in ((package, {}), (name, values)):
             module = self._copies[full] = types.ModuleType(full)
@@ -102,17 +102,17 @@ class ModuleSet:
         self._copies[package].__dict__.update({leaf: self._copies[name]}, __all__=[leaf])
 
     def leads_in(self, package: str) -> bool:
-        """Whether the allow-list admits a package or something in it."""
+        """Return whether the allow-list admits a package or something in it."""
         return self.admits(package) or self.leads_to(package)
 
     def give_builtins(self, builtins: Namespace) -> None:
-        """Fill the copy of ``builtins``, when admitted, with those of the wall in force."""
+        """Fill the copy of ``builtins``, if admitted, with those of the wall in force."""
         if self.admits("builtins"):
             public = {name: value for name, value in builtins.items() if not name.startswith("_")}
             self.copy_of("builtins").__dict__.update(public, __all__=list(public))
 
     def names(self) -> Iterator[tuple[str, str, Any]]:
-        """What the copies made so far give: module, name and value."""
+        """Yield the contents of the copies made so far: module, name and value."""
         for module, copy in list(self._copies.items()):
             for name, value in list(copy.__dict__.items()):
                 yield module, name, value
@@ -120,7 +120,7 @@ class ModuleSet:
     # -- copies
 
     def copy_of(self, name: str) -> types.ModuleType:
-        """The copy of an admitted module; imports the module on first use."""
+        """Return the copy of an admitted module; imports the module on first use."""
         known = self._copies.get(name)
         if known is not None:
             return known
@@ -153,7 +153,7 @@ class ModuleSet:
                 raise
             why = "this session may import it, but it is not installed in rlm-kernel's own Python: install it there"
             raise ModuleNotFoundError(f"No module named '{error.name}': {why}", name=error.name) from None
-        finally:  # also what a failed one has brought
+        finally:  # also what a failed import has brought
             harden_imported()
 
     def _sanitise(self, name: str, real: types.ModuleType) -> types.ModuleType:
@@ -203,7 +203,7 @@ class ModuleSet:
                 _core.admit(HIDDEN, value)
 
     def _value(self, name: str, key: str, value: Any, real: types.ModuleType) -> Any:
-        """What the copy holds for one name, or ``_MISSING``. Metaclasses would make unchecked classes."""
+        """Return what the copy holds for one name, or ``_MISSING``. Metaclasses would create unchecked classes."""
         if isinstance(value, types.ModuleType):
             return self._module_value(name, key, value)
         if value is type:
@@ -228,7 +228,7 @@ class ModuleSet:
         return self.copy_of(inner) if library and self.admits(inner) and name != inner else _MISSING
 
     def _is_foreign(self, name: str, key: str, origin: str, real: types.ModuleType) -> bool:
-        """Whether a function or class belongs to another module that must not be reached through this one."""
+        """Return whether a function or class belongs to another module that must not be reached through this one."""
         source, holder = origin.split(".", maxsplit=1)[0], name.split(".", maxsplit=1)[0]
         if source in FOREIGN_ORIGINS and source != holder and name not in MAY_HOLD_FOREIGN:
             return source not in self.imports
@@ -247,10 +247,10 @@ class ModuleSet:
                 values[leaf] = self.copy_of(full)
 
     def _late(self, module: str, real: types.ModuleType) -> Callable[[str], Any]:
-        """``__getattr__`` of a copy, for names that the copy has not.
+        """Return ``__getattr__`` of a copy, for names that the copy lacks.
 
-        A submodule that the library imports when it is asked for (``np.matlib``) is imported as by a statement. Of
-        what else the library has it says that it is left out.
+        A submodule that the library imports on demand (``np.matlib``) is imported as by a statement. For other names of
+        the library it says that they are left out.
         """
 
         @trusted
@@ -281,7 +281,7 @@ class ModuleSet:
 
 
 def _originals(recompiled: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """What the definitions that were compiled again take the place of, wherever it turns up."""
+    """Yield what the recompiled definitions replace, wherever it turns up."""
     for full, made in recompiled.items():
         module, _, name = full.rpartition(".")
         original = getattr(sys.modules[module], name)
@@ -293,7 +293,7 @@ _NEVER: dict[str, object] = {}
 
 
 def _never_given() -> set[int]:
-    """The ids of the objects that are given under no name; what is not imported cannot be given."""
+    """Return the ids of the objects that are provided under no name; what is not imported cannot be provided."""
     for name in NEVER_GIVEN:
         module, _, attribute = name.rpartition(".")
         if name not in _NEVER and module in sys.modules:

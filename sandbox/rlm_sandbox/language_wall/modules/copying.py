@@ -1,9 +1,9 @@
-"""``copy`` by the session's rules: an object says how it is copied, and could say that another be changed.
+"""``copy`` by the session's rules: an object says how it is copied, and could ask for another object to be changed.
 
-``copy.copy(x)`` asks ``x`` for a function that makes the copy and for the state to give it. A class of the session
-could name a library's object as the copy, and have any attribute of it set. And what a library keeps in an object is
-passed to what its class has for that, which may be the session's. The functions are changed in place, because
-libraries copy what they are given, too (``dataclasses.asdict``).
+``copy.copy(x)`` asks ``x`` for a function that creates the copy and for the state to give it. A class of the session
+could name a library's object as the copy, and have any attribute of it set. And a library's data in an object is passed
+to its class's method for that, which may be the session's. The functions are changed in place, because libraries copy
+their arguments, too (``dataclasses.asdict``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def harden_copy() -> None:
 
 
 class _Kept:
-    """Keeps alive what a deep copy has read, the live namespaces of libraries' objects among it; tells nobody."""
+    """Keeps alive what a deep copy has read, including live namespaces of libraries' objects; reveals nothing."""
 
     __slots__ = ("_objects",)
 
@@ -58,11 +58,11 @@ def _keep_alive(x: Any, memo: Any) -> None:
 
 
 _RECEIVERS: Final = ("__setstate__", "__setattr__", "__getattribute__", "__getattr__")
-"""What is passed the state of a copy, or gives what it is passed to."""
+"""Methods that receive the state of a copy, or return what they are passed to."""
 
 
 def _washed(state: Any, cls: type) -> Any:
-    """A state without what no session may hold, or the methods of its class that receive it could not read."""
+    """Return a state without what no session may hold, nor what receiving methods of its class may not read."""
     if type(state) is tuple:
         return tuple(_washed(part, cls) for part in state)
     if type(state) is not dict:
@@ -72,7 +72,7 @@ def _washed(state: Any, cls: type) -> Any:
 
 
 def _receives(cls: type) -> bool:
-    """Whether the session has the state: also by a class that its statement made, but that was then refused."""
+    """Return whether the session gets the state: also through a class of its own that was then refused."""
     own = [dict_of(base) for base in mro_of(cls) if base in USER or any(map(is_user_function, dict_of(base).values()))]
     return any(name in names for names in own for name in _RECEIVERS)
 

@@ -1,7 +1,7 @@
-"""Methods of C code that make their result by the class of the object that they are called with, and believe it.
+"""C methods that create their result with the class of the object that they are called on, and trust it.
 
-They write into what the class has made as if it were of their own kind. A class of the session makes what it likes: a
-library's function, say, which has the namespace of its module where a simple namespace has its own.
+They write into what the class has created as if it were of their own kind. A class of the session may create anything:
+a library's function, for example, which has the namespace of its module where a simple namespace has its own.
 """
 
 from __future__ import annotations

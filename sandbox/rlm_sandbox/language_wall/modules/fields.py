@@ -14,7 +14,7 @@ from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, is_class, mro_of
 
 _replaced: Final[list[Any]] = []
-"""What has taken the place of the library's own function."""
+"""What has replaced the library's own function."""
 
 
 def replace(obj: Any, /, **changes: Any) -> Any:

@@ -23,8 +23,8 @@ class ImportRefused(CellError, ModuleNotFoundError):
 class _Names:
     """What a ``from`` import reads its names from.
 
-    Not the module: when a name is missing there, CPython looks for ``<module>.<name>`` in ``sys.modules`` and
-    would find the real submodule. This object has no ``__name__``, so there is nothing to look for.
+    Not the module: when a name is missing there, CPython looks for ``<module>.<name>`` in ``sys.modules`` and would
+    find the real submodule. This object has no ``__name__``, so there is nothing to look for.
     """
 
     __slots__ = ("__dict__",)
@@ -34,7 +34,7 @@ class _Names:
 
 
 class GuardedImport:
-    """The import of one wall: ``statement`` is its ``__import__``, ``call`` what an explicit call gets."""
+    """The import of one wall: ``statement`` is its ``__import__``, ``call`` serves an explicit call."""
 
     def __init__(self, modules: ModuleSet) -> None:
         self._modules = modules
@@ -53,7 +53,7 @@ class GuardedImport:
         return _Names({key: self._member(module, name, key) for key in fromlist})
 
     def call(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        """``__import__(...)`` written out."""
+        """Act as an explicit ``__import__(...)``."""
         return self._load(name, tuple(map(str, fromlist or ())), level)
 
     def module(self, name: str, package: str | None = None) -> Any:
@@ -98,7 +98,7 @@ def _public(module: Any) -> Namespace:
 
 
 def _left_out(name: str, key: str) -> str:
-    """Say that the real module has the name; empty if it has not."""
+    """Say that the real module has the name; empty if it does not."""
     if key not in vars(sys.modules.get(name, object)):
         return ""
     return f": sessions have {name} without it, for safety; dir({name}) lists what there is"

@@ -1,7 +1,7 @@
-"""Libraries that import a module whose name is data: a session may name what its policy admits, and what is there.
+"""Libraries that import a module whose name is data: a session may only name what its policy admits, if it exists.
 
 The name is that of a backend for pictures, an option, or an attribute of the `ImportError` that a traceback shows.
-These modules get another ``importlib`` and another ``__import__``. A name that no module of theirs has says nothing.
+These modules get another ``importlib`` and another ``__import__``. A name that no module of theirs has reveals nothing.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def _import(name: Any, package: Any = None) -> types.ModuleType:
 
 
 def _imported(name: Any) -> types.ModuleType:
-    """``__import__`` for `traceback`, which looks for names that are like the one that a module has not."""
+    """Act as ``__import__`` for `traceback`, which looks for names similar to a missing one."""
     if type(name) is not str or name not in sys.modules:
         raise ImportError("no module of that name has been imported")
     return sys.modules[name]
 
 
-_STANDS_IN: Final = types.ModuleType("importlib")  # of this type, so that no copy of a module gives it
+_STANDS_IN: Final = types.ModuleType("importlib")  # of this type, so that no copy of a module provides it
 vars(_STANDS_IN).update(import_module=_import, __getattr__=lambda name: getattr(importlib, name))

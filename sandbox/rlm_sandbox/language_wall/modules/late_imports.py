@@ -1,8 +1,8 @@
-"""Imports that a library of the session's makes late: `DataFrame.plot` imports matplotlib when it is first called.
+"""Late imports by a library of the session: `DataFrame.plot` imports matplotlib when it is first called.
 
-The import runs as one that a cell's statement makes: the library's own code is the wall's work for the session, whoever
-has called it, and what has come is hardened afterwards. Watched, it would be refused half-way, and leave modules that
-are half made. It is undone as a whole when it fails: whoever tries again finds none of its modules.
+The import runs like one of a cell's statement: the library's own code is the wall's work for the session, whoever
+called it, and new modules are hardened afterwards. If it were watched, it would be refused half-way and leave half-made
+modules. A failed import is undone completely, so a retry finds none of its modules.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class _LateImports:
         self._harden: Callable[[], None] = lambda: None
 
     def enforce(self, admits: Callable[[str], bool], harden: Callable[[], None]) -> None:
-        """Import packages that a policy ``admits`` so, and ``harden`` what has come."""
+        """Use this for packages that a policy ``admits``, and ``harden`` what has come."""
         self._admits, self._harden = admits, harden
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def admits(self, package: str) -> bool:
-        """Whether the policy in force admits a package or something in it."""
+        """Return whether the policy in force admits a package or something in it."""
         return self._admits(package)
 
     @contextmanager
     def importing(self, name: str) -> Iterator[None]:
-        """Bracket an import; what comes within another one is hardened with that."""
+        """Bracket an import; what comes within another import is hardened with that one."""
         names = self._names()
         names.append(name)
         try:
@@ -64,7 +64,7 @@ class _LateImports:
         return spec
 
     def run(self, loader: Loader, module: types.ModuleType) -> None:
-        """Run a module's code; when it fails, forget the modules of its package that have come with it."""
+        """Run a module's code; if it fails, forget the modules of its package that came with it."""
         known = set(sys.modules)
         arrivals.begin(module.__name__)
         try:
@@ -93,7 +93,7 @@ class _Runner(Loader):
 
     @trusted
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        """Make the module as its own loader does."""
+        """Create the module as its own loader does."""
         return self._loader.create_module(spec)
 
     @trusted

@@ -175,7 +175,7 @@ DENIED_SUBMODULES: Final = frozenset(
     """.split()
 )
 
-# What is harmless inside a denied package; the package itself gives what its KEEP row says.
+# What is harmless inside a denied package; the package itself provides what its KEEP row says.
 ADMITTED_INSIDE_DENIED: Final = frozenset(
     """
     numpy.lib numpy.lib.array_utils numpy.lib.introspect numpy.lib.mixins numpy.lib.recfunctions numpy.lib.scimath
@@ -183,7 +183,7 @@ ADMITTED_INSIDE_DENIED: Final = frozenset(
     """.split()
 )
 
-# Names with underscores that a module gives all the same.
+# Names with underscores that a module provides anyway.
 PUBLIC_DUNDERS: Final = frozenset({"__array_namespace_info__"})
 
 ADMITTED_BY: Final = {
@@ -210,7 +210,7 @@ ADMITTED_BY: Final = {
 }
 """The packaged policies that admit a package which `default` does not, for the message that refuses it.
 
-A session's process has no policy files to look into; a test compares this with them.
+A session's process has no policy files to read; a test compares this with them.
 """
 
 INSTEAD: Final = {
@@ -232,7 +232,7 @@ INSTEAD: Final = {
     "networkx.nx_agraph": "it starts programs",
     "networkx.nx_pydot": "it starts programs",
 }
-"""What to do without a part that is left out, or why it is."""
+"""What to do without a part that is left out, or why it is left out."""
 
 FETCHED: Final = (
     "to read from the network, fetch the file beside the session and load it with load_context, which also loads URLs "
@@ -249,9 +249,9 @@ IMPORT_INSTEAD: Final = {
     "pickle": "pickles run code; keep values in variables, or write them with json",
     "matplotlib.animation": "draw each frame as a figure of its own",
 }
-"""What to do without a module for which no packaged policy with a language wall is a way out."""
+"""What to do without a module for which no packaged policy with a language wall helps."""
 
-# `*` stands for every module but those whose only purpose is what the wall prevents (which may be named).
+# `*` stands for every module except those whose only purpose is what the wall prevents (these may be named).
 NOT_IN_STAR: Final = frozenset(
     """
     ctypes cffi gc importlib imp runpy code codeop pdb bdb trace marshal pickle shelve pty multiprocessing
@@ -260,7 +260,7 @@ NOT_IN_STAR: Final = frozenset(
     """.split()
 )
 
-# Functions and classes that come from these are not handed out by other modules that happen to hold them.
+# Functions and classes from these are not passed on by other modules that happen to hold them.
 FOREIGN_ORIGINS: Final = frozenset(
     """
     os posix nt subprocess socket ctypes _ctypes importlib runpy pickle _pickle marshal gc code codeop
@@ -296,10 +296,10 @@ NEVER_GIVEN: Final = tuple(
     sklearn.externals.array_api_compat.common._helpers.array_namespace sklearn.utils.parallel.Parallel
     """.split()
 )
-"""Objects that are given under no name; where a session needs one, ``shims`` has a safe one in its place."""
+"""Objects that are provided under no name; where a session needs one, ``shims`` has a safe one in its place."""
 
 KEEP_MODULES: Final = (
     "scipy.spatial.transform._rigid_transform.RigidTransform",
     "scipy.spatial.transform._rotation.Rotation",
 )
-"""Classes whose objects keep a module in themselves: what derives from one, or passes for one, would be given it."""
+"""Classes whose objects keep a module: a class that derives from one, or passes for one, would receive it."""

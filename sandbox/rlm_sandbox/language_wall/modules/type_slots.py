@@ -1,7 +1,7 @@
-"""Classes of C code made to ask Python first: their constructors believe more than hostile code may say.
+"""C classes made to ask Python first: their constructors trust more than hostile code may claim.
 
 Such a class takes no assignments, so the change is made in its memory: the slot that C code calls gets the function
-which looks for the method of that name in the class's namespace, and there stands the new one.
+that looks up the method of that name in the class's namespace, where the new one is placed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from rlm_sandbox.language_wall.registry import dict_of
 
 _OFFSETS: Final = {"__new__": 312, "__init__": 296}
-"""Where ``tp_new`` and ``tp_init`` stand in a type object, on every 64-bit CPython that is supported."""
+"""Offsets of ``tp_new`` and ``tp_init`` in a type object, on every supported 64-bit CPython."""
 
 
 class _Ordinary:
@@ -26,7 +26,7 @@ class _Ordinary:
 
 
 def replace_slot(cls: type, name: str, method: Any) -> None:
-    """Let ``cls``, and the classes that have it from there, call ``method`` for ``name``."""
+    """Make ``cls``, and the classes that inherit it from there, call ``method`` for ``name``."""
     old, by_name = slot(cls, name).value, slot(_Ordinary, name).value
     namespace_of(cls)[name] = method
     for heir in (cls, *heirs(cls)):
@@ -36,23 +36,23 @@ def replace_slot(cls: type, name: str, method: Any) -> None:
 
 
 def original_new(cls: type) -> Callable[[type, tuple[Any, ...], None], Any]:
-    """What ``cls.__new__`` does in C, whatever stands in its place later."""
+    """Return what ``cls.__new__`` does in C, whatever replaces it later."""
     prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
     return prototype(slot(cls, "__new__").value)
 
 
 def slot(cls: type, name: str) -> ctypes.c_uint64:
-    """The slot itself."""
+    """Return the slot itself."""
     return ctypes.c_uint64.from_address(id(cls) + _OFFSETS[name])
 
 
 def namespace_of(cls: type) -> Any:
-    """The live namespace of a class."""
+    """Return the live namespace of a class."""
     return gc.get_referents(dict_of(cls))[0]
 
 
 def modified(cls: type) -> None:
-    """Tell CPython that a class is not what it was."""
+    """Tell CPython that a class has changed."""
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
 
 

@@ -10,11 +10,14 @@ from typing import Any, Final
 from rlm_sandbox.language_wall.guards.attributes import protect
 
 _FORMS: Final = ("ReadOnly", "TypeIs")
-"""Objects that are only written in annotations. The classes of the package are left out: it makes them its own way."""
+"""Objects that are only written in annotations.
+
+The classes of the package are left out: it creates them its own way.
+"""
 
 
 def typing_extensions(names: types.ModuleType) -> types.ModuleType:
-    """Make the module of what ``typing`` gives a session.
+    """Return the module, made of what ``typing`` provides to a session.
 
     Raises:
         ImportError: The package is not installed.
@@ -31,5 +34,5 @@ def typing_extensions(names: types.ModuleType) -> types.ModuleType:
 
 
 def override(method: Any, /) -> Any:
-    """``typing.override`` of Python 3.12, less the mark on the method, which no session may read."""
+    """Act as ``typing.override`` of Python 3.12, without the mark on the method, which no session may read."""
     return method

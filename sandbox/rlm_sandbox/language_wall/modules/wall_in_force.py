@@ -1,4 +1,4 @@
-"""What replaced functions need of the wall in force: one wall per process, so one place to find it."""
+"""What replaced functions need from the wall in force: one wall per process, so one place to find it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class WallInForce:
     module: Callable[..., Any] = staticmethod(_no_wall)
     """Import a module of the policy's allow-list."""
     stream: type = object
-    """The class of what stands for a stream of the session's."""
+    """The class of the stand-in for a stream of the session."""
     stands: bool = False
-    """Whether a language wall is up in this process."""
+    """Whether a language wall is active in this process."""
 
 
 IN_FORCE: Final = WallInForce()

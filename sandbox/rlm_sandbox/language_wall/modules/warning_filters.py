@@ -1,10 +1,10 @@
 """``warnings`` that calls nothing of the session's choice.
 
-``catch_warnings`` stores the module in the object itself, so that a class derived from it, with a ``__setattr__`` or a
-descriptor of its own, is handed it. Here it stores something that has what it reads and stores there, and nothing else.
+``catch_warnings`` stores the module in the object itself, so that a derived class with its own ``__setattr__`` or
+descriptor would receive it. Here it stores an object that has only what it reads and stores there.
 
-Warnings come up in the midst of the wall's own work, while a module is imported. So a filter holds texts, patterns and
-classes that ask no metaclass, and a warning is shown by the function that showed it before.
+Warnings are raised in the middle of the wall's own work, while a module is imported. So a filter holds strings,
+patterns and classes that ask no metaclass, and a warning is shown by the function that showed it before.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def _is_filter(entry: Any) -> bool:
 
 
 class WarningsState:
-    """What of the module changes while warnings are caught."""
+    """The parts of the module that change while warnings are caught."""
 
     __slots__ = ()
 
     @property
     def filters(self) -> list[Any]:
-        """A copy, as what is stored is: code that has a list may put into it what it likes."""
+        """A copy, as what is stored is: code that has a list may put anything into it."""
         return list(warnings.filters)
 
     @filters.setter
@@ -86,7 +86,7 @@ _changed: Final[list[Any]] = []
 
 
 def harden_warnings() -> None:
-    """Change the class in place, which can be found among the bases of others, and what adds filters."""
+    """Change the class in place, because it can be found among the bases of others, and what adds filters."""
     cls: Any = warnings.catch_warnings
     if cls in _changed:
         return

@@ -35,19 +35,18 @@ from rlm_sandbox.language_wall.transform.scopes import ScopeKind, Site
 
 _BUILTIN_TYPES: Final = frozenset("int float complex bool str bytes bytearray list tuple dict set frozenset".split())
 _TYPE_TEXTS: Final = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
-# Names of a class body and of a module are checked where they stand: other threads may change them at any
-# time.
+# Names of a class body and of a module are checked at each use: other threads may change them at any time.
 _AT_ONCE: Final = (ScopeKind.CLASS, ScopeKind.MODULE)
 _IDENTITY: Final = {ast.Is: ast.Is, ast.IsNot: ast.IsNot, ast.Eq: ast.Is, ast.NotEq: ast.IsNot}
 
 
 class AccessRules(TransformCore):
-    """Attribute access and the builtins that stand for it."""
+    """Attribute access and the builtins that replace it."""
 
     # -- attributes
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """Native where the name is harmless; behind a guard where it is not; else refused."""
+        """Leave a harmless name native, put a guard before a dangerous one, and refuse the others."""
         if isinstance(node.ctx, ast.Load):
             return self._read(node)
         if node.attr in REPLACED_ON_OWN and isinstance(node.ctx, ast.Store):
@@ -79,12 +78,12 @@ class AccessRules(TransformCore):
         return self._guarded_read(node, value)
 
     def _checked_by_name(self, node: ast.Attribute, value: ast.expr, guard: str) -> ast.Attribute:
-        """The access spells the name that the guard checks: after a ``class C[T]``, 3.12.1 mangles by that class."""
+        """Spell the name that the guard checks: after a ``class C[T]``, 3.12.1 mangles by that class."""
         node.attr = mangle(self.class_name, node.attr)
         return self._checked(node, value, guard, node.attr)
 
     def _checked(self, node: ast.Attribute, value: ast.expr, guard: str, *arguments: str) -> ast.Attribute:
-        """The same access on ``value``, which must be the session's own or pass ``guard``."""
+        """Return the same access on ``value``, which must be the session's own or pass ``guard``."""
         scope = self.scope
         # In a class, `__y` and `_Class__y` are one variable, and in another class `__y` is another one.
         if isinstance(value, ast.Name) and scope.kind not in _AT_ONCE and "__" not in value.id:
@@ -97,7 +96,7 @@ class AccessRules(TransformCore):
         return node
 
     def pass_guard(self, value: ast.expr, guard: str, arguments: tuple[str, ...]) -> ast.expr:
-        """``value``, or an error when the guard refuses it."""
+        """Return ``value``, or an error when the guard refuses it."""
         return self.guarded(self.evaluate_once(value), value, guard, arguments)
 
     def guarded(
@@ -107,7 +106,7 @@ class AccessRules(TransformCore):
         guard: str,
         arguments: tuple[str, ...],
     ) -> ast.expr:
-        """``value`` behind a guard: by the short way when it can be evaluated ``once``."""
+        """Return ``value`` behind a guard: by the short way when it can be evaluated ``once``."""
         if once is None:
             return self.call_guard(guard, value, value, *[text(argument, value) for argument in arguments])
         first, again = once
@@ -115,7 +114,7 @@ class AccessRules(TransformCore):
         return choose(self.is_foreign(first), call, again())
 
     def is_foreign(self, value: ast.expr) -> ast.Compare:
-        """Whether the class of ``value`` is not known to be the session's own."""
+        """Return a test whether the class of ``value`` is not known to be the session's own."""
         return compare(self.call_guard("TYPE", value, value), ast.NotIn(), self.guard("CLEAN", value))
 
     def _guarded_read(self, node: ast.Attribute, value: ast.expr) -> ast.expr:
@@ -151,11 +150,11 @@ class AccessRules(TransformCore):
         return self._type_call(node) if _is_type_call(node) else node
 
     def _while_ours(self, function: ast.expr, replacement: str) -> ast.expr:
-        """``replacement`` as long as ``type`` still means our builtin, else whatever the user put there."""
+        """Return ``replacement`` as long as ``type`` still means our builtin, otherwise whatever the user put there."""
         return choose(self._means_other(function), function, self.guard(replacement, function))
 
     def _means_other(self, at: ast.AST) -> ast.Compare:
-        """Whether ``type`` no longer means our builtin."""
+        """Return a test whether ``type`` no longer means our builtin."""
         return compare(load("type", at), ast.IsNot(), self.guard("SAFE_TYPE", at))
 
     def _type_call(self, node: ast.Call) -> ast.expr:
@@ -167,7 +166,7 @@ class AccessRules(TransformCore):
         return node
 
     def _type_of(self, node: ast.expr, value: ast.expr) -> ast.expr:
-        """The type of ``value``, or the stand-in when that is a metaclass of the interpreter."""
+        """Return the type of ``value``, or the stand-in when that is a metaclass of the interpreter."""
         once = self.evaluate_once(self.call_guard("TYPE", node, value))
         if once is None:
             return self.call_guard("TYPE_OF", node, value)
@@ -222,7 +221,7 @@ def _is_type_call(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def _is_simple(node: ast.expr) -> bool:
-    """Whether code that mentions the expression twice stays small, however deeply it is nested."""
+    """Return whether code that mentions the expression twice stays small, however deeply it is nested."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Name | ast.Constant):
             return False

@@ -1,7 +1,7 @@
 """The transformer's base: fast dispatch over an allow-list of node types, node building, refusals.
 
-RestrictedPython's ``RestrictingNodeTransformer`` is the base class because it refuses by default: a node type
-without a ``visit_`` method, such as one of a newer Python, does not compile until somebody has reviewed it.
+RestrictedPython's ``RestrictingNodeTransformer`` is the base class because it refuses by default: a node type without a
+``visit_`` method, such as one of a newer Python, does not compile until someone has reviewed it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlm_sandbox.language_wall.transform.scopes import Scope, ScopeKind
 Node = TypeVar("Node", bound=ast.AST)
 Visitor = Callable[[Any, Any], Any]
 Once = tuple[ast.expr, Callable[[], ast.expr]]
-"""A value that is evaluated once: its first use, and what makes the later ones."""
+"""A value that is evaluated once: its first use, and a function for the later ones."""
 
 TEMPORARY: Final = ".value"
 """A local variable that no source text can name: an identifier has no dot."""
@@ -67,7 +67,7 @@ class TransformCore(RestrictingNodeTransformer):
     ) -> None:
         """``blocked``: builtins the policy blocks; ``bound``: those of them that earlier cells defined.
 
-        ``careful`` code checks each access where it stands. A function inside another one is then safe with any
+        ``careful`` code checks each access where it occurs. A function inside another one is then safe with any
         closure, not only with the one that the outer function has checked.
         """
         super().__init__()
@@ -84,7 +84,7 @@ class TransformCore(RestrictingNodeTransformer):
         self._no_temporaries = 0
         self._deferred = 0
         self.open_sites = 0
-        """Accesses whose guard is decided when a scope ends; none may be left when the cell does."""
+        """Accesses whose guard is decided when a scope ends; none may be left when the cell ends."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -128,7 +128,7 @@ class TransformCore(RestrictingNodeTransformer):
             nodes[:] = [node for made in nodes for node in (made if made.__class__ is list else [made])]
 
     def node_contents_visit(self, node: Any) -> Any:
-        """What the base class calls for harmless nodes."""
+        """Visit harmless nodes; the base class calls this."""
         return self.contents(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
@@ -146,7 +146,7 @@ class TransformCore(RestrictingNodeTransformer):
         self.refuse(node, advice.unknown_syntax(node.__class__.__name__))
 
     def error(self, node: ast.AST, info: str) -> None:
-        """Called by the base class for a rule of its own."""
+        """Record an error; the base class calls this for a rule of its own."""
         self.refuse(node, advice.Refusal(info))
 
     # -- names
@@ -166,7 +166,7 @@ class TransformCore(RestrictingNodeTransformer):
     # -- building nodes
 
     def guard(self, name: str, at: ast.AST) -> ast.Constant:
-        """A placeholder for a guard object; ``bake`` puts the object into the code's constants."""
+        """Return a placeholder for a guard object; ``bake`` puts the object into the code's constants."""
         token = self._tokens.get(name)
         if token is None:
             token = self._tokens[name] = self._first_token + len(self._tokens)
@@ -174,21 +174,21 @@ class TransformCore(RestrictingNodeTransformer):
         return ast.Constant(token, **where(at))
 
     def call_guard(self, name: str, at: ast.AST, *arguments: ast.expr) -> ast.Call:
-        """A call of a guard."""
+        """Return a call of a guard."""
         return ast.Call(self.guard(name, at), list(arguments), [], **where(at))
 
     # -- temporaries
 
     def without_temporaries(self) -> _Within:
-        """For places where Python allows no ``:=``: annotations, iterables of comprehensions."""
+        """Return a context for places where Python allows no ``:=``: annotations, iterables of comprehensions."""
         return _Within(self, "_no_temporaries")
 
     def evaluated_later(self) -> _Within:
-        """For what Python evaluates when it is asked for, in a frame of its own: type parameters and aliases."""
+        """Return a context for what Python evaluates on demand, in its own frame: type parameters and aliases."""
         return _Within(self, "_no_temporaries", "_deferred")
 
     def evaluate_once(self, value: ast.expr) -> Once | None:
-        """``(first use, later uses)`` of a value that must be evaluated once, or None where that cannot be.
+        """Return ``(first use, later uses)`` of a value that must be evaluated once, or None where that is impossible.
 
         The later uses must follow with nothing evaluated in between: one temporary serves a whole function.
         """
@@ -197,12 +197,12 @@ class TransformCore(RestrictingNodeTransformer):
         return keep(value) if self.may_keep() else None
 
     def may_keep(self) -> bool:
-        """Whether a value may be kept in a temporary here."""
+        """Return whether a value may be kept in a temporary here."""
         return not self._no_temporaries and self.scope.holds_temporaries()
 
 
 class Place(TypedDict):
-    """Where in the cell a node stands, as the constructors of nodes take it."""
+    """The position of a node in the cell, as the constructors of nodes take it."""
 
     lineno: int
     col_offset: int
@@ -211,7 +211,7 @@ class Place(TypedDict):
 
 
 def where(node: Any) -> Place:
-    """The location of a node, for the nodes that replace it (kept on the node: many are asked twice)."""
+    """Return the location of a node, for the nodes that replace it (kept on the node: many are asked twice)."""
     try:
         return node.place  # type: ignore[no-any-return]
     except AttributeError:
@@ -226,33 +226,33 @@ def where(node: Any) -> Place:
 
 
 def load(name: str, at: ast.AST) -> ast.Name:
-    """A read of a variable."""
+    """Return a read of a variable."""
     return ast.Name(name, LOAD, **where(at))
 
 
 def text(value: str, at: ast.AST) -> ast.Constant:
-    """A string constant."""
+    """Return a string constant."""
     return ast.Constant(value, **where(at))
 
 
 def keep(value: ast.expr) -> Once:
-    """A value kept in the temporary: the expression that keeps it, and what makes the later uses."""
+    """Return a value kept in the temporary: the expression that keeps it, and a function for the later uses."""
     at = where(value)
     return ast.NamedExpr(ast.Name(TEMPORARY, STORE, **at), value, **at), lambda: load(TEMPORARY, value)
 
 
 def compare(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.Compare:
-    """A comparison, located where its left side is."""
+    """Return a comparison, located where its left side is."""
     return ast.Compare(left, [operator], [right], **where(left))
 
 
 def choose(test: ast.expr, body: ast.expr, orelse: ast.expr) -> ast.IfExp:
-    """``body if test else orelse``, located where its body is."""
+    """Return ``body if test else orelse``, located where its body is."""
     return ast.IfExp(test, body, orelse, **where(body))
 
 
 def like(node: Node) -> Node:
-    """A node with the same children, to be given others."""
+    """Return a node with the same children, to be given others."""
     twin = node.__class__.__new__(node.__class__)
     twin.__dict__.update(node.__dict__)
     return twin

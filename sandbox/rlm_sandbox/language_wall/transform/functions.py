@@ -131,11 +131,11 @@ class FunctionRules(AccessRules):
     def _write_twice(self, node: Function, name: str, sites: list[Site], is_method: bool) -> bool:
         """Write a short body twice: natively for an object of the session's own, with guards for any other.
 
-        ``if TYPE(name) is not CACHE.owner and TYPE(name) not in CLEAN: <guarded> else: <native>`` is one test
-        for all accesses of a parameter. Only of one: what is not the session's own is a rare ``self``, but a usual
-        argument.
+        ``if TYPE(name) is not CACHE.owner and TYPE(name) not in CLEAN: <guarded> else: <native>`` is one test for all
+        accesses of a parameter. Only one parameter is treated like this: a foreign ``self`` is rare, but a foreign
+        argument is common.
         """
-        if self.scope.external:  # a declaration cannot stand a second time, after uses
+        if self.scope.external:  # a declaration cannot be repeated after uses
             return False
         guarded: dict[ast.AST, ast.Attribute] = {}
         for site in sites:
@@ -165,7 +165,7 @@ class FunctionRules(AccessRules):
             self.open_sites -= 1
 
     def _guard_of(self, site: Site) -> ast.Call:
-        """The call of an access's guard, where it stands."""
+        """Return the call of an access's guard, where the access occurs."""
         at = site.node.value
         arguments = [text(argument, at) for argument in site.arguments]
         return self.call_guard(site.guard, at, load(site.name, at), *arguments)
@@ -279,7 +279,7 @@ def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
 
 
 def _flag(name: str) -> str:
-    """The local that is None while ``name`` is known to be the session's own object."""
+    """Return the local that is None while ``name`` is known to be the session's own object."""
     return f".foreign_{name}"
 
 
