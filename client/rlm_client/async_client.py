@@ -8,8 +8,7 @@
         await client.load_context("log", "app.log")
         found, cell = await asyncio.gather(client.scan("log", "error"), client.eval_code("len(log['lines'])"))
 
-Calls that are made at once do not wait for each other: each has a connection of its own while it lasts. What a call
-that is cancelled was doing is interrupted.
+Concurrent calls do not wait for each other: each has its own connection. A cancelled call interrupts its code.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = ["AsyncClient", "AsyncGoal", "AsyncPush"]
 P = ParamSpec("P")
 T = TypeVar("T")
 _MOST_AT_ONCE = 32
-"""Calls of one client that are under way at once; more wait."""
+"""The most concurrent calls of one client; more calls wait."""
 
 
 def _method(make: Callable[P, calls.Call[T]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
@@ -72,7 +71,7 @@ class AsyncClient:
     async def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """Call a tool by name and return its whole answer; arguments that are None are left out.
 
-        A cell that takes longer than one call may is waited for.
+        If a cell takes longer than one call may, the method continues to wait.
         """
         request = calls.ToolCall(tool, arguments)
         async with self._turns:
@@ -86,7 +85,7 @@ class AsyncClient:
                 self._idle.append(connection)
                 raise
             except BaseException:
-                connection.close()  # which also ends what the call was doing
+                connection.close()  # this also interrupts the call's code
                 raise
             finally:
                 self._busy.discard(connection)
@@ -94,7 +93,7 @@ class AsyncClient:
             return answer
 
     async def aclose(self) -> None:
-        """Hang up; the session stays. The next call connects again."""
+        """Close the connection; the session is kept. The next call connects again."""
         for connection in self._busy:
             connection.close()
         while self._idle:
@@ -141,7 +140,7 @@ class AsyncClient:
     lock: Final = _method(calls.lock)
 
     def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> AsyncPush:
-        """Start a goal as `Client.push` does: awaited, or as an asynchronous context manager that ends it."""
+        """Start a goal like `Client.push`: await it, or use it as an asynchronous context manager that ends it."""
         return AsyncPush(self, calls.push(goal, parent=parent, fork=fork, policy=policy))
 
     # --- the session ---------------------------------------------------------------------------------
@@ -153,7 +152,7 @@ class AsyncClient:
     end_session: Final = _method(calls.end_session)
 
     async def pending_queries(self) -> list[Query]:
-        """Return all pending queries with their whole prompts, which the answer about a cell may have to cut."""
+        """Return all pending queries with their whole prompts, which are missing in an answer that was too long."""
         named = None if self.session is None or calls.is_frame(self.session) else self.session
         session = named or (await self.status())["session"]
         control = await AsyncDaemonConnection.open(ListQueries(session))
@@ -170,7 +169,7 @@ class AsyncClient:
 
 
 class AsyncGoal(AsyncClient):
-    """A goal that was pushed: a client in its session, with the answers to its push and its pop, as `Goal`."""
+    """A pushed goal: a client in its session, with the answers to its push and pop, like `Goal`."""
 
     def __init__(self, above: AsyncClient, pushed: Pushed) -> None:
         super().__init__(pushed.frame, on_progress=above.on_progress)
@@ -191,7 +190,7 @@ class AsyncGoal(AsyncClient):
 
 
 class AsyncPush:
-    """A push that is to be made. Awaited it gives the goal; as a context manager it also pops it, as `Goal` does."""
+    """A push. Awaiting it returns the goal; as a context manager it also pops the goal, like `Goal`."""
 
     def __init__(self, above: AsyncClient, call: calls.Call[Pushed]) -> None:
         self._above, self._call = above, call

@@ -1,4 +1,4 @@
-"""The tools as calls: what each is asked, and what its answer is read as. `Client` and `AsyncClient` make them.
+"""The tools as calls: their arguments, and the types of their answers. `Client` and `AsyncClient` make them.
 
 Nothing here does any I/O.
 """
@@ -53,12 +53,12 @@ LockRole = Literal["analyst", "planner", "implementer", "reviewer", "tester", "c
 RuleSet = Literal["full", "safe", "light", "fast"]
 Detail = Literal["minimal", "standard", "full"]
 _OF_ANSWERS = ("answered", "failed", "still_pending")
-"""What an answer to answer_queries has of its own, beside what came of the cell that waited."""
+"""The fields of an answer of answer_queries, besides the result of the cell that waited."""
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A call of a tool, and how its answer is read."""
+    """A tool call, and the function that reads its answer."""
 
     read: Callable[[JsonObject], T]
     tool: str
@@ -66,12 +66,12 @@ class Call(Generic[T]):
 
     @classmethod
     def of(cls, read: Callable[[JsonObject], T], tool: str, /, **arguments: Any) -> Call[T]:
-        """Make it of the arguments."""
+        """Create a call from the arguments."""
         return cls(read, tool, arguments)
 
 
 class ToolCall:
-    """A call of a tool as MCP requests: a cell that takes long needs several. ``params`` are those of the next one."""
+    """A tool call as MCP requests: a long cell needs several. ``params`` are those of the next request."""
 
     def __init__(self, tool: str, arguments: Mapping[str, Any]) -> None:
         given = {name: value for name, value in arguments.items() if value is not None}
@@ -79,7 +79,7 @@ class ToolCall:
         self._kept: JsonObject = {}
 
     def take(self, result: JsonObject) -> JsonObject | None:
-        """Take the result of a request and return the answer; None when there is more to ask.
+        """Take the result of a request. Return the answer, or None if another request is needed.
 
         Raises:
             ToolFailed: the tool answers with an error.
@@ -94,7 +94,7 @@ class ToolCall:
 
 
 def environment(session: str | None, policy: str | None) -> dict[str, str]:
-    """Return the environment that the daemon is told; what was given to the client wins."""
+    """Return the environment for the daemon; the client's arguments have precedence."""
     named = {"PARENT_SESSION_ID": session, "RLM_KERNEL_POLICY": policy}
     return handshake_environment({**os.environ, **{name: value for name, value in named.items() if value}})
 
@@ -106,9 +106,9 @@ def signature_of(make: Callable[..., Call[Any]]) -> inspect.Signature:
 
 
 def _listed(given: Iterable[Any]) -> list[Any]:
-    """Return a list of what was given. A text alone would become its letters, each a goal or a cell."""
+    """Return a list. A string is refused, because it would be split into letters, each a goal or a cell."""
     if isinstance(given, str):
-        raise TypeError("give a list, if only of one text: [text] and not text")
+        raise TypeError("pass a list, even for one string: [text] instead of text")
     return list(given)
 
 
@@ -124,7 +124,7 @@ def load_context(
     content_type: str = "custom",
     metadata: Mapping[str, Any] | None = None,
 ) -> Call[Context]:
-    """Load a text under a name: from files, directories or patterns, given as it is, or from a variable."""
+    """Load a text under a name: from files, directories or patterns, from ``content``, or from a variable."""
     paths = os.fspath(path) if isinstance(path, str | os.PathLike) else path and [os.fspath(one) for one in path]
     source = {"path": paths, "content": content, "variable": variable}
     return Call.of(Context.read, "load_context", name=name, **source, content_type=content_type, metadata=metadata)
@@ -133,7 +133,7 @@ def load_context(
 def peek(name: str, offset: int = 0, limit: int | None = None, *, max_chars: int | None = None) -> Call[Page]:
     """Return lines of a text or variable; ``offset`` counts from 0, and a negative one is 0.
 
-    With ``limit`` so many, the longest of them cut if need be; without it as many whole ones as there is room for.
+    With ``limit``, return that many lines, the longest cut if necessary; without it, as many whole lines as fit.
     """
     return Call.of(Page.read, "peek", name=name, offset=offset, limit=limit, max_chars=max_chars)
 
@@ -147,7 +147,7 @@ def scan(
     flags: Sequence[ScanFlag] = (),
     start_line: int | None = None,
 ) -> Call[Found]:
-    """Search the lines for a regular expression, upper and lower case alike unless a flag says otherwise."""
+    """Search the lines for a regular expression, case-insensitive unless a flag says otherwise."""
     given: JsonObject = {"context_lines": context_lines, "max_matches": max_matches, "flags": _listed(flags)}
     return Call.of(Found.read, "scan", name=name, pattern=pattern, start_line=start_line, **given)
 
@@ -163,42 +163,42 @@ def var_info(name: str) -> Call[Variable]:
 
 
 def unload(name: str) -> Call[str]:
-    """Delete a variable and free what it held; returns its name."""
+    """Delete a variable and free its memory. Return its name."""
     return Call.of(lambda answer: str(answer["unloaded"]), "unload", name=name)
 
 
 def refresh(name: str) -> Call[JsonObject]:
-    """Load a context again from its files and tell what changed."""
+    """Reload a context from its files and report what changed."""
     return Call.of(dict, "refresh", name=name)
 
 
 def query(name: str | Sequence[str], sql: str) -> Call[Rows]:
-    """Run SQL over one or several contexts, each a table of its name."""
+    """Run SQL over one or several contexts, each a table of the same name."""
     return Call.of(Rows.read, "query", name=name if isinstance(name, str) else list(name), sql=sql)
 
 
 def cite(name: str, lines: str | int) -> Call[Citation]:
-    """Return lines (``12`` or ``"12-15"``, from 0) with the hash of the whole text."""
+    """Return lines (``12`` or ``"12-15"``, 0-based) with a hash of the whole text."""
     return Call.of(Citation.read, "cite", name=name, lines=lines)
 
 
 def check_citation(
     name: str, quote: str, lines: str | int | None = None, *, hash: str | None = None
 ) -> Call[JsonObject]:
-    """Say whether a quotation ``stands`` in a text."""
+    """Check whether a text contains a quotation (``stands``)."""
     return Call.of(dict, "check_citation", name=name, quote=quote, lines=lines, hash=hash)
 
 
 def register_handle(
     name: str, *, content_type: str | None = None, share_with: Sequence[str] | None = None
 ) -> Call[Handle]:
-    """Make a handle by which other sessions have the variable."""
+    """Create a handle that lets other sessions use the text."""
     shared = None if share_with is None else _listed(share_with)
     return Call.of(Handle.read, "register_handle", name=name, content_type=content_type, share_with=shared)
 
 
 def resolve_handle(handle: str) -> Call[Handle]:
-    """Give the text behind a handle a name in this session."""
+    """Make the text behind a handle available in this session under a name."""
     return Call.of(Handle.read, "resolve_handle", handle=handle)
 
 
@@ -206,17 +206,17 @@ def resolve_handle(handle: str) -> Call[Handle]:
 
 
 def eval_code(code: str | None = None, *, cells: Sequence[str] | None = None) -> Call[Cell]:
-    """Run a cell. One that waits for answers (``waiting``), or one behind it (``queued``), comes back at once."""
+    """Run a cell. If it waits for answers (``waiting``), or is behind such a cell (``queued``), return at once."""
     return Call.of(Cell.read, "eval_code", code=code, cells=None if cells is None else _listed(cells))
 
 
 def pipeline(cells: Sequence[str]) -> Call[Cell]:
-    """Run cells up to the first that fails, by one message; ``cells`` of the result are what came of each."""
+    """Run cells in one call, up to the first that fails; ``cells`` of the result has the result of each."""
     return eval_code(cells=cells)
 
 
 def answer_queries(answers: Mapping[str, Any] | Sequence[Any]) -> Call[Answered]:
-    """Answer queries by id, with a text or ``{"error": why}``; ``cell`` is what came of code that waited.
+    """Answer queries by id, with a text or ``{"error": why}``; ``cell`` is the result of code that waited.
 
     A list answers the pending queries in the order in which they are listed. The answer of a query that has a
     ``schema`` may also be the JSON value itself.
@@ -231,17 +231,17 @@ def wait(run: str | None = None) -> Call[Cell]:
 
 
 def view_images(run: str | None = None) -> Call[Pictures]:
-    """Return the pictures that code has shown in a run, or in the latest that has shown any."""
+    """Return the pictures that code displayed in a run, or in the latest run that displayed any."""
     return Call.of(Pictures.read, "view_images", run=run)
 
 
 def budget() -> Call[JsonObject]:
-    """Return what the session's queries have used and may: calls, and of a provider tokens, cost and seconds."""
+    """Return the session's query budget, used and allowed: calls; for a provider also tokens, cost and seconds."""
     return Call.of(dict, "budget")
 
 
 def interrupt() -> Call[list[str]]:
-    """Interrupt what runs; returns the ids of the runs."""
+    """Interrupt the running code. Return the ids of the runs."""
     return Call.of(lambda answer: list(answer["interrupted"]), "interrupt")
 
 
@@ -249,7 +249,7 @@ def interrupt() -> Call[list[str]]:
 
 
 def plan(goal: str, children: Sequence[str | Mapping[str, Any]] = (), *, parent: str | None = None) -> Call[Planned]:
-    """Write a goal down, with those below it: texts, or mappings with a ``goal`` and ``children`` of their own."""
+    """Record a goal and its subgoals: strings, or mappings with a ``goal`` and ``children``."""
     return Call.of(Planned.read, "plan", goal=goal, children=_listed(children), parent=parent)
 
 
@@ -268,15 +268,15 @@ def pop(
     hand_over: Sequence[str] = (),
     children: Children = "refuse",
 ) -> Call[Popped]:
-    """End a frame, or the current one; ``hand_over`` names variables for the session above."""
+    """End a frame, or the current one; ``hand_over`` names variables to copy to the parent session."""
     lists = {"artifacts": _listed(artifacts), "decisions": _listed(decisions), "hand_over": _listed(hand_over)}
     return Call.of(Popped.read, "pop", id=id, status=status, summary=summary, children=children, **lists)
 
 
 def frame(id: str | None = None, *, do: Change | None = None, note: str | None = None) -> Call[Frame]:
-    """Show a frame, or the current one; with ``do`` its turns, or a change of what has become of it.
+    """Show a frame, or the current one; with ``do``, show its turns or change its state.
 
-    With ``note`` a text is kept with it, as a turn of its own.
+    With ``note``, add a text to the frame as a turn.
     """
     return Call.of(Frame.read, "frame", id=id, do=do, note=note)
 
@@ -290,16 +290,16 @@ def work(
     wait: bool = False,
     holder: str | None = None,
 ) -> Call[JsonObject]:
-    """Do something with the queue of the repository's tasks; see docs/work.md for what ``data`` takes.
+    """Use the repository's task queue; docs/work.md describes ``data``.
 
-    What this client claims is its own until it hangs up, unless ``holder`` ties the lease to something else.
+    A claim lasts until this client disconnects, unless ``holder`` names another holder.
     """
     given = {"data": dict(data or {}), "fields": fields, "wait": wait, "holder": holder}
     return Call.of(dict, "work", do=do, id=id, **given)
 
 
 def handoff(id: str, data: Mapping[str, Any] | None = None, *, details: bool = False) -> Call[JsonObject]:
-    """Show what a frame has left for others; with ``data`` write it."""
+    """Show the hand-off of a frame; with ``data``, write it."""
     return Call.of(dict, "handoff", id=id, data=dict(data or {}), details=details)
 
 
@@ -317,24 +317,24 @@ def lock(
     path: str | None = None,
     rules: RuleSet | None = None,
 ) -> Call[JsonObject]:
-    """Show the project: structure, key files, rules, history, what has changed, and with ``map`` which files matter."""
+    """Return a snapshot of the project: structure, key files, rules, history, changes; with ``map``, relevant files."""
     given: JsonObject = {"lock_id": lock_id, "priority": priority, "fields": fields, "role": role, "agent": agent}
     given |= {"frame": frame, "map": map, "focus": _listed(focus) or None, "about": about, "path": path, "rules": rules}
     return Call.of(dict, "lock", **given)
 
 
 def new_name() -> str:
-    """Return what tells one client of a process from the others: what it claims is its own."""
+    """Return a unique name for a client in this process, which holds its claims."""
     return f"client-{os.urandom(8).hex()}"
 
 
 def is_frame(session: str) -> bool:
-    """Tell whether what is named as a session is a frame."""
+    """Tell whether a session argument names a frame."""
     return session[:1] == "f" and session[1:].isdecimal()
 
 
 def failure(frame: str, error: BaseException) -> Call[Popped]:
-    """End a frame whose block raised: with the exception's text, and what still runs below fails with it."""
+    """End a frame whose block raised, with the exception's text; frames in progress below fail, too."""
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return pop(frame, "failed", said, children="fail")
 
@@ -348,7 +348,7 @@ def status() -> Call[JsonObject]:
 
 
 def fork_session(name: str | None = None, *, policy: StrPath | None = None, goal: str | None = None) -> Call[Fork]:
-    """Make a session with every variable of this one, for `Client(fork.session)`; with ``goal`` it is a push."""
+    """Create a session with a copy of every variable, for `Client(fork.session)`; with ``goal``, this is a push."""
     path = None if policy is None else os.fspath(policy)
     return Call.of(Fork.read, "fork_session", name=name, policy=path, goal=goal)
 
@@ -359,7 +359,7 @@ def rollback(cells: int = 1) -> Call[Undone]:
 
 
 def restart_session() -> Call[JsonObject]:
-    """Begin anew with a fresh kernel and the loaded texts."""
+    """Restart with a fresh kernel and the loaded texts."""
     return Call.of(dict, "restart_session")
 
 
@@ -369,14 +369,14 @@ def end_session() -> Call[Ended]:
 
 
 def _checked(result: JsonObject) -> JsonObject:
-    """Return the answer in a tool's result; raises :class:`ToolFailed` when it is an error."""
+    """Return the answer in a tool's result; raises :class:`ToolFailed` if it is an error."""
     text = "".join(block.get("text", "") for block in result.get("content", []))
     try:
         found = json.loads(text)
     except ValueError:
         found = {"text": text}
     answer: JsonObject = found if isinstance(found, dict) else {"answer": found}
-    # A cell that raised is an answer (it has `success`), a call that could not be done is not.
+    # A cell that raised is an answer (it has `success`); a refused call is an error.
     if result.get("isError") or ("error" in answer and "success" not in answer):
         raise ToolFailed(_message(answer), answer)
     pictures = [block["data"] for block in result.get("content", []) if block.get("type") == "image"]
@@ -384,7 +384,7 @@ def _checked(result: JsonObject) -> JsonObject:
 
 
 def _message(answer: JsonObject) -> str:
-    """Return what a tool's error says, as one line."""
+    """Return the message of a tool's error, as one line."""
     parts: list[str] = []
     for key in ("message", "hint", "text"):
         said = str(answer.get(key) or "")

@@ -8,8 +8,8 @@
         client.load_context("log", "app.log")
         print(client.eval_code("len(log['lines'])").result)
 
-The daemon is started when none runs. A client holds one connection and makes one call at a time: threads that shall
-not wait for each other use one client each. What a call of it was doing is interrupted when it is closed.
+If no daemon is running, it is started. A client has one connection and makes one call at a time: use one client for
+each thread, so that threads do not wait for each other. Closing a client interrupts the code of its running call.
 `rlm_client.async_client` has the same for an event loop.
 """
 
@@ -52,10 +52,9 @@ def _method(make: Callable[P, calls.Call[T]]) -> Callable[Concatenate[Client, P]
 class Client:
     """A session of the daemon.
 
-    ``session`` is the environment's or the git root's unless named, as for every client; ``policy`` is what it is
-    opened under if it is not open yet; ``on_progress`` hears of calls that take long. Methods raise `ToolFailed`, whose
-    ``answer`` says what to do, when a tool answers with an error, and `DaemonUnavailable` when the daemon ends under a
-    call.
+    ``session`` defaults to that of the environment or the git root, as for every client. ``policy`` applies if the
+    session is not open yet. ``on_progress`` is called during long calls. Methods raise `ToolFailed` if a tool answers
+    with an error, whose ``answer`` says what to do, and `DaemonUnavailable` if the daemon ends during a call.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Client:
     def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """Call a tool by name and return its whole answer; arguments that are None are left out.
 
-        A cell that takes longer than one call may is waited for.
+        If a cell takes longer than one call may, the method continues to wait.
         """
         request = calls.ToolCall(tool, arguments)
         with self._lock:
@@ -90,11 +89,11 @@ class Client:
             except ToolFailed:
                 raise
             except BaseException:
-                self._hang_up()  # an answer that comes later must not be taken for that of the next call
+                self._hang_up()  # a late answer must not be taken for that of the next call
                 raise
 
     def close(self) -> None:
-        """Hang up; the session stays. The next call connects again."""
+        """Close the connection; the session is kept. The next call connects again."""
         self._hang_up()
 
     def __enter__(self) -> Self:
@@ -140,7 +139,7 @@ class Client:
     def push(self, goal: str, *, parent: str | None = None, fork: bool = True, policy: str | None = None) -> Goal:
         """Start a goal, or a planned frame by its id, in a fork of the nearest session above, or in that session.
 
-        As a context manager the goal ends with its block.
+        Used as a context manager, the goal ends with its block.
         """
         call = calls.push(goal, parent=parent, fork=fork, policy=policy)
         return Goal(self, call.read(self.call(call.tool, **call.arguments)))
@@ -154,7 +153,7 @@ class Client:
     end_session: Final = _method(calls.end_session)
 
     def pending_queries(self) -> list[Query]:
-        """Return all pending queries with their whole prompts, which the answer about a cell may have to cut."""
+        """Return all pending queries with their whole prompts, which are missing in an answer that was too long."""
         named = None if self.session is None or calls.is_frame(self.session) else self.session
         request = ListQueries(named or self.status()["session"])
         return [Query.read(plain(query)) for query in ask(request, start=True).queries]
@@ -177,9 +176,9 @@ class Client:
 
 
 class Goal(Client):
-    """A goal that was pushed: a client in its session. ``pushed`` is the answer to the push, ``popped`` that to a pop.
+    """A pushed goal: a client in its session. ``pushed`` is the answer to the push, ``popped`` that to a pop.
 
-    At the end of its block it is popped as completed, unless the block has done that. When the block raises, it is
+    At the end of its block it is popped as completed, unless the block has popped it. If the block raises, it is
     popped as failed, with the text of the exception.
     """
 
@@ -223,6 +222,6 @@ def call_tool(
     policy: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Make one call on a connection of its own; see `Client.call`."""
+    """Make one call on a separate connection; see `Client.call`."""
     with Client(session, policy=policy, on_progress=on_progress) as client:
         return client.call(name, **arguments)

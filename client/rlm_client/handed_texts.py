@@ -1,4 +1,4 @@
-"""Texts of this program, handed over to a session."""
+"""Hands texts of this program over to a session."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rlm_client.results import Context
 __all__ = ["hand_over"]
 
 _NO_PATH = "-"
-"""What stands for standard input among paths: the text came from a program, and cannot be loaded again."""
+"""Stands for standard input among paths: the text came from a program, and cannot be reloaded."""
 
 
 def hand_over(client: Client, name: str, text: str, kind: str = "custom") -> Context:
-    """Load a text in a file: in a call it would be bounded, and cost more. The file is not what it came from."""
+    """Load a text through a temporary file: in a call its size would be limited, and it would cost more."""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", newline="", prefix="rlm-") as file:
         file.write(text)
         file.flush()

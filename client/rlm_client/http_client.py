@@ -1,6 +1,6 @@
 """Calls of tools over MCP's streamable HTTP, for programs that cannot reach the daemon's socket.
 
-The official client does the talking, on an event loop in a thread of its own.
+It uses the official client, on an event loop in another thread.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rlm_ipc.messages import JsonObject
 __all__ = ["HttpClient"]
 
 _SECONDS = 900.0
-"""For an answer that takes long: the server itself bounds each call."""
+"""For long answers: the server itself limits each call."""
 _UNREACHABLE = (OSError, httpx2.HTTPError, MCPError, ExceptionGroup)
 
 
 class HttpClient:
-    """A session that is reached over HTTP. ``url`` and ``token`` are those that `rlm-kernel serve` names."""
+    """A session over HTTP. ``url`` and ``token`` are those that `rlm-kernel serve` prints."""
 
     def __init__(self, url: str, token: str, session: str | None = None) -> None:
         self._url = url
@@ -50,7 +50,7 @@ class HttpClient:
         return answer
 
     def close(self) -> None:
-        """Hang up; the session stays."""
+        """Close the connection; the session is kept."""
         try:
             self._connection.close()
         finally:

@@ -1,7 +1,7 @@
 """The client of the context lock's protocol: `JCodeClient(context_lock_id).call_tool("jcode.lock", {...})`.
 
-An answer of the tool is as long as the policy lets it be. This client reads what was cut from the contexts that the
-answer names, so that a program has all of it: at most a megabyte, compressed.
+The policy limits the length of the tool's answer. This client reads the rest from the contexts that the answer names,
+so that a program gets everything: at most a megabyte, compressed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["JCodeClient"]
 
 LARGEST = 1 << 20
-"""Bytes of an answer, compressed."""
+"""The most bytes of a compressed answer."""
 _LOCK = ("jcode.lock", "lock")
 _PAGE_CHARS = 1_000_000
 _NARROWED = ("path", "rules")
@@ -59,7 +59,7 @@ class JCodeClient:
         return _within_bounds(answer)
 
     def close(self) -> None:
-        """Hang up; the session stays."""
+        """Close the connection; the session is kept."""
         self._client.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""How clients are shown at a prompt and in a notebook."""
+"""The representations of clients at a prompt and in a notebook."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the methods of `rlm_client.client.Client` return: the answers of the tools, with the names of their fields.
+"""The results of the methods of `rlm_client.client.Client`: the tools' answers, with the same field names.
 
-``raw`` is the whole answer: the fields that only some answers have are not all spelled out.
+``raw`` is the complete answer: fields that only some answers have are not all declared.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Result:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of a tool's answer, lists in it as tuples; fields that it does not know are in ``raw`` only."""
+        """Create it from a tool's answer, with lists as tuples; unknown fields are only in ``raw``."""
         known = {part.name: _made(part, answer[part.name]) for part in fields(cls) if part.name in answer}
         try:
             return cls(raw=answer, **known)
@@ -61,7 +61,7 @@ class Result:
 class Query(Result):
     """A query that waits for its answer; ``schema`` is the JSON schema that it must fit, if there is one.
 
-    ``cut`` says that the answer had no room for the ``prompt``, which is then empty; `Client.pending_queries` has it.
+    ``cut``: the ``prompt`` did not fit into the answer, and is empty; `Client.pending_queries` has it.
     """
 
     id: str
@@ -73,12 +73,12 @@ class Query(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(Result):
-    """What came of a cell.
+    """The result of a cell.
 
-    ``status`` is ``finished``, ``waiting`` when it waits for the answers of ``pending_llm_queries``, or ``queued`` when
-    it runs after another cell that waits for them: its ``success`` is then None. ``displayed`` are the texts of what it
-    gave to ``display``. ``error`` is the traceback of one that raised. ``full_output`` names the context that holds the
-    whole of what was too long. A batch has ``cells``, and ``skipped`` is how many of them did not run.
+    ``status`` is ``finished``, ``waiting`` if it waits for answers to ``pending_llm_queries``, or ``queued`` if it is
+    behind a cell that waits for them; ``success`` is then None. ``displayed`` has the texts that it passed to
+    ``display``. ``error`` is the traceback if it raised. ``full_output`` names the context with the whole output, if
+    that was too long. A batch has ``cells``, and ``skipped`` is the number of cells that did not run.
     """
 
     status: str = "finished"
@@ -100,7 +100,7 @@ class Cell(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Answered(Result):
-    """Which answers were taken. ``cell`` is what came of the cell that waited for one of them."""
+    """The accepted answers. ``cell`` is the result of the cell that waited for one of them."""
 
     answered: tuple[str, ...] = ()
     failed: tuple[Mapping[str, Any], ...] = ()
@@ -109,14 +109,14 @@ class Answered(Result):
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Self:
-        """Make it of an answer of answer_queries."""
+        """Create it from an answer of answer_queries."""
         cell = Cell.read(answer) if "success" in answer or "status" in answer else None
         return replace(super().read(answer), cell=cell)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Files(Result):
-    """The files of a directory or an archive: how many were taken, why others were not, the context that lists them."""
+    """The files of a directory or an archive: how many were loaded, why not all, and the context that lists them."""
 
     count: int
     skipped: Mapping[str, int]
@@ -125,9 +125,9 @@ class Files(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Context(Result):
-    """A loaded text; ``size`` in bytes. ``files`` are those that it was made of, if there were several.
+    """A loaded text; ``size`` in bytes. ``files`` describes its files, if there were several.
 
-    ``notice`` says that a variable of code has lost its name to it.
+    ``notice`` says that a variable of code lost its name to it.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Context(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Page(Result):
-    """Lines of a text; ``cut`` says that lines in ``content`` are cut, and where one is, how long it is."""
+    """Lines of a text; ``cut``: lines in ``content`` are shortened, each with a mark that gives its length."""
 
     name: str
     offset: int
@@ -175,7 +175,7 @@ class Found(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Variable(Result):
-    """A variable: a loaded text, or one that code made.
+    """A loaded text, or a variable of code.
 
     A text is ``shadowed_in_code`` while a variable has its name there; that one ``shadows_text``.
     """
@@ -200,7 +200,7 @@ class Variables(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Handle(Result):
-    """A pointer to a text that other sessions can use."""
+    """A handle of a text that other sessions can use."""
 
     handle: str
     var_name: str
@@ -209,7 +209,7 @@ class Handle(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Citation(Result):
-    """Lines of a text, with the hash of all of it."""
+    """Lines of a text, with a hash of the whole text."""
 
     name: str
     lines: str
@@ -219,7 +219,7 @@ class Citation(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(Result):
-    """The rows of a query, or its first ones; ``full_output`` then names the context that holds all as JSON lines."""
+    """The rows of a query, or the first ones; ``full_output`` then names the context with all of them as JSON lines."""
 
     columns: list[str]
     row_count: int
@@ -242,7 +242,7 @@ class Fork(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Undone(Result):
-    """What a rollback undid: the code of the cells, and variables that have their old values or are gone."""
+    """The result of a rollback: the code of the undone cells, and the restored and deleted variables."""
 
     session: str
     undone: tuple[str, ...] = ()
@@ -252,7 +252,7 @@ class Undone(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Result):
-    """Pictures that code has shown: what each is, and in ``data`` its PNG."""
+    """Pictures that code displayed: a description of each, and its PNG in ``data``."""
 
     images: tuple[Mapping[str, Any], ...] = ()
     data: tuple[bytes, ...] = ()
@@ -267,7 +267,7 @@ class Ended(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class FrameAnswer(Result):
-    """What every answer about a frame says: the ``frame`` by its id, and the ``current`` one with the way to it."""
+    """The common fields of answers about a frame: its id, and the ``current`` frame with the path to it."""
 
     frame: str = ""
     goal: str = ""
@@ -280,17 +280,17 @@ class FrameAnswer(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(FrameAnswer):
-    """Goals that are written down: a line for each, with its id, indented below its parent."""
+    """Planned goals: a line for each, with its id, indented below its parent."""
 
     planned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed(FrameAnswer):
-    """A frame that runs in ``session``. ``context`` is what a model is to be told.
+    """A started frame in ``session``. ``context`` is the text for a model.
 
-    ``source`` is ``checkpoint`` when a cell was running in the session ``forked_from``. ``current_unchanged`` says what
-    to pass as session, when another frame stays the current one, and ``planned_too`` which frame plans the same goal.
+    ``source`` is ``checkpoint`` if a cell was running in the session ``forked_from``. ``current_unchanged`` says what
+    to pass as session if another frame stays current, and ``planned_too`` which frame plans the same goal.
     """
 
     session: str
@@ -304,7 +304,7 @@ class Pushed(FrameAnswer):
 
 @dataclass(frozen=True, kw_only=True)
 class Popped(FrameAnswer):
-    """What came of a frame; ``source`` says who said the summary: ``caller`` or ``extract``. ``log`` is a file.
+    """The result of a frame; ``source`` is the origin of the summary: ``caller`` or ``extract``. ``log`` is a file.
 
     ``failed``, ``adopted`` and ``invalidated`` are the ids of frames below.
     """
@@ -320,9 +320,9 @@ class Popped(FrameAnswer):
 
 @dataclass(frozen=True, kw_only=True)
 class Frame(FrameAnswer):
-    """A frame with its ``context`` and its ``tree``, a line for each frame; or the ids that a change was of.
+    """A frame with its ``context`` and its ``tree``, a line for each frame; or the ids of changed frames.
 
-    ``turns`` are messages, and ``stats`` counts of the whole conversation, when they were asked for.
+    ``turns`` are messages, and ``stats`` counts of the whole conversation, if requested.
     """
 
     kind: str = ""
@@ -351,11 +351,11 @@ _HELD: Mapping[str, Callable[[Mapping[str, Any]], Result]] = {
     "results": Match.read,
     "variables": Variable.read,
 }
-"""Fields that hold answers, and how these are read."""
+"""Fields that contain answers, and the functions that read them."""
 
 
 def _made(part: Field[Any], value: Any) -> Any:
-    """Return a value of an answer as its field has it."""
+    """Convert a value of an answer to the type of its field."""
     read = _HELD.get(part.name)
     if str(part.type).startswith("tuple"):
         return tuple(value or () if read is None else map(read, value or ()))

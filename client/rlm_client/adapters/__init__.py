@@ -1,1 +1,1 @@
-"""Sessions as the environment of other people's libraries; each module needs the extra that its name says."""
+"""Adapters that make sessions the environment of other libraries; each module needs the extra of its name."""

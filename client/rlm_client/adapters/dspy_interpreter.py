@@ -8,7 +8,7 @@
     dspy.configure(lm=..., interpreter_factory=SessionInterpreter)
     dspy.RLM("context, question -> answer")(context=text, question="...")
 
-Needs the extra ``rlm-kernel[dspy]``. Each interpreter is a session of its own, which ends with it.
+Needs the extra ``rlm-kernel[dspy]``. Each interpreter is a separate session, which ends with it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b", re.MULTILI
 
 
 class _Submitted(Exception):
-    """Ends the code that has submitted."""
+    """Ends the code that has submitted an answer."""
 
 
 class SessionInterpreter:
-    """An interpreter of dspy; the class itself is the factory. ``policy`` names the rules of its session.
+    """An interpreter for dspy; the class itself is the factory. ``policy`` names the policy of its session.
 
-    Code that makes an interpreter of its own gives it ``tools`` and ``output_fields``, and uses it in ``with``.
+    To create an interpreter yourself, pass ``tools`` and ``output_fields``, and use it in ``with``.
     """
 
     execution_instructions = (
@@ -79,8 +79,8 @@ class SessionInterpreter:
 
         Raises:
             CodeExecutionError: the code raised, or is not permitted.
-            SyntaxError: it is no Python.
-            CodeInterpreterError: the session cannot be used, or cannot be given a variable.
+            SyntaxError: it is not Python.
+            CodeInterpreterError: the session cannot be used, or a variable cannot be set in it.
         """
         if self._runs:  # the session waits for the tool, and the tool would wait for the session
             raise CodeInterpreterError("a tool cannot execute recursively: its caller's interpreter waits for it")
@@ -129,7 +129,7 @@ class SessionInterpreter:
         return self._final if self._final is not None else _printed(cell)
 
     def _ask(self, queries: Sequence[Query]) -> Sequence[str | Exception]:
-        """Have the tools of dspy answer what code asks of a language model."""
+        """Let the tools of dspy answer the queries of code."""
         prompts = [query.prompt for query in queries]
         try:
             if len(prompts) > 1 and _BATCH in self.tools:
@@ -146,12 +146,12 @@ def _bind(hosted: Hosted, name: str, value: object) -> None:
         raise CodeInterpreterError(f"Invalid variable name: {name!r}")
     try:
         hosted.bind(name, value)
-    except CallerError as error:  # no other code would help
+    except CallerError as error:  # other code would not help
         raise CodeInterpreterError(str(error)) from error
 
 
 def _by_name(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """What a function with these parameters gets; raises TypeError in the words of Python's own."""
+    """Bind the arguments of a call; raises TypeError with Python's own message."""
     if len(args) > len(names):
         raise TypeError(f"SUBMIT() takes {len(names)} positional arguments but {len(args)} were given")
     given = dict(zip(names, args, strict=False))
@@ -168,7 +168,7 @@ def _by_name(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, 
 
 
 def _by_keyword(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Tools of dspy take keyword arguments only, though their signatures say more; some are asynchronous."""
+    """Call a tool of dspy: it takes only keyword arguments, whatever its signature says, and may be asynchronous."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         found = tool(**dict(inspect.signature(tool).bind_partial(*args).arguments), **kwargs)
@@ -178,7 +178,7 @@ def _by_keyword(tool: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _awaited(found: Awaitable[Any]) -> Any:
-    """Wait in a thread of its own: a loop may run in this one."""
+    """Wait in another thread, because a loop may be running in this one."""
 
     async def wait() -> Any:
         return await found
@@ -196,6 +196,6 @@ def _printed(cell: Cell) -> Any:
     if text or cell.result is None:
         return f"{text}{cell.result or ''}" or None
     try:
-        return as_plain(ast.literal_eval(cell.result))  # as in dspy's own interpreter, a plain value comes as itself
+        return as_plain(ast.literal_eval(cell.result))  # like dspy's own interpreter, return a plain value unchanged
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return cell.result

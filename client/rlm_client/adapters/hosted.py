@@ -1,8 +1,8 @@
-"""A session whose code may call functions of this process: what adapters to other libraries are built on.
+"""A session whose code may call functions of this process: the base of adapters to other libraries.
 
-A call travels as a query that begins with a mark: the cell waits, the function runs here, and its result, as JSON, is
-the answer. All other queries are what code asks of a language model. The mark keeps the two apart and protects nothing:
-code in the session may call these functions in any way it likes, so what they get is a stranger's input.
+A call is sent as a query with a mark: the cell waits, the function runs here, and its result, as JSON, is the answer.
+All other queries are for a language model. The mark only tells them apart and protects nothing: code in the session may
+call these functions in any way, so their arguments are untrusted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Hosted", "as_plain"]
 
 POLICY = "recursive"
 _LARGE = 100_000
-"""Characters above which a text is loaded by the daemon and not written into code."""
+"""A longer text (characters) is loaded by the daemon instead of being written into code."""
 _STUB = """\
 def {name}(*args, **kwargs):
     import json
@@ -37,12 +37,12 @@ def {name}(*args, **kwargs):
 """
 
 Ask = Callable[[Sequence[Query]], Sequence[str | Exception]]
-"""Answers the queries of one round that are for a language model."""
+"""Answers the queries for a language model in one round."""
 Given = str | dict[str, str]
 
 
 class Hosted:
-    """A session of its own for an adapter; ``functions`` are what code may call, by name."""
+    """A separate session for an adapter; ``functions`` can be called by code, by name."""
 
     def __init__(self, prefix: str, ask: Ask, *, policy: str = POLICY) -> None:
         self.functions: dict[str, Callable[..., Any]] = {}
@@ -53,18 +53,18 @@ class Hosted:
         self._values: dict[str, object] = {}
 
     def run(self, code: str) -> Cell:
-        """Run code; what it calls and asks is answered on the way."""
+        """Run code, and answer its calls and queries."""
         self._define(name for name in self.functions if name not in self._stubs)
         cell = self.client.eval_code(code)
         while cell.pending_llm_queries:
             answered = self.client.answer_queries(self._answers(self.client.pending_queries()))
-            if cell.status != "waiting":  # the policy defers: the values are there for the next block
+            if cell.status != "waiting":  # the policy defers answers: the next block gets them
                 break
             cell = answered.cell or self.client.wait()
         return cell
 
     def bind(self, name: str, value: object) -> None:
-        """Make a variable; one that was bound to the same object before is left as it is."""
+        """Set a variable, unless it is already bound to the same object."""
         if name in self._values and self._values[name] is value:
             return
         loaded = name.lstrip("_") or "value"  # a text's name may not begin with one
@@ -82,7 +82,7 @@ class Hosted:
         self._values[name] = value
 
     def define_again(self, names: Iterable[str]) -> None:
-        """Have the functions that code has replaced there again for the next code."""
+        """Restore functions that code has replaced."""
         self._stubs.difference_update(names)
 
     def end(self) -> None:
@@ -111,7 +111,7 @@ class Hosted:
         return given
 
     def _called(self, text: str) -> Given:
-        """Make the call; what goes wrong in it is raised in the code that has called."""
+        """Make the call; its errors are raised in the calling code."""
         try:
             call = json.loads(text)
             function = self.functions[call["name"]]

@@ -38,20 +38,20 @@ __all__ = ["NAME", "SessionEnvironment", "register"]
 NAME = "rlm-kernel"
 Message = dict[str, Any]
 Payload = Message | list[Any] | str
-"""What a completion works on."""
+"""The context of a completion."""
 _SETUP = 'answer = {"content": "", "ready": False}'
 _SCAFFOLD = frozenset({"answer", "SHOW_VARS", "rlm_query", "rlm_query_batched"})
 _QUERIES = ("llm_query", "llm_query_batched", "rlm_query", "rlm_query_batched")
 
 
 def register(name: str = NAME) -> None:
-    """Have the library make a session for ``environment=name``; a second call does nothing."""
+    """Let the library create a session for ``environment=name``; a second call does nothing."""
     known = library.get_environment
     if name in (names := getattr(known, "sessions", ())):
         return
 
     def get_environment(environment: str, environment_kwargs: dict[str, Any]) -> Any:
-        """Make an environment by its name."""
+        """Create an environment by its name."""
         if environment == name:
             return SessionEnvironment(**environment_kwargs)
         return known(environment, environment_kwargs)
@@ -61,7 +61,7 @@ def register(name: str = NAME) -> None:
 
 
 class SessionEnvironment(NonIsolatedEnv):
-    """An environment of the library: a session of its own, which ends with it."""
+    """An environment for the library: a separate session, which ends with it."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class SessionEnvironment(NonIsolatedEnv):
             self.execute_code(setup_code)
 
     def setup(self) -> None:
-        """Open the session with all that the library's prompt promises."""
+        """Open the session with everything that the library's prompt promises."""
         self._hosted = Hosted("rlms", self._ask, policy=self._policy)
         self._hosted.functions["SHOW_VARS"] = self._show_vars
         if self._subcall is not None:
@@ -112,7 +112,7 @@ class SessionEnvironment(NonIsolatedEnv):
         self.add_context(context_payload, 0)
 
     def add_context(self, context_payload: Payload, context_index: int | None = None) -> int:
-        """Bind one more context, or the one of that number; returns its number."""
+        """Bind another context, or the one with that number. Return its number."""
         index = self._contexts if context_index is None else context_index
         self._hosted.bind(f"context_{index}", context_payload)
         self._contexts = max(self._contexts, index + 1)
@@ -125,7 +125,7 @@ class SessionEnvironment(NonIsolatedEnv):
         return self._contexts
 
     def add_history(self, message_history: Sequence[Message], history_index: int | None = None) -> int:
-        """Bind the messages of a completion; returns the number of that history."""
+        """Bind the messages of a completion. Return the number of that history."""
         index = self._histories if history_index is None else history_index
         self._hosted.bind(f"history_{index}", copy.deepcopy(message_history))
         self._histories = max(self._histories, index + 1)
@@ -138,13 +138,13 @@ class SessionEnvironment(NonIsolatedEnv):
         return self._histories
 
     def append_compaction_entry(self, entry: Sequence[Message] | Message) -> None:
-        """Add what the library has cut from its conversation to ``history``, if it compacts."""
+        """Add the messages that the library cut from its conversation to ``history``, if it compacts."""
         if self._compacted is not None:
             self._compacted.append(copy.deepcopy(entry))
             self._hosted.bind("history", list(self._compacted))
 
     def update_handler_address(self, address: tuple[str, int]) -> None:
-        """Ask another handler from now on: each completion has one of its own."""
+        """Use another handler from now on: each completion has its own."""
         self._address = address
 
     def execute_code(self, code: str) -> REPLResult:
@@ -153,7 +153,7 @@ class SessionEnvironment(NonIsolatedEnv):
         began = time.perf_counter()
         try:
             cell = self._hosted.run(code)
-        except ToolFailed as error:  # the kernel died; the next block finds the variables as they were
+        except ToolFailed as error:  # the kernel died; the next block finds the earlier variables
             cell = Cell(raw={}, success=False, error=str(error))
         final = self._submitted()
         variables = self._known = self._variables()
@@ -172,10 +172,10 @@ class SessionEnvironment(NonIsolatedEnv):
         self._hosted.end()
 
     def _restore(self, bound: set[str], there: set[str]) -> None:
-        """Undo what a block has done to names of the library: its prompt promises them to the next one."""
+        """Restore the library's names after a block: its prompt promises them to the next one."""
         self._hosted.define_again(bound)
         lost = [name for name in _QUERIES if name in bound and name not in self._hosted.functions]
-        code = [f"del {name}" for name in lost]  # what the session came with is below
+        code = [f"del {name}" for name in lost]  # the session's own names are below
         for name, first, count in (("context", "context_0", self._contexts), ("history", "history_0", self._histories)):
             if first in there and count and (name in bound or name not in there):
                 code.append(f"{name} = {first}")
@@ -187,7 +187,7 @@ class SessionEnvironment(NonIsolatedEnv):
         if not items:  # the code has deleted it
             self._hosted.run(_SETUP)
         if (found := submitted(items)) is not None:
-            self._hosted.run(_SETUP)  # a later completion would take it for its own
+            self._hosted.run(_SETUP)  # a later completion would use it as its own
         return found
 
     def _variables(self) -> dict[str, str]:
@@ -195,7 +195,7 @@ class SessionEnvironment(NonIsolatedEnv):
         return {one.name: str(one.type) for one in listed if one.name not in _SCAFFOLD}
 
     def _show_vars(self) -> str:
-        found = self._known  # of a cell that runs nobody can ask
+        found = self._known  # a running cell cannot be asked
         return (
             f"Available variables: {found}"
             if found
@@ -206,7 +206,7 @@ class SessionEnvironment(NonIsolatedEnv):
         return self._recursive_batch([prompt], model)[0]
 
     def _recursive_batch(self, prompts: Sequence[str], model: str | None = None) -> list[str]:
-        """Have the library begin a run of its own for each prompt; errors are told as it tells them."""
+        """Let the library start a run for each prompt; errors are reported in its way."""
         with ThreadPoolExecutor(self.max_concurrent_subcalls) as pool:
             done = [pool.submit(self._child, prompt, model) for prompt in prompts]
             return [self._kept(one.result()) for one in done]
@@ -225,7 +225,7 @@ class SessionEnvironment(NonIsolatedEnv):
         return str(found.response)
 
     def _ask(self, queries: Sequence[Query]) -> list[str | Exception]:
-        """Have the library's handler answer what code asks of a language model; errors are told as it tells them."""
+        """Let the library's handler answer the queries of code; errors are reported in its way."""
         if self._address is None:
             return ["Error: No LM handler configured"] * len(queries)
         try:

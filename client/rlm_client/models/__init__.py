@@ -1,1 +1,1 @@
-"""Language models that answer: one small interface, two kinds of endpoint behind it, and their configuration."""
+"""Language models: one small interface, two kinds of endpoint, and their configuration."""

@@ -1,8 +1,8 @@
-"""Whether an answer has the form that was asked for: JSON that fits a schema.
+"""Checks whether an answer has the requested form: JSON that fits a schema.
 
-The schema comes from code that nobody trusts, and it is applied where everybody's sessions are served. So nothing of it
-is fetched, its patterns run in linear time, and a schema that multiplies is stopped, not followed. Call `fitted` in a
-thread: it may take `LONGEST_SECONDS`.
+The schema comes from untrusted code, and is applied in the process that serves all sessions. So no references are
+fetched, patterns run in linear time, and a schema that takes too long is stopped. Call `fitted` in a thread: it may
+take `LONGEST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rlm_client.models.json_schemas import import_jsonschema
 __all__ = ["AnswerUnfit", "SchemaRefused", "check_schema", "fitted"]
 
 LONGEST_SECONDS = 2.0
-"""How long an answer is held against a schema before it is given up."""
+"""How long the check of an answer may take."""
 _MOST_UNIQUE = 1_000
-"""Items of a list that may have to be told apart."""
+"""The most items of a list that may have to be unique."""
 _LONGEST_COMPLAINT = 500
 _FENCED = re.compile(r"\s*```[\w-]*\n(.*)\n\s*```\s*", re.DOTALL)
 
@@ -31,15 +31,15 @@ Keyword = Callable[[Validator, Any, Any, Mapping[str, Any]], Iterator[Any] | Non
 
 
 class SchemaRefused(ModelError):
-    """What was given as a JSON schema is none, or none that is applied."""
+    """The value is not a JSON schema, or not a supported one."""
 
 
 class AnswerUnfit(ModelError):
-    """An answer is no JSON, or does not fit; the message says where."""
+    """An answer is not JSON, or does not fit; the message says where."""
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise `SchemaRefused` if answers cannot be held against the schema."""
+    """Raise `SchemaRefused` if answers cannot be checked against the schema."""
     import_jsonschema()
     from jsonschema.exceptions import SchemaError
 
@@ -57,7 +57,7 @@ def fitted(schema: Mapping[str, Any], text: str) -> str:
     """Return the JSON of an answer, without a fence around it.
 
     Raises:
-        AnswerUnfit: it is no JSON, or it does not fit.
+        AnswerUnfit: it is not JSON, or it does not fit.
     """
     import_jsonschema()
     from jsonschema.exceptions import best_match
@@ -82,11 +82,11 @@ def fitted(schema: Mapping[str, Any], text: str) -> str:
 
 
 class _TooSlow(Exception):
-    """The schema multiplies."""
+    """The check takes too long."""
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:
-    """A validator of its own for each answer: it looks at the clock at each step."""
+    """Create a validator for one answer, which checks the time at each step."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend, validator_for
 
@@ -107,7 +107,7 @@ def _validator(schema: Mapping[str, Any]) -> Any:
 
 
 def _closed() -> Any:
-    """The registry of nothing: what a schema refers to must stand in itself."""
+    """The empty registry: a schema may refer only to its own parts."""
     from referencing import Registry
 
     return Registry()

@@ -1,4 +1,4 @@
-"""A limit on what an endpoint may send: a body without an end would fill the memory of the process that asks."""
+"""Limits the size of an endpoint's answer: an endless body would fill the memory of this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import httpx2
 __all__ = ["GARBLED", "LOST", "BodyTooLong", "limited"]
 
 GARBLED = (httpx2.DecodingError, httpx2.TooManyRedirects, aiohttp.ClientResponseError)
-"""What comes of a server that answers with something else than an answer, compressed or led astray."""
+"""The error if a server sends something other than an answer."""
 LOST = (httpx2.TransportError,)
-"""What comes of a connection that ends or falls silent."""
+"""The error if a connection ends or times out."""
 LONGEST_BODY = 32 * 1024 * 1024
 """Bytes of an answer after decompression. A long answer in pieces has ten."""
 LONGEST_LINE = 2 * 1024 * 1024
@@ -20,7 +20,7 @@ LONGEST_LINE = 2 * 1024 * 1024
 
 
 class BodyTooLong(Exception):
-    """An endpoint sends more than it may."""
+    """An endpoint has sent more than the limit."""
 
 
 class _Limited(httpx2.AsyncByteStream):

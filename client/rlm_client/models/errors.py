@@ -1,4 +1,4 @@
-"""What can go wrong when a language model is asked, by what helps.
+"""The errors of language models, grouped by remedy.
 
 ::
 
@@ -6,9 +6,9 @@
     └── ModelError
         ├── ModelUnavailable     retryable: no connection, too many requests, the endpoint failed, a stream broke off
         ├── ModelRefused         this request will not be answered: too long, not permitted, declined by the model
-        └── ModelMisconfigured   nobody's request will be: no provider, no key, a wrong one, an unknown model
+        └── ModelMisconfigured   no request will be answered: no provider, no key, a wrong one, an unknown model
 
-No message holds a key: endpoints are named by their host only.
+No message contains a key: endpoints are named only by host.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """It will not answer this request; another one may be answered."""
+    """It will not answer this request, but may answer others."""
 
 
 class ModelMisconfigured(ModelError):
-    """It cannot be asked at all before the configuration is corrected; the message says where."""
+    """It cannot be used before the configuration is corrected; the message says where."""

@@ -1,4 +1,4 @@
-"""What a language model is to us: it completes a list of messages, and says what that has used."""
+"""The interface of a language model: it completes a list of messages, and reports the usage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlm_ipc.late_dataclasses import dataclass
 __all__ = ["ChatMessage", "Completion", "Finish", "Model", "Usage"]
 
 Finish = Literal["stop", "length"]
-"""Why an answer ends: the model was done, or ``max_tokens`` were used up."""
+"""Why an answer ended: the model was done, or ``max_tokens`` were used."""
 
 
 class ChatMessage(TypedDict):
@@ -22,9 +22,9 @@ class ChatMessage(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an answer has used. ``cost`` is in US dollars by the prices of the configuration (none given: 0).
+    """The usage of an answer. ``cost`` is in US dollars, by the configured prices (without prices: 0).
 
-    ``estimated`` says that the endpoint did not count and the tokens are guessed from the characters.
+    ``estimated``: the endpoint did not count, and the tokens are estimated from the characters.
     """
 
     input_tokens: int
@@ -40,7 +40,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer. ``model`` is the one that answered, as the endpoint names it."""
+    """An answer. ``model`` is the endpoint's name for the model."""
 
     text: str
     usage: Usage
@@ -49,7 +49,7 @@ class Completion:
 
 
 class Model(Protocol):
-    """Something that answers. Safe to call concurrently: it waits its turn by itself."""
+    """A model. It can be called concurrently; calls beyond its limit wait."""
 
     async def complete(
         self,
@@ -62,12 +62,12 @@ class Model(Protocol):
     ) -> Completion:
         """Return the answer to ``messages``.
 
-        ``model`` is a name of the configuration (None: its default). ``schema`` is the JSON schema that the answer
-        shall have; the answer is not validated here. ``on_text`` is called with each piece as it arrives; when the
-        stream breaks off and is asked for again, the pieces of the new answer follow.
+        ``model`` is a configured name (None: the default). ``schema`` is the JSON schema for the answer, which is not
+        validated here. ``on_text`` is called with each piece as it arrives; if the stream breaks off and the request
+        is repeated, the pieces of the new answer follow.
 
         Raises:
-            ModelUnavailable: no answer now; the retries are used up.
+            ModelUnavailable: no answer now, after all retries.
             ModelRefused: no answer to this request.
             ModelMisconfigured: no answer before the configuration is corrected.
         """

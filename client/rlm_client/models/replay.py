@@ -1,7 +1,7 @@
-"""A run written down while it happens, and answered from that file later: offline, and the same each time.
+"""Records a run, and replays its answers later: offline, and the same each time.
 
-A recording is a file of JSON lines, each with the messages of a request, the form that it asked for, and the answer.
-When it is replayed, requests are told apart by these alone: the names of models are another machine's business.
+A recording is a file of JSON lines, each with the messages of a request, the requested schema, and the answer. In a
+replay, requests are identified only by these, not by the names of models, which may differ between machines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Replay", "record"]
 
 
 class Replay:
-    """Answers from a recording. A request that was made several times has its answers in their order, then the last."""
+    """Answers from a recording. A repeated request gets its answers in order, and then the last one again."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -42,7 +42,7 @@ class Replay:
         on_text: Callable[[str], None] | None,
         on_retry: Callable[[str], None] | None,
     ) -> Completion:
-        """Return the recorded answer; raises ModelRefused when there is none."""
+        """Return the recorded answer; raises ModelRefused if there is none."""
         known = self._answers.get(_key(messages, schema))
         if not known:
             raise ModelRefused(
@@ -54,11 +54,11 @@ class Replay:
         return answer
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def record(file: Path, messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None, answer: Completion) -> None:
-    """Append an answer to a recording, which only its owner may read."""
+    """Append an answer to a recording, which only its owner can read."""
     line = json.dumps({"messages": list(messages), "schema": schema, "answer": asdict(answer)}, ensure_ascii=False)
     file.touch(mode=0o600)
     with file.open("a", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""All configured models as one: the name in a request chooses the endpoint."""
+"""All configured models as one: the name in a request selects the endpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD_VARIABLE = "RLM_KERNEL_RECORD"
 
 
 class Provider(Protocol):
-    """One endpoint; each attempt of a request is its own."""
+    """One endpoint, with its own attempts for each request."""
 
     async def complete(
         self,
@@ -31,7 +31,7 @@ class Provider(Protocol):
         on_text: Callable[[str], None] | None,
         on_retry: Callable[[str], None] | None,
     ) -> Completion:
-        """Return the answer, or raise a ModelError. ``on_retry`` is told why it is asked again, and when."""
+        """Return the answer, or raise a ModelError. ``on_retry`` is called with the reason and time of a retry."""
         ...
 
     async def aclose(self) -> None:
@@ -42,7 +42,7 @@ class Provider(Protocol):
 class Models:
     """A `Model` over all endpoints of the settings; use it in ``async with``, or call `aclose`.
 
-    ``on_retry`` is called with a sentence when an endpoint is about to be asked again.
+    ``on_retry`` is called with a sentence before a request is repeated.
     """
 
     def __init__(self, settings: ModelSettings, on_retry: Callable[[str], None] | None = None) -> None:
@@ -66,7 +66,7 @@ class Models:
     ) -> Completion:
         """Return the answer; see `Model.complete`.
 
-        ``on_turn`` is called when the request's turn has come; what it raises ends it before anything is sent.
+        ``on_turn`` is called when it is the request's turn; an exception ends the request before it is sent.
         """
         name, endpoint = self.settings.find(model)
         provider = await self._provider(name, endpoint)
@@ -94,7 +94,7 @@ class Models:
     async def _provider(self, name: str, endpoint: Endpoint) -> Provider:
         async with self._opening:
             if name not in self._providers:
-                # Loading a client library takes seconds of reading files, which the loop is not to stand still for.
+                # Importing a client library takes seconds, and must not block the loop.
                 self._providers[name] = await asyncio.to_thread(_open, endpoint)
             return self._providers[name]
 
@@ -103,7 +103,7 @@ def open_models(on_retry: Callable[[str], None] | None = None) -> Models:
     """Return the configured models; see `Models`.
 
     Raises:
-        ModelMisconfigured: there is no configuration, or it is not as it must be.
+        ModelMisconfigured: there is no configuration, or it is invalid.
     """
     settings = load_settings()
     if settings is None:

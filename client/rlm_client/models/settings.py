@@ -1,4 +1,4 @@
-"""Which models there are: the file ``models.yaml`` in the configuration folder, and the environment.
+"""The configured models: the file ``models.yaml`` in the configuration folder, and the environment.
 
 The file::
 
@@ -8,8 +8,8 @@ The file::
       local: {provider: openai, model: qwen3, base_url: "http://127.0.0.1:8000/v1"}
       large: {provider: anthropic, model: claude-sonnet-4-5, api_key_file: ~/.keys/anthropic}
 
-``RLM_KERNEL_MODEL`` names one of them as the default, or is a model by itself: ``openai:gpt-5-mini``. A key stands in
-a file or in an environment variable, never in ``models.yaml``; it is read when an endpoint is first used.
+``RLM_KERNEL_MODEL`` names one of them as the default, or describes a model itself: ``openai:gpt-5-mini``. A key is in a
+file or in an environment variable, never in ``models.yaml``; it is read when an endpoint is first used.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Endpoint(_Section):
         return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or ""
 
     def missing(self) -> str:
-        """Say which package it needs and has not; raises what `key` does."""
+        """Return the missing package, if any; raises what `key` does."""
         if self.provider == "replay":
             return ""
         self.key()
@@ -109,7 +109,7 @@ class Endpoint(_Section):
         return f"the package {absent[0]} is not installed" if absent else ""
 
     def key(self) -> str:
-        """Return the key; a server of one's own for which none is named gets none.
+        """Return the key; the user's own server without a configured key gets none.
 
         Raises:
             ModelMisconfigured: there is none, or its file cannot be read.
@@ -121,7 +121,7 @@ class Endpoint(_Section):
             except (OSError, UnicodeDecodeError) as error:
                 raise ModelMisconfigured(f"the key file {path} cannot be read: {error}") from None
         elif self.api_key_env is None and self.base_url is not None:
-            # A server of one's own asks for none, and gets no key that is for another; the libraries insist on a text.
+            # The user's own server needs no key, and must not get another's; the libraries require a string.
             return "none"
         else:
             key = os.environ.get(self.api_key_env or _KEY_VARIABLES[self.provider], "").strip()
@@ -136,7 +136,7 @@ class Endpoint(_Section):
 
 
 class ModelSettings(_Section):
-    """All models that may be asked, by the names that code uses."""
+    """All usable models, by the names that code uses."""
 
     default: str = Field(description="The model that answers when none is named.")
     models: dict[str, Endpoint] = Field(min_length=1, description="Models by name.")
@@ -151,7 +151,7 @@ class ModelSettings(_Section):
         return self
 
     def find(self, name: str | None) -> tuple[str, Endpoint]:
-        """Return the model of that name, or the default, with its name. A recording as default answers for all.
+        """Return the model of that name, or the default, with its name. A recording as default replaces all.
 
         Raises:
             ModelMisconfigured: there is none of that name.
@@ -169,7 +169,7 @@ def _is_server(url: str) -> bool:
 
 
 def settings_file() -> Path:
-    """Where the models are configured; the file need not exist."""
+    """Return the configuration file, which need not exist."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     return Path(os.environ.get("RLM_KERNEL_CONFIG_DIR") or home / "rlm-kernel") / "models.yaml"
 
@@ -178,7 +178,7 @@ def load_settings() -> ModelSettings | None:
     """Read the configuration; None when no model is configured.
 
     Raises:
-        ModelMisconfigured: file or variable are not as they must be; the message names the place.
+        ModelMisconfigured: the file or variable is invalid; the message names the place.
     """
     file, wanted = settings_file(), os.environ.get(VARIABLE, "").strip()
     found = _read(file) if file.is_file() else None

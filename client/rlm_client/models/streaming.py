@@ -1,4 +1,4 @@
-"""What both protocols need alike: attempts, what to do when there is no answer, prices, and the schema in words."""
+"""The common parts of both protocols: attempts, errors, prices, and the schema in words."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["BrokenOff", "Speaker", "connecting", "is_whole", "told_whole"]
 _CHARS_PER_TOKEN = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _LONGEST_WISH = 120.0
-"""Seconds: an endpoint that wants to be left alone for longer is not waited for."""
+"""The longest pause (seconds) requested by an endpoint that is respected; else the request fails."""
 _CONNECTING = 10.0
 
 
 class Passing(Exception):
-    """An attempt has failed, and the next one may succeed: ``after`` so many seconds, if the endpoint says so."""
+    """An attempt has failed, and the next may succeed, ``after`` some seconds if the endpoint says so."""
 
     def __init__(self, said: str, advice: str = "ask again later", after: float | None = None) -> None:
         super().__init__(said)
@@ -59,7 +59,7 @@ class Speaker(ABC):
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._heard = False
-        """Whether the endpoint has ever answered. One that has not is rather wrong or not started than busy."""
+        """Whether the endpoint has ever answered. If not, it is more likely wrong or not started than busy."""
 
     async def complete(
         self,
@@ -70,7 +70,7 @@ class Speaker(ABC):
         on_retry: Callable[[str], None] | None,
     ) -> Completion:
         """Return the answer, or raise a ModelError."""
-        from rlm_client.models import bodies  # here alone: the daemon uses this module without a library
+        from rlm_client.models import bodies  # imported here, because the daemon uses this module without a library
 
         sent = told(messages, schema)
         request = self._request(sent, max_tokens, schema)
@@ -128,7 +128,7 @@ class Speaker(ABC):
         reason: str | None,
         counted: tuple[int, int] | None,
     ) -> Completion:
-        """Put an answer together; ``text`` None is an answer without one, ``counted`` None means that nobody counted.
+        """Build an answer; ``text`` None means no text, ``counted`` None means that the endpoint did not count.
 
         A character may have come as two halves of a surrogate pair, each in a piece of its own: they are put together.
         A half without the other becomes U+FFFD: neither a file nor the next request can hold it.
@@ -185,7 +185,7 @@ def unreached(endpoint: Endpoint, error: Exception) -> tuple[str, str] | None:
 
     The client libraries tell each of these as a time-out or as a connection error, and aiohttp tells them apart.
     """
-    import aiohttp  # here alone: the daemon uses this module without a library
+    import aiohttp  # imported here, because the daemon uses this module without a library
 
     address = endpoint.address() or f"the server of {endpoint.provider}"
     network = "check the network"
@@ -219,7 +219,7 @@ def unreached(endpoint: Endpoint, error: Exception) -> tuple[str, str] | None:
 
 
 def connecting(endpoint: Endpoint) -> float:
-    """Return the seconds in which the endpoint has to accept a connection: it need not think for that."""
+    """Return the seconds in which the endpoint must accept a connection: that needs no thinking."""
     return min(endpoint.timeout_seconds, _CONNECTING)
 
 
@@ -243,12 +243,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_whole(headers: Mapping[str, str]) -> bool:
-    """Whether an endpoint has ignored the request for a stream, and sends its answer as one piece."""
+    """Tell whether an endpoint has ignored the request for a stream, and sends its answer in one piece."""
     return headers.get("content-type", "").startswith("application/json")
 
 
 def told_whole(answer: Completion, on_text: Callable[[str], None]) -> Completion:
-    """Tell whoever watches a stream the answer that came as one piece."""
+    """Pass an answer that came in one piece to the watcher of the stream."""
     on_text(answer.text)
     return answer
 

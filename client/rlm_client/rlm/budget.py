@@ -1,4 +1,4 @@
-"""What a run may use, and what it has used. One budget is shared by a run and all runs that come out of it."""
+"""The limits and the usage of a run. A run and all its children share one budget."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class RunBudgetExceeded(CallerError):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Bounds of a run; None is no bound.
+    """Limits of a run; None means no limit.
 
-    ``turns`` holds for each run alone, the others for a run and its children together. ``calls`` and ``tokens`` count
-    every answer of a model, ``cost`` is in US dollars by the configured prices, ``seconds`` is wall time. ``depth`` is
-    how deep ``rlm_query`` may nest: at 0 it is answered as `llm_query` is. ``history`` is how many tokens of the run
-    its model is shown at most, estimated: what is older is masked and folded, and no run grows without bound.
+    ``turns`` applies to each run separately, the others to a run and its children together. ``calls`` and ``tokens``
+    count every answer of a model, ``cost`` is in US dollars by the configured prices, ``seconds`` is wall time.
+    ``depth`` is how deeply ``rlm_query`` may nest: at 0 it works like `llm_query`. ``history`` is the most tokens
+    (estimated) of the run that its model sees: older parts are masked and folded, so that no run grows without limit.
     """
 
     turns: int = 30
@@ -41,7 +41,7 @@ class RunLimits:
 
 @dataclass
 class Budget:
-    """What has been used under ``limits``."""
+    """The usage under ``limits``."""
 
     limits: RunLimits
     calls: int = 0
@@ -52,11 +52,11 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """Wall time since it began."""
+        """Wall time since the start."""
         return time.monotonic() - self.began
 
     def seconds_left(self) -> float | None:
-        """Wall time that is left; None: it is not bounded."""
+        """The remaining wall time; None if it is not limited."""
         return None if self.limits.seconds is None else max(self.limits.seconds - self.seconds, 0.0)
 
     def take_call(self) -> None:
@@ -73,7 +73,7 @@ class Budget:
         self.calls += 1
 
     def charge(self, usage: Usage) -> None:
-        """Add what an answer has used."""
+        """Add the usage of an answer."""
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
         self.cost += usage.cost

@@ -1,4 +1,4 @@
-"""What the model of a run is shown of it: all of it, until it grows too long; then its old turns are folded."""
+"""The messages that a run's model sees: all of them, until they are too long; then old turns are folded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rlm_memory.transcripts import ContextManager, ContextPruner, PruningConfig
 __all__ = ["History"]
 
 _RETAINED = 4
-"""Turns that are shown whole while there is room."""
+"""How many turns are shown whole if there is room."""
 _KEPT_AT = "the session's journal; print again what you need"
 
 
 class History:
-    """The messages of one run. The system prompt and the turn with the question always stay.
+    """The messages of one run. The system prompt and the turn with the question are always kept.
 
-    ``tokens`` is how many the model is shown at most, estimated (None: as many as there are).
+    ``tokens`` is the most that the model sees, estimated (None: no limit).
     """
 
     def __init__(self, tokens: int | None, system: str) -> None:
@@ -32,12 +32,12 @@ class History:
         self._context.add_system_message(system)
 
     def told(self, text: str) -> list[ChatMessage]:
-        """Take the question, or what came of the model's code; return what the model is shown."""
+        """Add the question, or the output of the model's code. Return the messages for the model."""
         self._context.add_user_message(text, _kept_at=_KEPT_AT)
         self._context.fold_if_full()
         shown = self._context.get_active_context("full")
         return [ChatMessage(role=message["role"], content=message["content"]) for message in shown]
 
     def replied(self, text: str) -> None:
-        """Take the model's reply to what it was told last."""
+        """Add the model's reply to the last message."""
         self._context.update_last_assistant(text)

@@ -1,4 +1,4 @@
-"""What a question is about, put into a session as variables."""
+"""Puts the inputs of a question into a session as variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_PATH = 4096
 
 
 def load(client: Client, context: object, paths: StrPath | Sequence[StrPath]) -> list[str]:
-    """Load a text, data or files as ``context``; returns in words what the session then holds.
+    """Load a text, data or files as ``context``. Return a description of the variables for the model.
 
     Raises:
         CallerError: both are given, the data are not what JSON can hold, or a text is the name of a file.
@@ -44,7 +44,7 @@ def load(client: Client, context: object, paths: StrPath | Sequence[StrPath]) ->
 
 
 def _names_file(text: str) -> bool:
-    """Whether a text is the name of a file or folder: whoever passes it wants what is in there."""
+    """Tell whether a text is the name of a file or folder: its caller wants the contents."""
     return 0 < len(text) <= _LONGEST_PATH and text.isprintable() and os.path.exists(text)
 
 

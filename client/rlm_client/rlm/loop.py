@@ -1,4 +1,4 @@
-"""The loop: the model writes code, the session runs it, the model sees what it printed, until there is an answer."""
+"""The loop: the model writes code, the session runs it, the model sees the output, until there is an answer."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = ["Event", "Loop", "Solution", "Watch", "why"]
 Status = Literal["answered", "out_of_turns", "stopped"]
 Happening = Literal["turn", "text", "code", "output", "asked", "answered", "child", "retry"]
 _REASONS = (ModelError, RunBudgetExceeded, KernelError)
-"""What goes wrong with one query and does not end the run that asks it."""
+"""Errors of one query that do not end the run."""
 _SHOWN = 60
 """Characters of an answer in its repr."""
 SCHEMA_ATTEMPTS = 3
-"""Times that a model is asked for an answer that fits its schema."""
+"""How often a model is asked for an answer that fits its schema."""
 SUB_PROMPT_CHARS = 200_000
-"""Characters that a prompt of ``llm_query`` may have, as the model is told."""
+"""The most characters of a prompt of ``llm_query``, as stated to the model."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens in a run, for whoever watches. ``depth`` is 0 for the run itself, 1 for its children.
+    """An event of a run, for a watcher. ``depth`` is 0 for the run itself, 1 for its children.
 
-    ``error`` is the traceback if this is the ``output`` of code that has failed. A ``retry`` says in ``text`` why a
-    model is asked again, and belongs to no turn.
+    ``error`` is the traceback if this is the ``output`` of failed code. The ``text`` of a ``retry`` says why a model is
+    asked again; it belongs to no turn.
     """
 
     kind: Happening
@@ -58,10 +58,10 @@ Watch = Callable[[Event], None]
 
 @dataclass(repr=False)
 class Solution:
-    """What a run came to.
+    """The result of a run.
 
-    ``status`` is ``answered``, ``out_of_turns`` when the model had to answer without having submitted anything, or
-    ``stopped`` when there is no answer, for the ``reason``.
+    ``status`` is ``answered``, ``out_of_turns`` if the model had to answer without having submitted an answer, or
+    ``stopped`` if there is no answer, for the ``reason``.
     """
 
     answer: str
@@ -97,7 +97,7 @@ def why(error: BaseException) -> str:
 
 
 class Loop:
-    """One run in one workspace; `solve` it once. Runs of ``rlm_query`` are loops of their own, with the same budget."""
+    """One run in one workspace; call `solve` once. Runs of ``rlm_query`` are separate loops with the same budget."""
 
     def __init__(
         self,
@@ -119,11 +119,11 @@ class Loop:
         self._turn = 0
         self.turns: list[ModelTurn] = []
         self._open: ModelTurn | None = None
-        """The turn under way, once the model has replied."""
+        """The current turn, once the model has replied."""
         self.children: list[Solution] = []
 
     async def solve(self, question: str, variables: list[str]) -> Solution:
-        """Work on a question until it is answered; ``variables`` says in words what the session holds.
+        """Work on a question until it is answered; ``variables`` describes the session's variables.
 
         Raises:
             RunBudgetExceeded: calls, tokens, cost or time are used up.
@@ -136,7 +136,7 @@ class Loop:
             raise
 
     def stopped(self, question: str, reason: str) -> Solution:
-        """Return what there is of a run that has ended without an answer."""
+        """Return the solution of a run that ended without an answer."""
         if self._open is not None:
             self.turns.append(self._open)
         solution = self._solution(question, "", "stopped")
@@ -149,7 +149,7 @@ class Loop:
                 return await self._solve(question, variables)
         except TimeoutError:
             if clock.expired():
-                self._budget.take_call()  # says what is used up
+                self._budget.take_call()  # the error says what is used up
             raise
 
     async def _solve(self, question: str, variables: list[str]) -> Solution:
@@ -220,7 +220,7 @@ class Loop:
         self.turns[-1] = replace(turn, variables=await self._workspace.note(turn))
 
     async def _submitted(self) -> str | None:
-        """Return what the code has submitted, if it has."""
+        """Return the answer that the code submitted, if any."""
         content = submitted(await self._workspace.items("answer"))
         if content is None or not content.isidentifier() or content != await self._workspace.read("final_variable"):
             return content
@@ -245,7 +245,7 @@ class Loop:
         return list(answers)
 
     async def _answer(self, query: WaitingQuery) -> ModelAnswer:
-        """Answer one query; what goes wrong with it is its own answer and does not end the run."""
+        """Answer one query; an error becomes its answer and does not end the run."""
         began = time.monotonic()
         try:
             if query.recursive and self._depth < self._budget.limits.depth:
@@ -257,7 +257,7 @@ class Loop:
         return replace(answer, seconds=time.monotonic() - began)
 
     async def _plain(self, query: WaitingQuery) -> ModelAnswer:
-        """Have a model answer at once; one that does not fit its schema is asked again."""
+        """Let a model answer; an answer that does not fit the schema is asked for again."""
         replies: list[Completion] = []
 
         async def ask(messages: list[ChatMessage]) -> str:
@@ -274,7 +274,7 @@ class Loop:
         return ModelAnswer(query, text, None, given, made, model=replies[-1].model, cost=paid)
 
     async def _child(self, query: WaitingQuery) -> ModelAnswer:
-        """Have a child answer, in a fork of the session."""
+        """Let a child answer, in a fork of the session."""
         workspace = await self._workspace.fork(query.prompt)
         self._tell("child", workspace.session)
         try:

@@ -1,4 +1,4 @@
-"""How a variable is read whole: pages of so many characters, one after the other."""
+"""Reads a whole variable in pages of a fixed number of characters."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["CHARS", "MOST_ITEMS", "after"]
 
 CHARS = 500_000
 MOST_ITEMS = 10
-"""Items of a dictionary that are read one by one."""
+"""The most items of a dictionary that are read one by one."""
 
 
 def after(page: Mapping[str, Any]) -> int | None:
-    """Return where the next page begins; None when there is none, or a line is longer than a page."""
+    """Return the start of the next page; None if there is none, or if a line is longer than a page."""
     return page["next_offset"] if page["has_more"] and "cut" not in page else None

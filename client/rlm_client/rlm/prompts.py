@@ -1,4 +1,4 @@
-"""What the model is told: how it works, what there is, what came of its code."""
+"""The messages to the model: how to work, the variables, the output of its code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ variable whose value is the answer, in a variable of its own, since a printed di
 
 
 def is_set_up(code: str) -> bool:
-    """Say whether a cell is the one that a run begins with, and nobody has written."""
+    """Tell whether a cell is the preparation of a run, which the model did not write."""
     return code.strip() == SETUP.strip()
 
 
@@ -105,7 +105,7 @@ def task_of_child(prompt: str) -> str:
 
 
 def outputs(outcomes: list[CodeOutcome], *, cut: bool, turn: int, turns: int) -> str:
-    """Return what came of a turn's code, and which turn begins if one does."""
+    """Return the output of a turn's code, and announce the next turn if there is one."""
     several = len(outcomes) > 1
     parts = [
         f"Output of block {number}:\n{output_of(outcome)}" if several else f"Output:\n{output_of(outcome)}"

@@ -1,7 +1,7 @@
-"""What a model's reply asks for: code to run, or a final answer.
+"""Parses a model's reply: code to run, or a final answer.
 
-The newest form of the protocol is the session's dictionary ``answer``; ``FINAL(...)`` and ``FINAL_VAR(...)`` are what
-older prompts taught, and models still write them.
+The newest form of the protocol is the session's dictionary ``answer``; ``FINAL(...)`` and ``FINAL_VAR(...)`` are older
+forms, which models still write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def repl_blocks(reply: str) -> list[str]:
 
 
 def has_open_block(reply: str) -> bool:
-    """Say whether a block begins that does not end: the reply was cut."""
+    """Tell whether a block is not closed, because the reply was cut."""
     return len(_OPEN.findall(reply)) > len(_BLOCK.findall(reply))
 
 
@@ -62,7 +62,7 @@ def _until_closed(text: str, start: int) -> str:
 def submitted(items: Iterable[str]) -> str | None:
     """Return the content of the session's dictionary ``answer`` once it is ready.
 
-    ``items`` are read one by one, as ``key: value``: a line within a value says nothing.
+    ``items`` are read one by one, as ``key: value``: a line within a value does not count.
     """
     fields: dict[str, str] = {}
     for item in items:

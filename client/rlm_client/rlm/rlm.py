@@ -1,4 +1,4 @@
-"""`RLM`: a question about what is too long to read, answered by a model that works in a session of its own."""
+"""`RLM`: a model answers a question about a text that is too long to read, working in a separate session."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ POLICY = "recursive"
 
 
 class RLM:
-    """A recursive language model: the loop of a model, code and queries, with a model that is configured or given.
+    """A recursive language model: the loop of a model, code and queries, with a configured or given model.
 
     ``model`` names a configured model (None: the default one), or is an object with the method ``complete`` of
     `rlm_client.models.interface.Model`. ``sub_model`` names the one that answers the queries of code (None: the same).
-    ``session`` names a session to work in, which then stays; without it each question gets one of its own, under
-    ``policy``. ``watch`` is called with each `Event`. The file ``trajectory`` gets every turn of a run as JSON lines,
-    however the run ends.
+    ``session`` names a session to work in, which is kept; without it, each question gets a new one under
+    ``policy``. ``watch`` is called with each `Event`. Every turn of a run is written to the file ``trajectory`` as
+    JSON lines, however the run ends.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class RLM:
     async def acompletion(
         self, question: str, context: object = None, *, paths: StrPath | Sequence[StrPath] = ()
     ) -> Solution:
-        """Do as `completion` in an event loop of the caller's."""
+        """Like `completion`, for the caller's event loop."""
         try:
             return await self._run(question, context, paths)
         except KernelError as error:
@@ -80,7 +80,7 @@ class RLM:
     async def _run(self, question: str, context: object, paths: StrPath | Sequence[StrPath]) -> Solution:
         session = self._session or f"rlm-{secrets.token_hex(4)}"
         if self._trajectory is not None:
-            _write(self._trajectory, "", "a")  # what cannot be written is told before anything is spent
+            _write(self._trajectory, "", "a")  # fail before anything is spent if the file cannot be written
         async with AsyncExitStack() as stack:
             name, model = await self._opened(stack, session)
             client = stack.enter_context(Client(session, policy=self._policy))
@@ -104,7 +104,7 @@ class RLM:
             _write(self._trajectory, as_json_lines(solution))
 
     async def _opened(self, stack: AsyncExitStack, session: str) -> tuple[str | None, Model]:
-        """Return the model that is asked, and by which name."""
+        """Return the model and its name."""
         if self._model is None or isinstance(self._model, str):
             watch = self._watch
             on_retry = None if watch is None else lambda said: watch(Event("retry", session, 0, 0, said))
@@ -113,12 +113,12 @@ class RLM:
 
 
 def _alone(error: KernelError) -> KernelError:
-    """Return an error without the frames it came through: its message says all, ``__context__`` has the cause."""
+    """Return an error without its traceback: its message is enough, and ``__context__`` has the cause."""
     return error.with_traceback(None)
 
 
 def _finished(run: Coroutine[object, object, Solution]) -> Solution:
-    """Wait for a run; in a notebook, whose own loop stands still meanwhile, on a loop beside it."""
+    """Wait for a run; in a notebook, whose own loop is blocked then, on another loop."""
     if not _loop_runs():
         return asyncio.run(run)
     with start_blocking_portal() as portal:
@@ -126,7 +126,7 @@ def _finished(run: Coroutine[object, object, Solution]) -> Solution:
         try:
             return running.result()
         except BaseException:
-            running.cancel()  # an interrupt ends the run as well, not only the wait for it
+            running.cancel()  # an interrupt ends the run, too, not only the wait for it
             raise
 
 

@@ -1,8 +1,8 @@
 """A run as JSON lines, in the form that the visualiser of the reference implementation opens.
 
-The first line says how the run was set up, each further one is a turn: what the model was told, what it replied, and
-for each block of code its output and the queries that it asked. A query that a run of its own has answered holds that
-run, as the logger of the reference implementation writes it.
+The first line has the settings of the run, each further one a turn: the messages to the model, its reply, and for each
+block of code its output and queries. A query that was answered by a run contains that run, as the logger of the
+reference implementation writes it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ModelUsage:
-    """What a model has used, the cost in US dollars."""
+    """The usage of a model, with the cost in US dollars."""
 
     total_input_tokens: int
     total_output_tokens: int
@@ -50,7 +50,7 @@ class ModelUsage:
 
 @dataclass(frozen=True)
 class UsageSummary:
-    """What models have used, by their names."""
+    """The usage of models, by their names."""
 
     model_usage_summaries: dict[str, ModelUsage]
     total_cost: float
@@ -73,7 +73,7 @@ class CallLine:
 
 @dataclass(frozen=True)
 class ResultLine:
-    """What came of a block of code. ``locals`` are variables with previews of their values."""
+    """The result of a block of code. ``locals`` are variables with previews of their values."""
 
     stdout: str
     stderr: str
@@ -93,7 +93,7 @@ class BlockLine:
 
 @dataclass(frozen=True)
 class TurnLine:
-    """A turn; ``prompt`` is all that the model has been told, with what was folded since."""
+    """A turn; ``prompt`` has all messages to the model, including those that were folded later."""
 
     type: str
     iteration: int
@@ -125,14 +125,14 @@ class RunLine:
 
 @dataclass(frozen=True)
 class ChildLine:
-    """A run that code has started."""
+    """A run that code started."""
 
     run_metadata: RunLine
     iterations: list[TurnLine]
 
 
 _LEFT_OUT = frozenset({"stopped", "metadata", "error"})
-"""Fields that are not written when there is nothing to say."""
+"""Fields that are omitted if they are empty."""
 
 
 def as_json_lines(solution: Solution) -> str:
@@ -208,7 +208,7 @@ def call(
     seconds: float = 0.0,
     child: ChildLine | None = None,
 ) -> CallLine:
-    """Return one query of code with its answer or, when there is none, the reason."""
+    """Return one query of code with its answer, or the reason why there is none."""
     return CallLine(
         root_model=model,
         prompt=prompt,
@@ -223,12 +223,12 @@ def call(
 
 
 def usage(model: str | None, given: int, made: int, cost: float) -> UsageSummary:
-    """Return what an answer has used."""
+    """Return the usage of an answer."""
     return UsageSummary({model or "unknown": ModelUsage(given, made, cost)}, cost)
 
 
 def written(lines: Iterable[RunLine | TurnLine]) -> str:
-    """Return the lines as text, all of it ASCII: whatever a text holds, no reader sees the end of a line in it."""
+    """Return the lines as ASCII text, so that no reader finds a line break within a text."""
     return "".join(json.dumps(asdict(line, dict_factory=_fields)) + "\n" for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Where a run works: a session that runs code, hands out its queries and can be forked."""
+"""The workspace of a run: a session that runs code, returns its queries and can be forked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """What became of a query: a text, or the reason why there is none; with what it has used, of which ``model``.
+    """The result of a query: a text or an error, with the usage and the ``model``.
 
     ``child`` is the session of the run that worked on it, if one did.
     """
@@ -45,12 +45,12 @@ class ModelAnswer:
 
 
 Answering = Callable[[Sequence[WaitingQuery]], Awaitable[list[ModelAnswer]]]
-"""Answers queries, all at once."""
+"""Answers a list of queries in parallel."""
 
 
 @dataclass(frozen=True)
 class ModelTurn:
-    """One turn: what was ``said`` to the model since its last reply, its reply, and what came of the code in it.
+    """One turn: the messages to the model (``said``) since its last reply, the reply, and the results of its code.
 
     ``variables`` are those of the session after it.
     """
@@ -65,9 +65,9 @@ class ModelTurn:
     variables: tuple[RecordedVariable, ...] = ()
 
     def kept_in(self, session: str, *, own: bool) -> KeepTurn:
-        """Return it as it is written down beside a session's journal, which has what its code printed.
+        """Return the turn as recorded beside a session's journal, which has the output of its code.
 
-        ``own``: the session is there for this run alone.
+        ``own``: the session exists only for this run.
         """
         answers = [answer for outcome in self.outcomes for answer in outcome.answers if answer.model]
         return KeepTurn(
@@ -91,7 +91,7 @@ class ModelTurn:
 
 @dataclass
 class CodeOutcome:
-    """What came of a block of code. ``answered_later`` are queries that were answered after it had ended."""
+    """The result of a block of code. ``answered_later`` are queries that were answered after its end."""
 
     code: str
     stdout: str = ""
@@ -103,7 +103,7 @@ class CodeOutcome:
     answered_later: list[str] = field(default_factory=list)
 
     def came(self, cell: Cell) -> CodeOutcome:
-        """Note what came of the cell, and return this."""
+        """Record the result of the cell, and return this object."""
         self.stdout = "".join([cell.stdout, *(f"{text}\n" for text in cell.displayed)])
         self.stderr, self.seconds = cell.stderr, cell.execution_time_seconds
         self.result, self.error = cell.result, cell.error
@@ -119,27 +119,27 @@ class Workspace(Protocol):
         ...
 
     async def run(self, code: str, answering: Answering) -> CodeOutcome:
-        """Run code; what it asks meanwhile is answered."""
+        """Run code, and answer its queries."""
         ...
 
     async def read(self, name: str) -> str | None:
-        """Return a variable as text; None if there is none of that name."""
+        """Return a variable as text, or None if it does not exist."""
         ...
 
     async def items(self, name: str) -> list[str]:
-        """Return the first items of a dictionary, each as ``key: value``; none if there is no dictionary."""
+        """Return the first items of a dictionary, each as ``key: value``; none if it does not exist."""
         ...
 
     async def fork(self, task: str) -> Workspace:
-        """Make a workspace with every variable of this one, and ``task`` as the text ``task``."""
+        """Create a workspace with a copy of every variable, and ``task`` as the text ``task``."""
         ...
 
     async def note(self, turn: ModelTurn) -> tuple[RecordedVariable, ...]:
-        """Write a turn down, beside the journal of the session; returns the variables that there are after it."""
+        """Record a turn beside the session's journal. Return the variables after it."""
         ...
 
     async def note_stop(self, reason: str) -> None:
-        """Write down why the run ends without an answer."""
+        """Record why the run ends without an answer."""
         ...
 
     async def end(self) -> None:
@@ -151,7 +151,7 @@ class ClientWorkspace:
     """A workspace over a `Client`; its calls wait in threads. A run that is cancelled interrupts its code."""
 
     def __init__(self, client: Client, session: str, *, own: bool = False) -> None:
-        """``own``: the session is there for the run alone, and ends with it."""
+        """``own``: the session exists only for the run, and ends with it."""
         self._client = client
         self._session = session
         self._own = own
@@ -162,13 +162,13 @@ class ClientWorkspace:
         return self._session
 
     async def run(self, code: str, answering: Answering) -> CodeOutcome:
-        """Run code and answer what it asks, whether it waits for the answers or has ended."""
+        """Run code and answer its queries, whether it waits for the answers or has ended."""
         outcome = CodeOutcome(code)
         try:
             cell = await self._calling(lambda: self._client.eval_code(code))
             while cell.pending_llm_queries:
                 cell = await self._answered(cell, answering, outcome)
-        except ToolFailed as error:  # the kernel died, or is busy with somebody else's cell
+        except ToolFailed as error:  # the kernel died, or is busy with another caller's cell
             outcome.error = str(error)
             return outcome
         return outcome.came(cell)
@@ -195,24 +195,24 @@ class ClientWorkspace:
         return child
 
     async def note(self, turn: ModelTurn) -> tuple[RecordedVariable, ...]:
-        """Have the daemon write a turn down."""
+        """Have the daemon record a turn."""
         kept = await self._calling(lambda: ask(turn.kept_in(self._session, own=self._own), start=True))
         return kept.variables
 
     async def note_stop(self, reason: str) -> None:
-        """Have the daemon write down why there is no answer; only of a run that has its session to itself."""
+        """Have the daemon record why there is no answer, only for a run with its own session."""
         if self._own:
             with suppress(KernelError):
                 await self._calling(lambda: ask(KeepStop(self._session, reason)))
 
     async def end(self) -> None:
-        """End the session; one that is gone already is no error."""
+        """End the session, if it still exists."""
         with suppress(KernelError):
             await self._calling(self._client.end_session)
         self._client.close()
 
     async def _answered(self, cell: Cell, answering: Answering, outcome: CodeOutcome) -> Cell:
-        """Answer what the cell has asked; return it as it is then."""
+        """Answer the cell's queries. Return its new state."""
         asked = await self._calling(lambda: self._asked(cell))
         answers = await answering(asked)
         outcome.answers += answers
@@ -221,18 +221,18 @@ class ClientWorkspace:
         }
         taken = await self._calling(lambda: self._client.answer_queries(given))
         refused = {str(item["id"]): {"error": str(item.get("message"))} for item in taken.failed}
-        if refused:  # whoever waits is told, and does not wait for ever
+        if refused:  # so that waiting code gets an error
             told = await self._calling(lambda: self._client.answer_queries(refused))
             taken = told if told.cell is not None else taken
         if taken.cell is not None:
             return taken.cell
-        if cell.status == "waiting":  # somebody else has answered it
+        if cell.status == "waiting":  # someone else has answered it
             return await self._calling(self._client.wait)
         outcome.answered_later = list(given)
         return replace(cell, pending_llm_queries=())
 
     def _asked(self, cell: Cell) -> list[WaitingQuery]:
-        """The queries of the cell with their whole prompts; those that are pending from before are not its own."""
+        """Return the cell's queries with their whole prompts, without earlier pending queries."""
         shown = {query.id for query in cell.pending_llm_queries}  # maybe cut: the first ones are there
         waiting = ask(ListQueries(self._session), start=True).queries
         pending = itertools.dropwhile(lambda query: query.id not in shown, waiting)
@@ -261,7 +261,7 @@ class ClientWorkspace:
 
 
 def items_of(client: Client, name: str) -> list[str]:
-    """Return the first items of a dictionary of the session, each as ``key: value``; none if there is no dictionary."""
+    """Return the first items of a dictionary of the session, each as ``key: value``; none if it does not exist."""
     found: list[str] = []
     try:
         total = pages.MOST_ITEMS if client.var_info(name).type == "dict" else 0

@@ -1,4 +1,4 @@
-"""Looks at the rows again after each change of them, and after a burst of changes once."""
+"""Looks at the rows again after each change, and only once after a burst of changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlm_memory.store import Store
 async def look_after_changes(store: Store, look: Callable[[], None], *, pause: float) -> None:
     """Call ``look`` now, and ``pause`` seconds after something has changed, until cancelled.
 
-    The transactions of ``look`` itself are no change.
+    The transactions of ``look`` itself do not count as changes.
     """
     loop, here, changed = asyncio.get_running_loop(), threading.get_ident(), asyncio.Event()
     looking = False

@@ -1,4 +1,4 @@
-"""Work that goes on in tasks while nobody waits for it."""
+"""Background tasks that no caller waits for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Have something done in a thread. A caller that is cancelled waits for its end: nobody else is in its way."""
+    """Run a function in a thread. A cancelled caller waits for its end."""
     doing = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
     try:
         return await asyncio.shield(doing)
@@ -21,23 +21,23 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 class BackgroundTasks:
-    """Tasks of one owner. The event loop keeps no reference to a task: one that nobody holds may vanish half done."""
+    """Tasks of one owner. It keeps references to them, because the event loop does not, and they could vanish."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
-        """Have something done."""
+        """Start a task."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def cancel(self) -> None:
-        """Give up what is under way."""
+        """Cancel the running tasks."""
         for task in list(self._tasks):
             task.cancel()
 
     async def wait(self) -> None:
-        """Return when nothing is under way."""
+        """Wait for the running tasks."""
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Who waits until there is something in a tree of goals that was not there: a queue, or a lock."""
+"""Notifies waiters when a tree of goals gets its first queue or lock."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import suppress
 
 
 class Beginnings:
-    """Calls those who wait, once."""
+    """Calls the waiters of a tree, once."""
 
     def __init__(self) -> None:
         self._awaited: dict[str, list[Callable[[], None]]] = {}
 
     def when(self, tree: str, told: Callable[[], None]) -> Callable[[], None]:
-        """Call ``told`` when it begins in a tree; returns what ends the waiting."""
+        """Call ``told`` when it begins in a tree. Return a function that ends the waiting."""
         self._awaited.setdefault(tree, []).append(told)
 
         def leave() -> None:
@@ -23,6 +23,6 @@ class Beginnings:
         return leave
 
     def begun(self, tree: str) -> None:
-        """Say that it is there; whoever waits is called the first time."""
+        """Note that it exists now; the first time, call the waiters."""
         for told in self._awaited.pop(tree, []):
             told()

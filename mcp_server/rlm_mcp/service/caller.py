@@ -19,9 +19,9 @@ async def _tell_nobody(done: float, message: str, total: float | None = None) ->
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls a tool: the client, the session that the call itself names, where progress goes, and its own model.
+    """The caller of a tool: its client, the session that the call names, the receiver of progress, and its model.
 
-    ``has_left`` says of a call that ends early whether its client has hung up without cancelling it.
+    ``has_left`` tells whether the client of a call that ends early has disconnected without cancelling it.
     """
 
     handshake: ClientInfo

@@ -1,4 +1,4 @@
-"""What an agent can ask and do about its session as a whole: status, interrupt, restart, end."""
+"""What an agent can do with its whole session: status, interrupt, restart, end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlm_memory.store import Store
 
 
 class SessionControl:
-    """The life of sessions, as the tools see it."""
+    """Session control for the tools."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class SessionControl:
         return ToolAnswer(fields, ("pending_llm_queries", "kernel"))
 
     def _kept_until(self, session: Session) -> dict[str, str | None]:
-        """Until when what the session holds is kept if nobody uses it; None: until somebody ends it."""
+        """Return until when the session's contents are kept if it is not used; None: until someone ends it."""
         idle = session.last_used + session.policy.limits.idle_seconds
         until = rests_until(self._store, session.key, session.policy, idle)
         kept = None if until is None else moment(until)
         return {"variables": kept if session.policy.reopen else moment(idle), "texts_and_queries": kept}
 
     def resting(self) -> list[RestingSession]:
-        """The sessions that have idled away and are kept: with what, and until when (None: until somebody ends it)."""
+        """Return the suspended sessions: their contents, and until when they are kept (None: until ended)."""
         return [
             RestingSession(
                 session=row.id,
@@ -94,7 +94,7 @@ class SessionControl:
         ]
 
     def row(self, session: Session) -> OpenSession:
-        """The session in one line: what a person picks it by, and what opens it in a notebook."""
+        """Return the session's line in lists, with what opens it in a notebook."""
         info = session.kernel.info
         return OpenSession(
             session=session.id,
@@ -108,11 +108,11 @@ class SessionControl:
         )
 
     async def interrupt(self, session: Session) -> ToolAnswer:
-        """Interrupt the running code and what waits behind it; variables stay."""
+        """Interrupt the running and queued code; variables are kept."""
         return ToolAnswer({"session": session.id, "interrupted": await self._runs.interrupt(session)})
 
     async def stop(self, session: Session) -> list[str]:
-        """Interrupt what runs, for the person whose session it is: code of agents, else the cell of a notebook."""
+        """Interrupt for the session's owner: code of agents, else a notebook's cell."""
         stopped = await self._runs.interrupt(session)
         if not stopped and session.kernel.alive:
             found = await session.kernel.ask(lambda client, kernel: client.interrupt(kernel))
@@ -120,7 +120,7 @@ class SessionControl:
         return stopped
 
     async def restart(self, session: Session) -> ToolAnswer:
-        """Begin anew: variables that code made are gone, loaded contexts stay."""
+        """Restart the kernel: variables of code are lost, loaded contexts are kept."""
         interrupted = await self._runs.interrupt(session)
         session.kernel.deliveries.frames_ended += 1  # `frames` goes with the variables, and is none of code's own
         await session.kernel.restart()
@@ -129,7 +129,7 @@ class SessionControl:
         return ToolAnswer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
 
     async def rollback(self, session: Session, cells: int) -> ToolAnswer:
-        """Undo the last cells: variables go back, files and loaded texts do not."""
+        """Undo the last cells: variables are restored, files and loaded texts are not."""
         if not session.kernel.alive:
             raise ToolFault("nothing_to_undo", "no code has run in this session", "call eval_code first")
         try:
@@ -157,11 +157,11 @@ class SessionControl:
         return ToolAnswer(fields, ("variables_restored", "variables_gone", "undone"))
 
     def spare_room(self) -> AbstractContextManager[None]:
-        """Let what is deleted meanwhile be deleted on a full disk, too."""
+        """Allow deletions in this block even on a full disk."""
         return self._store.spare()
 
     async def sweep(self) -> list[str]:
-        """End sessions that have idled too long, on a full disk, too: a call does not fail for those of others."""
+        """End sessions that were idle too long, even on a full disk, so that no other call fails because of them."""
         try:
             return await self._sessions.sweep()
         except DiskFull:
@@ -170,19 +170,19 @@ class SessionControl:
         return []
 
     async def end(self, session: Session, how: str = "rlm-kernel ended it") -> ToolAnswer:
-        """End the session with everything in it; and all that was kept of it. Its id can be used again."""
+        """End the session and delete everything in it and kept of it. Its id can be used again."""
         session.kernel.why_ended = session_ended(how)
         used = session.kernel.alive or session.woken
         dropped = await self._sessions.end(session)
         fields: JsonObject = {"ended": session.id, "unloaded": dropped}
-        if not used and not dropped:  # a call opens the session that it names, so a wrong name ends a new one
+        if not used and not dropped:  # a call opens the session that it names, so a wrong name would end a new one
             fields["notice"] = "the session held neither texts nor variables; if you meant another one, pass its name"
         return ToolAnswer(fields, ("unloaded",))
 
     async def _kernel(self, session: Session) -> JsonObject:
         """The kernel as the supervisor sees it now.
 
-        Only its state when there is none or the supervisor does not say.
+        Only its state if there is none, or if the supervisor does not answer.
         """
         if not session.kernel.alive:
             return {"state": "not started"}

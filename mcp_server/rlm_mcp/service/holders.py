@@ -1,9 +1,9 @@
-"""Who claims, and whether it still lives: what ties a lease to a life.
+"""The holders of claims, and whether they are alive.
 
-* A client of our socket lives by its connection. When that ends, its frames are free. A daemon that starts knows which
-  clients of the last one live: by the files that their fronts hold locked, else by their processes.
-* A command of a shell ends at once. It claims for a process above it, which is awaited by its descriptor.
-* Who comes over HTTP lives until a time, and any call with its token prolongs that.
+* A client of our socket is alive while its connection is open. When that ends, its frames are free. A new daemon finds
+  out which clients of the last one are alive: by the files that their fronts hold locked, else by their processes.
+* A shell command ends at once. It claims for a process above it, whose descriptor is watched.
+* A client over HTTP holds its lease for a time, which any call with its token extends.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rlm_memory.work.holders import Holder
 log = logging.getLogger(__name__)
 
 ANCESTOR = "ancestor"
-"""What a command says that wants to claim for a process above it."""
+"""The holder that a command names to claim for a process above it."""
 DEFAULT_SECONDS = 120.0
 LONGEST_SECONDS = 86_400.0
 _BEAT_SECONDS = 20.0
-"""How often it is written down that a holder stirs."""
+"""How often the activity of a holder is recorded."""
 _LOOK_SECONDS = 0.1
-"""How often it is looked at those of whom nothing tells when they end."""
+"""How often to poll holders that have no connection or process descriptor."""
 _LOOK_AT_TIMES_SECONDS = 0.5
 _LOOK_AFTER_FAULT_SECONDS = 1.0
 _LOCK, _PROCESS = "lock:", "process:"
@@ -48,24 +48,24 @@ class Holders:
         """Open connections by holder."""
         self._clients: dict[int, ClientInfo] = {}
         self._since: dict[int, float] = {}
-        """When connections began."""
+        """The start times of connections."""
         self._of_connection: dict[int, set[str]] = {}
         self._beats: dict[str, float] = {}
         self._processes: dict[str, int] = {}
-        """Descriptors of processes by holder."""
+        """Process descriptors by holder."""
         self._task: asyncio.Task[None] | None = None
 
     # --- connections ------------------------------------------------------------------------------
 
     def connected(self, client: ClientInfo) -> None:
-        """A client has connected: one that claimed under the last daemon is there again."""
+        """Note that a client has connected; it may have claims from the last daemon."""
         self._clients[client.connection] = client
         self._since[client.connection] = self._clock()
         if (known := holders.of_proof(self._store, "connection", self._proof(client))) and known.gone_at is None:
             self._tie(known.id, client)
 
     def left(self, client: ClientInfo) -> None:
-        """A connection has ended from the other side: what its client held is free."""
+        """Free the claims of a client that has disconnected."""
         self._clients.pop(client.connection, None)
         self._since.pop(client.connection, None)
         for holder in self._of_connection.pop(client.connection, set()):
@@ -91,14 +91,14 @@ class Holders:
         return None if said.startswith("ttl:") else self._of_token(said)
 
     def known(self, client: ClientInfo, said: str | None = None) -> str:
-        """Return the id of the holder that a call means; empty: one that has claimed nothing yet."""
+        """Return the id of the holder that a call means; empty if it has claimed nothing yet."""
         found = self.find(client, said)
         return "" if found is None else found.id
 
     def writer(self, client: ClientInfo, said: str | None, held_by: str | None) -> str:
         """Return the id of the holder by which a call writes to a frame that ``held_by`` has claimed; see `known`.
 
-        A client writes for a process above it: an agent has the lease of the process that has started it.
+        A client may write for a process above it: an agent shares the lease of the process that started it.
         """
         own = self.known(client, said)
         if held_by is None or own == held_by or said not in (None, ANCESTOR) or client.peer < 0:
@@ -111,10 +111,10 @@ class Holders:
         return held_by if above and process_identity.is_alive(proof) else own
 
     def of(self, client: ClientInfo, said: str | None = None) -> tuple[Holder, str | None]:
-        """Return the holder for which a call claims, and the token of one that is new and lives until a time.
+        """Return the holder for which a call claims, and the token if it is a new one with a time limit.
 
         Raises:
-            ToolFault: nothing ties a lease of this caller to a life, or there is no such process or token.
+            ToolFault: this caller has nothing that can hold a lease, or the process or token does not exist.
         """
         if said is None:
             if not client.connection:
@@ -134,11 +134,11 @@ class Holders:
         return self._of_token(said), None
 
     def since(self, client: ClientInfo) -> float:
-        """Return when the connection of a client began; what others lost later is not its own."""
+        """Return when a client's connection began; leases that others lost later are not its own."""
         return self._since.get(client.connection, 0.0)
 
     def stir(self, client: ClientInfo) -> None:
-        """A client makes a call: what it holds is not stale."""
+        """Note a client's call: its claims are not stale."""
         now = self._clock()
         for holder in self._of_connection.get(client.connection, ()):
             if now - self._beats.get(holder, 0.0) > _BEAT_SECONDS and (known := holders.find(self._store, holder)):
@@ -146,7 +146,7 @@ class Holders:
                 holders.beat(self._store, known, now=now)
 
     def near(self, pids: set[int]) -> list[str]:
-        """List the holders that are, or whose programs are, one of these processes: how a hook finds its own."""
+        """List the holders that are one of these processes or belong to one: so a hook finds its own."""
         found = []
         for holder in holders.living(self._store):
             own = {
@@ -160,7 +160,7 @@ class Holders:
     # --- life -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Look, when a daemon starts, which holders of the last one live, and look after those from now on."""
+        """Check, when a daemon starts, which holders of the last one are alive, and watch those from now on."""
         now = self._clock()
         if holders.note_boot(self._store, process_identity.boot()):
             leases.fenced_anew(self._store, now=now, why="the machine was restarted")
@@ -173,7 +173,7 @@ class Holders:
         self._look_after()
 
     def close(self) -> None:
-        """Look after nobody any more."""
+        """Stop watching holders."""
         if self._task is not None:
             self._task.cancel()
         for holder in list(self._processes):
@@ -184,7 +184,7 @@ class Holders:
             self._task = asyncio.get_running_loop().create_task(self._look_now_and_then())
 
     async def _look_now_and_then(self) -> None:
-        """Look at those of whom no connection and no descriptor tells, for as long as there are any."""
+        """Poll the holders without connection and descriptor, as long as there are any."""
         while True:
             try:
                 left = [one for one in holders.living(self._store) if not self._is_tied(one.id)]
@@ -219,14 +219,14 @@ class Holders:
             log.info("frames are free", extra={"holder": holder, "frames": freed, "reason": why})
 
     def _await(self, holder: Holder) -> None:
-        """Free what a process holds as soon as it ends."""
+        """Free a process's claims as soon as it ends."""
         pid = process_identity.pid_in(holder.proof.removeprefix(_PROCESS))
         try:
             descriptor = os.pidfd_open(pid)
         except OSError:
             self._look_after()
             return
-        if not self._lives(holder, self._clock()):  # it ended before there was a descriptor, and another has its number
+        if not self._lives(holder, self._clock()):  # it ended before the descriptor was opened, and its id was reused
             os.close(descriptor)
             self._free(holder.id, "it has ended")
             return
@@ -277,10 +277,10 @@ class Holders:
         return found
 
     def for_time(self, seconds: float, label: str, worktree: str) -> tuple[Holder, str]:
-        """Return a new holder that lives so long, and the token by which its calls prolong that.
+        """Return a new holder with this time limit, and the token with which calls extend it.
 
         Raises:
-            ToolFault: that is too long, or no time.
+            ToolFault: the time is too long or not valid.
         """
         if not 0 < seconds <= LONGEST_SECONDS:
             hint = f"give seconds, {LONGEST_SECONDS:,.0f} at most: holder='ttl:{DEFAULT_SECONDS:.0f}'"
@@ -312,7 +312,7 @@ class Holders:
         return f"{_PROCESS}{found}"
 
     def _above(self, client: ClientInfo) -> tuple[holders.Anchor, str, str]:
-        """Return what a command claims for, as `_nearest`; raises ToolFault if there is nothing."""
+        """Return the process that a command claims for, as `_nearest`; raises ToolFault if there is none."""
         if (found := self._nearest(client)) is None:
             hint = "pass --pid of a process that keeps running (in a shell: --pid $$), or --ttl SECONDS"
             raise ToolFault(
@@ -321,9 +321,9 @@ class Holders:
         return found
 
     def _nearest(self, client: ClientInfo) -> tuple[holders.Anchor, str, str] | None:
-        """Return the front of the agent that a command runs for, or the program of several: anchor, proof, label.
+        """Return the front of a command's agent, or the program of several agents: anchor, proof, label.
 
-        That is the nearest process above it that a connected front is a child of.
+        It is the nearest process above the command that has a connected front as a child.
         """
         fronts: dict[int, list[ClientInfo]] = {}
         for one in self._clients.values():

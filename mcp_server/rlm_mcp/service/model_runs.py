@@ -1,4 +1,4 @@
-"""Runs of models that work by themselves, for a person who reads them, also after their sessions have ended."""
+"""Runs of models, to be read by a person, even after their sessions have ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
 _MOST_SESSIONS = 100
-"""Sessions whose runs are listed, of those that have ended."""
+"""How many ended sessions have their runs listed."""
 _MOST_VARIABLES = 50
 _LONGEST_WORD = 100
 _OURS = frozenset(("answer", "final_variable", "FINAL", "FINAL_VAR"))
@@ -38,14 +38,14 @@ class ModelRuns:
     def __init__(self, store: Store, journal: Journal, variables: KernelVariables, clock: Clock) -> None:
         self._store, self._journal, self._variables, self._clock = store, journal, variables, clock
         self._known: dict[int, tuple[int, list[RunLine]]] = {}
-        """The runs of the sessions that live, with the number of the latest turn that was seen."""
+        """The runs of open sessions, with the number of the latest turn seen."""
         self._alone: set[int] = set()
-        """Sessions that are there for a run alone which has no answer yet."""
+        """Sessions that exist only for a run without an answer yet."""
         self._stops: dict[int, str] = {}
         """Why the run of such a session has stopped."""
 
     async def _held(self, session: Session | None) -> list[RecordedVariable]:
-        """Return the variables of a session as the record of a turn has them; none while its kernel is busy."""
+        """Return a session's variables for the record of a turn; none while its kernel is busy."""
         rows: list[VariableRow] | None = None
         if session is not None:
             with suppress(KernelError, OSError):
@@ -56,30 +56,30 @@ class ModelRuns:
         ]
 
     async def note(self, row: SessionRow, turn: KeepTurn, live: Session | None) -> TurnKept:
-        """Write a turn down; ``live`` is its session, if that is open."""
+        """Record a turn; ``live`` is its session, if that is open."""
         held = await self._held(live)
         keep_turn(self._store, row.key, turn, held)
         if turn.lasting and live is not None and live.policy.reopen:
             if turn.final is None:
                 self._alone.add(row.key)
             else:
-                self._keep(row)  # at once: from here on nothing that dies takes the answer along
+                self._keep(row)  # at once, so that no crash loses the answer
         return TurnKept(turn.session, tuple(held))
 
     def note_stop(self, session: str, reason: str) -> bool:
-        """Note why a run ends without an answer, until its session ends; False: nothing of the run is kept."""
+        """Note why a run ends without an answer, until its session ends. Return False if the run has no record."""
         key = known_session(self._store, session).key
         if key in self._alone:
             self._stops[key] = reason
         return key in self._alone
 
     def ending(self, row: SessionRow) -> None:
-        """Keep the run of a session that is about to end, if that was there for the run alone."""
+        """Keep the run of a session that is about to end, if the session existed only for the run."""
         if row.key in self._alone:
             self._keep(row)
 
     def _keep(self, row: SessionRow) -> None:
-        self._alone.discard(row.key)  # first: one that a full disk refuses keeps no session from its end
+        self._alone.discard(row.key)  # first: on a full disk this fails, and the session must still end
         record, parent, stopped = self._record(row), self._parent(row.key), self._stops.pop(row.key, None)
         lines = [plain(line) for line in lines_of(record, row.key, parent, lives=False, stopped=stopped)]
         ended_runs.keep(self._store, EndedRuns(row.key, parent, self._clock(), lines, plain(record)))
@@ -104,7 +104,7 @@ class ModelRuns:
         return found
 
     def below(self, session: str) -> tuple[RunBelow, ...]:
-        """Return what is kept of the runs below those of a session; raises ToolFault if there is no such session."""
+        """Return the records of the runs below those of a session; raises ToolFault if there is no such session."""
         above = [(known_session(self._store, session).key, session)]
         found: list[RunBelow] = []
         for key, name in above:
@@ -125,7 +125,7 @@ class ModelRuns:
             self._store.purge()
 
     def forget(self, session: int) -> int:
-        """Delete the runs of a session that has ended, with those below them; returns of how many sessions."""
+        """Delete the runs of an ended session, with those below them. Return the number of sessions."""
         gone = ended_runs.forget(self._store, session)
         if not gone:
             raise ToolFault(
@@ -137,7 +137,7 @@ class ModelRuns:
         return gone
 
     def viewer(self) -> RunViewer:
-        """Return what follows the runs for somebody who watches them."""
+        """Return a follower of the runs."""
         return RunViewer(self._store, self)
 
     def _of_live(self, key: int, turn: int) -> tuple[int, list[RunLine]]:
@@ -148,7 +148,7 @@ class ModelRuns:
         return turn, lines_of(self._record(row), key, self._parent(key), lives=True)
 
     def _parent(self, key: int) -> int | None:
-        """Return the key of the session that this one was forked from, while that lives."""
+        """Return the key of the session that this one was forked from, while that is open."""
         name = tree.parents(self._store, [key]).get(key)
         row = None if name is None else sessions.find(self._store, name)
         return None if row is None else row.key
@@ -164,14 +164,14 @@ class ModelRuns:
 
 
 class RunViewer:
-    """Tells what there is of runs whenever that has changed."""
+    """Follows the list of runs."""
 
     def __init__(self, store: Store, runs: ModelRuns) -> None:
         self._store, self._runs = store, runs
         self._seen: object = None
 
     def look(self) -> list[RunLine] | None:
-        """Return the runs, the latest first; None: they are as they were when somebody last looked."""
+        """Return the runs, the latest first; None if they have not changed since the last call."""
         now = (model_turns.latest(self._store), ended_runs.latest(self._store))
         if now == self._seen:
             return None

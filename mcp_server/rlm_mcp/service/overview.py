@@ -1,7 +1,7 @@
-"""What a person sees of the sessions: all of them at a glance, and one of them while it works.
+"""The overview for a person: all sessions at a glance, and one of them in detail.
 
-Looking changes nothing: it opens no session, keeps none from idling, and runs no code of the user's. What a kernel
-says is bounded here before it goes further.
+Reading it changes nothing: it opens no session, keeps none from idling, and runs none of the user's code. A kernel's
+answers are bounded here before they are passed on.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from rlm_memory.store import Store
 from rlm_sandbox.policy import WALL_NAMES
 
 _MOST_PAST = 20
-"""Sessions shown that are no longer open."""
+"""How many ended sessions are shown."""
 _MOST_CELLS = 40
 _MOST_QUERIES = 50
 _MOST_GOALS = 100
 _MOST_VARIABLES = 500
 _LONGEST_TEXT = 4000
-"""Characters shown of a cell's code, of its output and of a prompt: the journal has more."""
+"""How many characters of a cell's code, of its output and of a prompt are shown; the journal has more."""
 _LONGEST_LIVE = 20_000
-"""Characters shown of what a running cell has printed: the last ones."""
+"""How many of the last characters of a running cell's output are shown."""
 _LONGEST_WORD = 200
 
 
@@ -73,7 +73,7 @@ class CellLine:
 
 @dataclass(frozen=True, slots=True)
 class VariableLine:
-    """A loaded text, or a variable that code made; ``lines`` is None where it has none."""
+    """A loaded text, or a variable of code; ``lines`` is None if it has none."""
 
     name: str
     type: str
@@ -97,7 +97,7 @@ class VariableList:
 
 
 class Overview:
-    """Looks at the sessions of the daemon."""
+    """Reads the sessions of the daemon."""
 
     def __init__(
         self,
@@ -118,10 +118,10 @@ class Overview:
         self.events = events
 
     async def overview(self) -> SessionsSeen:
-        """Every open session with its state and what it holds, what rests or ended lately, what waits for answers."""
+        """Return every open session with its state and contents, suspended and recent sessions, and open queries."""
         kernels = await self._kernels()
         live = sorted(self.live, key=lambda session: session.id)
-        with self.store.transaction():  # one for all that is read
+        with self.store.transaction():  # one transaction for everything that is read
             parents = frames.parents(self.store, [session.key for session in live])
             pending = {session.key: queries.pending(self.store, session.key) for session in live}
             rows = [
@@ -154,7 +154,7 @@ class Overview:
         return await picture_of(() if entry is None else entry.displays, number)
 
     def viewer(self, session: str) -> Viewer:
-        """Return what follows one session for somebody who watches it."""
+        """Return a follower of one session."""
         return Viewer(self, session)
 
     async def _kernels(self) -> dict[str, KernelInfo]:
@@ -187,7 +187,7 @@ class Overview:
 
 
 class Viewer:
-    """One session, looked at again and again: what has not changed is not asked again."""
+    """Follows one session; unchanged parts are not requested again."""
 
     def __init__(self, watch: Overview, session: str) -> None:
         self._watch = watch
@@ -198,7 +198,7 @@ class Viewer:
         self._seen: tuple[object, ...] = ()
 
     async def look(self) -> JsonObject | None:
-        """Return the session as it is now: parts that change apart from each other. None: there is none."""
+        """Return the session as separate parts, or None if it does not exist."""
         watch = self._watch
         row = sessions.find(watch.store, self._name)
         if row is None:
@@ -251,7 +251,7 @@ class Viewer:
             self._cells = [_cell(entry) for entry in reversed(entries) if not is_set_up(entry.code)]
 
     async def _follow_variables(self, session: Session, kernel: KernelInfo | None, last: list[JournalEntry]) -> None:
-        """List the variables anew when a cell has ended or a text has come or gone; asking costs the kernel time."""
+        """List the variables again if a cell has ended or texts have changed; asking costs the kernel time."""
         rows = contexts.of_session(self._watch.store, session.key)
         number = last[0].number if last else 0
         kept = [(row.name, row.revision) for row in rows]
@@ -273,7 +273,7 @@ class Viewer:
 
 
 def state_of(session: Session, kernel: KernelInfo | None) -> str:
-    """Say in a word what the session does: not started, idle, running, waiting (for answers) or lost."""
+    """Return the state of the session: not started, idle, running, waiting (for answers) or lost."""
     if session.kernel.info is None:
         return "lost" if session.kernel.notice else "not started"
     if kernel is None:
@@ -364,7 +364,7 @@ def _variable(found: VariableRow) -> VariableLine:
 
 
 def _cut(text: str) -> str:
-    """The beginning of a text, without what a terminal would obey."""
+    """Return the beginning of a text, with control characters escaped."""
     whole = unstyled(text[: 2 * _LONGEST_TEXT])
     if len(whole) <= _LONGEST_TEXT:
         return whole

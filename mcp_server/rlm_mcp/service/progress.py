@@ -1,4 +1,4 @@
-"""Progress of calls that take long: what a client is told that has asked for it."""
+"""Progress of long calls, for clients that have asked for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlm_mcp.service.threads import Threads
 
 _EVERY_SECONDS = 0.5
 _PATIENT = Threads(4, thread_name_prefix="patient")
-"""Threads for what may take minutes: those of the event loop stay free for what answers at once."""
+"""Threads for work that may take minutes: the event loop's own threads stay free for short work."""
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -28,7 +28,7 @@ class Progress(Protocol):
 
 
 async def patiently(work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-    """Do what may take minutes in a thread. When the call is cancelled, a helper process that it waits for ends."""
+    """Run long work in a thread. If the call is cancelled, a helper process that it waits for is ended."""
     meter = watched.get() or Meter()
     context = copy_context()
     context.run(watched.set, meter)
@@ -41,7 +41,7 @@ async def patiently(work: Callable[Parameters, Result], *args: Parameters.args, 
 
 @asynccontextmanager
 async def telling(progress: Progress, name: str) -> AsyncIterator[None]:
-    """Tell how far the load in this context has come, for as long as it takes."""
+    """Report the progress of the load in this context until it ends."""
     meter = Meter()
     before = watched.set(meter)
     task = asyncio.create_task(_tell(meter, progress, name))
@@ -50,7 +50,7 @@ async def telling(progress: Progress, name: str) -> AsyncIterator[None]:
     finally:
         watched.reset(before)
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)  # a client that is gone cannot be told, and need not be
+        await asyncio.gather(task, return_exceptions=True)  # the client is gone
 
 
 async def _tell(meter: Meter, progress: Progress, name: str) -> None:

@@ -1,7 +1,7 @@
-"""``rlm_query`` of code in provider mode: a model works on its own, in a fork of the session that asks.
+"""``rlm_query`` of code in provider mode: a model works independently, in a fork of the asking session.
 
-The loop is the one of `rlm_client.rlm`; here are its workspace and its model on this side of the socket. What the
-child and all that it asks use is charged to the session that pays for the one that asked.
+The loop is that of `rlm_client.rlm`; here are its workspace and its model on this side of the socket. The usage of the
+child and of all its queries is charged to the session that pays for the asking one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TURNS = 30
 
 
 class Service(Parts, Protocol):
-    """What a run needs of the service. It is looked up when a query comes: some of it needs `Recursion` itself."""
+    """The parts of the service that a run needs. They are looked up for each query, because some need `Recursion`."""
 
     contexts: Contexts
     """The texts of sessions."""
@@ -52,7 +52,7 @@ class Service(Parts, Protocol):
     """What ends them."""
 
     async def fork(self, parent: Session, name: str | None, policy: str | None) -> ToolAnswer:
-        """Make a session that begins with every variable of ``parent``."""
+        """Create a session with a copy of every variable of ``parent``."""
 
     async def note_turn(self, turn: KeepTurn) -> TurnKept:
         """Write a turn down."""
@@ -70,10 +70,10 @@ class Recursion:
         self.budgets = budgets
 
     async def answer(self, parent: Session, row: QueryRow) -> str:
-        """Have a model answer the query in a session of its own, which ends with it.
+        """Let a model answer the query in a new session, which ends with it.
 
         Raises:
-            ModelError: it gives no answer, or there can be no session for it.
+            ModelError: it gave no answer, or no session could be started.
             OverBudget: the budget is used up.
         """
         payer = self.budgets.payer(parent, row)
@@ -90,7 +90,7 @@ class Recursion:
         return solution.answer
 
     async def opened(self, parent: Session, task: str, payer: Payer) -> _ServiceWorkspace:
-        """Fork a session for a task; raises ModelRefused when that cannot be."""
+        """Fork a session for a task; raises ModelRefused on failure."""
         try:
             forked = await self.service.fork(parent, None, None)
             session = self.service.sessions.named(forked.fields["session"])
@@ -149,7 +149,7 @@ class _ServiceWorkspace:
         await self._service.contexts.load(self._session, asked, ClientInfo(), _no_progress)
 
     async def run(self, code: str, answering: Answering) -> CodeOutcome:
-        """Run code. What it asks of a provider is answered elsewhere; what waits for an agent is answered here."""
+        """Run code. Queries to a provider are answered elsewhere; those for an agent are answered here."""
         outcome, run = CodeOutcome(code), self._service.runs.start(self._session, code)
         try:
             cell = None
@@ -219,11 +219,11 @@ class _ServiceWorkspace:
         given = [GivenAnswer(one.query.id, one.text, None if one.text is not None else one.error) for one in answers]
         taken = await self._service.queries.answer(self._session, given)
         refused = [GivenAnswer(query, error=fault.message) for query, fault in taken.failed]
-        if refused:  # whoever waits is told, and does not wait for ever
+        if refused:  # so that a waiting caller gets an error
             await self._service.queries.answer(self._session, refused)
         if later:
             outcome.answered_later = [one.id for one in given]
 
 
 async def _no_progress(done: float, message: str, total: float | None = None) -> None:
-    """Nobody watches a child."""
+    """Ignore the events of a child."""

@@ -1,7 +1,7 @@
 """The service behind the tools: one object for all clients, which share sessions through it.
 
-It joins the rows (rlm_memory), the texts and kernels (rlm_kernel) and the policies (rlm_sandbox), and has no
-idea of MCP: tools call it with a `Caller` and get an `ToolAnswer`; `Service.render` makes the text of it.
+It joins the rows (rlm_memory), the texts (rlm_contexts), the kernels (rlm_kernel) and the policies (rlm_sandbox), and
+does not know MCP: tools call it with a `Caller` and get a `ToolAnswer`; `Service.render` turns that into text.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _SWEEP_SECONDS = 30.0
 
 
 class Service:
-    """Everything the tools can do, by noun: `contexts`, `reading`, `handles`, `queries`, `runs`, `control`.
+    """The operations of the tools, by area: `contexts`, `reading`, `handles`, `queries`, `runs`, `control` and others.
 
     Use `Service.open`; there is one for each daemon.
     """
@@ -151,7 +151,7 @@ class Service:
     ) -> AsyncIterator[Service]:
         """Open the service on the user's state folder (or ``state``), with the sessions of the last daemon.
 
-        ``warm`` starts the supervisor in the background, so that the first cell need not wait for it.
+        ``warm`` starts the supervisor in the background, so that the first cell does not wait for it.
         """
         folder = state or discovery.state_dir()
         store = Store.open(folder / "rlm.sqlite3")
@@ -166,7 +166,7 @@ class Service:
 
     @asynccontextmanager
     async def session(self, caller: Caller) -> AsyncIterator[Session]:
-        """Bracket one call: end what has idled, open the caller's session, keep it from idling meanwhile."""
+        """Bracket a call: end idle sessions, open the caller's session, and keep it from idling during the call."""
         await self.control.sweep()
         self.holders.stir(caller.handshake)
         session = await self.sessions.open(caller.handshake, self.frames.session_named(caller.session))
@@ -179,7 +179,7 @@ class Service:
     async def follow(self, session: Session, run: Run, caller: Caller, *, patient: bool = False) -> ToolAnswer:
         """Wait for a run, as `Runs.follow` does.
 
-        What it asks goes to the client's own model, if the policy says so and the client has one.
+        Its queries go to the client's own model, if the policy says so and the client has one.
         """
         sampling = caller.sampling if session.policy.llm.sampling else None
         if sampling is None:
@@ -199,7 +199,7 @@ class Service:
                 return came
 
     async def answer_queries(self, session: Session, given: list[GivenAnswer], caller: Caller) -> ToolAnswer:
-        """Take answers. Of a cell that waited for one of them the answer tells what came of it, or what it asks now."""
+        """Store answers. If a cell waited for one of them, the answer includes its result, or its next queries."""
         waiting, run = session.kernel.queries.waiting, self.runs.suspended(session)
         taken = await self.queries.answer(session, given)
         told = taken.told()
@@ -217,21 +217,21 @@ class Service:
         return ToolAnswer(fields, (*CUTTABLE, *told.cuttable))
 
     async def fork(self, parent: Session, name: str | None, policy: str | None) -> ToolAnswer:
-        """Make a session that begins with every variable of ``parent``; see `Forks.fork`."""
+        """Create a session with a copy of every variable of ``parent``; see `Forks.fork`."""
         child, answer = await self._forks.fork(parent, name, policy)
         self.attachments.publish(child)
         return answer
 
     def list_sessions(self) -> tuple[OpenSession, ...]:
-        """One row for each open session, for the person whose sessions they are; no tool gives it to agents."""
+        """Return a row for each open session, for their owner; no tool shows it to agents."""
         return tuple(self.control.row(session) for session in self.sessions)
 
     def list_resting(self) -> tuple[RestingSession, ...]:
-        """One row for each session that has idled away and is kept; to look at it does not wake it."""
+        """Return a row for each suspended session; reading it does not wake the session."""
         return tuple(self.control.resting())
 
     async def tidy(self) -> Tidied:
-        """Free what nobody can reach: sessions that were due, texts and snapshots of none."""
+        """Delete what cannot be reached: expired sessions, and texts and snapshots without a session."""
         freed, ended = self._texts.freed, await self.sweep()
         self.snapshots.tidy()
         left = (await self._texts.collect()).leased
@@ -240,23 +240,23 @@ class Service:
         return Tidied(tuple(ended), self._texts.freed - freed, left, self.list_resting())
 
     def list_journal(self, session: str, last: int | None = None) -> tuple[JournalCell, ...]:
-        """What people and models ran in a session, the oldest cell first; raises ToolFault if there is none."""
+        """Return the cells that ran in a session, the oldest first; raises ToolFault if there is no such session."""
         entries = self.journal.of_session(known_session(self._store, session).key, last)
         return tuple(entry_row(entry) for entry in entries if not is_set_up(entry.code))
 
     async def note_turn(self, turn: KeepTurn) -> TurnKept:
-        """Keep a turn of a model that works in a session; raises ToolFault when there is no such session."""
+        """Record a turn of a model in a session; raises ToolFault if there is no such session."""
         row = known_session(self._store, turn.session)
         return await self.model_runs.note(row, turn, self.sessions.get(row.id))
 
     async def record(self, session: str, last: int | None = None) -> SessionRecord:
-        """What ran in a session with its policy, contexts and answers; raises ToolFault if there is none."""
+        """Return a session's record: cells, policy, contexts and answers; raises ToolFault if it does not exist."""
         row = known_session(self._store, session)
         kept = self.attachments.spec_of(row), self.attachments.log(row.key)
         return record_of(self._store, self.journal, row, last, *kept)
 
     async def save_session(self, session: str, path: Path | None, *, embed: bool) -> SessionSaved:
-        """Write a session to a file, and open it if it rests; raises what `Snapshots.save` does."""
+        """Write a session to a file, waking it if it is suspended; raises what `Snapshots.save` does."""
         row = sessions.find(self._store, session)
         found = (await self.sessions.woken(row.key) if row else None) or self.sessions.named(session)
         with self.sessions.use(found):
@@ -271,9 +271,9 @@ class Service:
         return answer
 
     async def apply_policy(self, session: str, policy: str, *, looser: bool) -> PolicyApplied:
-        """Give a session another policy: its user's word, by name or path; raises ToolFault if it is looser.
+        """Give a session another policy, by name or path, for its user; raises ToolFault if it is looser.
 
-        Its kernel ends with its variables; loaded contexts stay.
+        Its kernel ends with its variables; loaded contexts are kept.
         """
         row = known_session(self._store, session)
         new = await self.policies.read(policy, row.workspace)
@@ -290,15 +290,15 @@ class Service:
         return PolicyApplied(session, new.origin, new.digest, tuple(more))
 
     async def sweep(self) -> list[str]:
-        """End or set aside the sessions that have idled too long, and what is kept of ended ones; return their ids."""
+        """End or suspend the sessions that were idle too long, and expire records of ended ones. Return their ids."""
         ended = await self.control.sweep()
-        if discovery.is_full(self._left.parent):  # variables that cannot be saved now stay where they are
+        if discovery.is_full(self._left.parent):  # variables that cannot be saved now stay in memory
             return ended
         self.model_runs.expire()
         return [*ended, *await self.sessions.sweep(self.snapshots.reopening.save)]
 
     async def render(self, session: Session, answer: ToolAnswer) -> str:
-        """Write an answer as the client gets it; what there is no room for is kept under a name."""
+        """Render an answer for the client; parts that do not fit are stored under a name."""
         if answer.text is None:
             limit = answer.limit or session.policy.limits.answer_chars
             if answer.parts:
@@ -310,7 +310,7 @@ class Service:
         return answer.text
 
     async def _gather(self, session: Session, answer: ToolAnswer, limit: int) -> None:
-        """Put the cells of a batch into its answer. One that says little leaves its room to those that say much."""
+        """Put the cells of a batch into its answer. Short ones leave their room to long ones."""
         parts, answer.cuttable = answer.parts, ("cells",)
         answer.fields["cells"] = [part.fields for part in parts]
         if len(encode(answer.fields)) > limit or any(part.spool for part in parts):
@@ -323,7 +323,7 @@ class Service:
             answer.fields["cells"] = [part.fields for part in parts]
 
     async def _keep(self, session: Session, answer: ToolAnswer) -> str:
-        """Keep the whole of an answer; returns its name, or why there is none: a preview is given anyway."""
+        """Store a whole answer. Return its name, or the reason for a failure: a preview is shown anyway."""
         whole = answer.spool or whole_of(answer.fields, answer.cuttable)
         try:
             return await self.contexts.keep_output(session, whole)

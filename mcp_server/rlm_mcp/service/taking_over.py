@@ -1,4 +1,4 @@
-"""What a daemon finds when it begins: kernels that an earlier one started, and what is left of those that ended."""
+"""Takes over, when a daemon starts, the kernels of an earlier one, and the remains of ended kernels."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 
 class TakingOver:
-    """Takes over what there is of the sessions that are open. ``left`` is where supervisors leave kernels."""
+    """Takes over the kernels of open sessions. ``left`` is where supervisors leave data of ended kernels."""
 
     def __init__(self, parts: Parts, events: Events, store: Store, gateway: KernelGateway, left: Path) -> None:
         self._parts, self._events, self._store, self._gateway, self._left = parts, events, store, gateway, left
 
     async def kernels(self) -> Collection[str]:
-        """Take over the kernels that live, and end those that nobody knows. Returns the ids of all of them."""
+        """Take over live kernels, and end unknown ones. Return the ids of all of them."""
         live, copies = await self._gateway.adopt()
         found = {info.kernel_id for info in live.values()}
         for session in self._parts.sessions:
@@ -46,15 +46,15 @@ class TakingOver:
         return found
 
     async def _now(self, info: KernelInfo) -> KernelInfo | None:
-        """What a kernel is now: nobody has listened to it since it was listed. None if it has ended."""
+        """Return the current state of a kernel, which may have changed since it was listed; None if it has ended."""
         with suppress(KernelError, OSError):
             return await (await self._gateway.client(start=False)).kernel_info(info.kernel_id)
         return None
 
     async def _adopt(self, session: Session, info: KernelInfo) -> None:
-        """Take over a kernel, and what it did while no daemon was there."""
+        """Take over a kernel, and record what it did while no daemon ran."""
         session.kernel.adopt(info)
-        session.kernel.budget_changed()  # what was used last, it may not have been told
+        session.kernel.budget_changed()  # it may not know what was used last
         with suppress(ClientFault, OSError):
             if info.anew_at:
                 await self._parts.snapshots.reopening.began_anew(session, info.anew_at)
@@ -71,18 +71,18 @@ class TakingOver:
                 self._parts.journal.told(session.key, info.kernel_id, note)
                 if note.author == Author.AGENT.value and (cell is None or note.started != cell.since):
                     self._parts.runs.ended(session, note)
-            session.kernel.refresh(await client.kernel_info(info.kernel_id))  # it was told before anybody listened
+            session.kernel.refresh(await client.kernel_info(info.kernel_id))  # the event came before anyone listened
             if cell is not None and claimed is not None:
                 self._parts.runs.claim(session, cell, claimed)
 
     def _tell_loss(self, session: Session) -> None:
-        """Have the next answer say that variables are lost: cells of this session ran, and its kernel is gone."""
+        """Let the next answer say that variables are lost: cells ran in this session, and its kernel is gone."""
         ran = self._parts.journal.of_session(session.key, 1)
         if ran and ran[0].ended_at >= session.row.created_at:
             session.kernel.notice = "the kernel ended while no daemon ran; its variables are lost, contexts are kept"
 
     async def idled(self, alive: Collection[str]) -> None:
-        """Take what is left of kernels that are not ``alive``: let sessions rest, or end, that idled away meanwhile."""
+        """Handle kernels that are not ``alive``: suspend or end sessions that became idle in the meantime."""
         for path, file in left_kernels.left_kernels(self._left):
             if file is not None and file.left.kernel_id not in alive:
                 try:
@@ -109,7 +109,7 @@ class TakingOver:
         await self._parts.sessions.idled(session, left.ended_at, left.unsaved, gone=left.saved is None)
 
     def _note(self, session: Session, left: LeftKernel) -> None:
-        """Write down what the kernel did while no daemon was there."""
+        """Record what the kernel did while no daemon ran."""
         self._parts.queries.note(session, left.pending)
         for note in left.cells:
             self._parts.journal.told(session.key, left.kernel_id, note)

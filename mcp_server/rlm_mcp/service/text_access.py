@@ -1,4 +1,4 @@
-"""Getting texts into the store and open: from inline content, a file, or what an answer had no room for."""
+"""Stores and opens texts: from inline content, a file, or output that did not fit into an answer."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Texts:
         return await asyncio.to_thread(lambda: self.files.put_chunks(_chunks(whole, most)))
 
     def stored(self, digest: str) -> StoredText:
-        """Return what is known of a stored text; raises UnknownText."""
+        """Return the description of a stored text; raises UnknownText."""
         return self.files.get(digest)
 
     async def open(self, digest: str) -> Text:
-        """Return the open text. The last used ones stay open, because opening reads the line index."""
+        """Return the open text. Recently used texts stay open, because opening reads the line index."""
         text = self._open.get(digest)
         if text is None or not self.files.is_current(text.facts):
             text = await asyncio.to_thread(lambda: self.files.open(self.files.get(digest)))
@@ -60,7 +60,7 @@ class Texts:
         return text
 
     async def shape(self, content: StoredContent) -> Shape | None:
-        """Return what is known of a text that holds data."""
+        """Return the description of a text."""
         text = await self.open(content.digest)
         if text.facts.data:
             told = content.metadata.get("table")
@@ -68,7 +68,7 @@ class Texts:
         return await asyncio.to_thread(shape_of, text, hint_of(content.type, content.metadata))
 
     def close_unused(self) -> None:
-        """Give up the pins on texts that no row refers to; one lasts for as long as a page of the text is in use."""
+        """Release pins on texts that no row refers to; a pin lasts while a page of the text is in use."""
         for digest in [digest for digest in self._open if digest not in self]:
             del self._open[digest]
 
@@ -77,7 +77,7 @@ class Texts:
         return contexts.is_held(self._store, str(digest))
 
     async def collect(self) -> Collected:
-        """Delete the stored texts that no row refers to; those that are read just now (``leased``) stay until later."""
+        """Delete the texts that no row refers to; those that are being read (``leased``) are deleted later."""
         self.close_unused()
         done = await asyncio.to_thread(self.files.collect, 0.0, keep=self)
         self.freed += done.freed
@@ -85,7 +85,7 @@ class Texts:
 
 
 async def shared_text_of(texts: ContextStore, digest: str) -> SharedText:
-    """Open a text's files for a kernel; when nobody waits for them any more they are closed, and hold nothing."""
+    """Open a text's files for a kernel; if the caller is cancelled, they are closed."""
     opening = asyncio.create_task(asyncio.to_thread(lambda: texts.shared_text(texts.get(digest))))
     try:
         return await asyncio.shield(opening)

@@ -1,4 +1,4 @@
-"""Threads for what blocks."""
+"""Threads for blocking work."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 class Threads(ThreadPoolExecutor):
-    """A pool whose work waits for the threads that are there when the machine gives no more of them."""
+    """A pool whose work waits for existing threads if no more can be started."""
 
     def _adjust_thread_count(self) -> None:
         try:
             super()._adjust_thread_count()
-        except RuntimeError:  # the work is queued by now: only where no thread will ever take it is that an error
+        except RuntimeError:  # the work is already queued: this is an error only if the pool has no thread
             if not self._threads:
                 raise

@@ -1,8 +1,8 @@
 """Answers: one text of compact JSON, without lone surrogates, at most ``answer_chars`` of the policy long.
 
-What is too long is cut to its head and tail around a marker that names the context which holds the whole. The answer
-then says ``cut``, and so does each item of a list that is cut. A query's prompt is never cut: it is there, or it is
-read by the query's id.
+A long text is cut to its head and tail around a marker that names the context with the whole text. The answer then
+says ``cut``, and so does each shortened item of a list. A query's prompt is never cut: it is complete, or it is read by
+the query's id.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from rlm_ipc.messages import Json, JsonObject
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _SHORTEST_PREVIEW = 160
-"""Characters of a field that are always left, marker included."""
+"""Characters of a field that are always kept, including the marker."""
 _LONG = 400
-"""Characters of JSON above which a field is worth keeping whole."""
+"""A field with more characters of JSON is stored whole."""
 _ITEM_TEXTS = (1000, 300, 100)
 """Characters left of each text in a long list, in steps, before items are dropped."""
 _TRUNCATED = len(',"truncated":true')
@@ -30,16 +30,16 @@ _PROMPT = "prompt"
 _REST = "full_output"
 """Where the rest of an item is: in the context that the answer names in this field."""
 _HEAD_SHARE = 0.6
-"""How much of a preview is the head: errors stand at the end of an output, its nature at the start."""
+"""The share of the head in a preview: the start of an output shows its kind, the end has errors."""
 
 
 @dataclass
 class ToolAnswer:
-    """What a tool found.
+    """The answer of a tool.
 
     ``cuttable`` names the fields (texts or lists) that may be shortened, the one to cut first in front.
-    ``spool`` is a file with the whole of the first of them, when the field holds only a part already. ``parts`` are
-    answers of their own: those of the cells of a batch.
+    ``spool`` is a file with the whole of the first field, if the field is already incomplete. ``parts`` are separate
+    answers: those of the cells of a batch.
     """
 
     fields: JsonObject
@@ -48,10 +48,10 @@ class ToolAnswer:
     limit: int | None = None
     """Characters that this answer may have; None: the policy's answer_chars."""
     images: Sequence[str] = ()
-    """PNG pictures as base64, which go beside the text."""
+    """PNG pictures as base64, sent beside the text."""
     parts: Sequence[ToolAnswer] = ()
     text: str | None = field(default=None)
-    """What it was rendered to: the same run may be asked for twice."""
+    """The rendered text: the same run may be asked for twice."""
 
 
 def clean_text(text: str) -> str:
@@ -88,8 +88,8 @@ def moment(seconds: float) -> str:
 def fit(fields: JsonObject, cuttable: Sequence[str], limit: int, whole: str) -> str:
     """Encode ``fields``, cutting the ``cuttable`` ones until the text has at most ``limit`` characters.
 
-    None is cut to less than its share of half the room while another one is larger than that, and no query goes while
-    anything else can. ``whole`` is the name of the context with all of it; the answer tells it as ``full_output``.
+    No field is cut below its share of half the room while another one is larger, and no query is dropped while
+    anything else can be. ``whole`` is the name of the context with everything; it becomes ``full_output``.
     """
     shown = {**fields, "cut": True, "full_output": whole}
     for share, name in itertools.product((limit // (2 * max(len(cuttable), 1)), 0), cuttable):
@@ -155,8 +155,8 @@ def _preview(text: str, room: int, whole: str) -> str:
 def _first_items(items: list[Json], excess: int, every_query: bool) -> list[Json]:
     """The items without ``excess`` encoded characters: long texts in them are shortened, then the last go.
 
-    So a match keeps its line number, and a pending query its id: its prompt is whole or not there. If ``every_query``
-    is to be named, prompts alone make room.
+    So a match keeps its line number, and a pending query its id, with its whole prompt or none. With ``every_query``,
+    only prompts make room.
     """
     room = len(encode({"": items})) - excess
     if any(_is_query(item) for item in items):
@@ -203,7 +203,7 @@ def _without_prompt(query: JsonObject) -> JsonObject:
 
 
 def _clipped(item: Json, longest: int) -> Json:
-    """The item with its texts cut to ``longest`` characters; what it holds under names then says so."""
+    """Return the item with its texts cut to ``longest`` characters; mappings in it then say ``cut``."""
     if isinstance(item, ShownShare | str):
         text = item if isinstance(item, ShownShare) else ShownShare(item, len(item))
         return item if len(text.text) <= longest else text.shorter(longest)
@@ -220,7 +220,7 @@ def _tiny_fields(fields: JsonObject) -> JsonObject:
 
 
 def _tiny(value: Json) -> Json:
-    """The last resort, when even previews do not fit: a little of each text, two items of each list."""
+    """Return the shortest form, if even previews do not fit: a little of each text, two items of each list."""
     if isinstance(value, ShownShare | str):
         return _clipped(value, _SHORTEST_PREVIEW // 2) if len(str(value)) > _SHORTEST_PREVIEW else value
     if isinstance(value, list):

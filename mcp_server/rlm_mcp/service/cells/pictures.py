@@ -13,17 +13,17 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.tool_answers import ToolAnswer
 
 _RUNS_KEPT = 4
-"""Runs of a session whose pictures are kept."""
+"""How many runs of a session keep their pictures."""
 
 
 class PictureStore:
-    """The pictures of a session's latest runs that have shown any."""
+    """The pictures of the latest runs of a session that displayed any."""
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, str], list[ShownPicture]] = {}
 
     def keep(self, session: int, run: str, shown: list[ShownPicture]) -> None:
-        """Keep pictures of a run, behind those that it has shown before; those of the session's older runs go."""
+        """Store pictures of a run, after its earlier ones, and drop those of the session's older runs."""
         if not shown:
             return
         self._runs[session, run] = [*self._runs.get((session, run), ()), *shown]
@@ -41,15 +41,15 @@ class PictureStore:
             del self._runs[key]
 
     async def images(self, session: int, run: str) -> list[str]:
-        """Return the pictures of a run that can be passed on, as base64; none if it has shown none."""
+        """Return the valid pictures of a run as base64."""
         shown = self._runs.get((session, run))
         return [] if shown is None else (await asyncio.to_thread(_passed_on, shown))[1]
 
     async def view(self, session: int, run: str | None) -> ToolAnswer:
-        """Return a run's pictures (default: the latest that has shown any) as images.
+        """Return a run's pictures (default: of the latest run that displayed any) as images.
 
         Raises:
-            ToolFault: the run has shown none, or they are kept no more.
+            ToolFault: the run displayed none, or they are no longer kept.
         """
         runs = [known for owner, known in self._runs if owner == session]
         wanted = run if run is not None else (runs[-1] if runs else "")
@@ -68,10 +68,10 @@ class PictureStore:
 
 
 async def picture_of(displays: Sequence[dict[str, str]], number: int) -> bytes:
-    """Return one of the pictures that a cell showed, made anew; the first is 0.
+    """Return one of a cell's pictures, re-encoded; the first is 0.
 
     Raises:
-        ToolFault: the cell has none of that number, or it cannot be passed on.
+        ToolFault: the cell has no such picture, or it is not valid.
     """
     shown = pictures_in(displays, MOST_KEPT_CHARS)
     if not 0 <= number < len(shown):
@@ -83,7 +83,7 @@ async def picture_of(displays: Sequence[dict[str, str]], number: int) -> bytes:
 
 
 def _passed_on(shown: list[ShownPicture]) -> tuple[list[JsonObject], list[str]]:
-    """What is said of each picture, and those that can be passed on, as base64."""
+    """Return a description of each picture, and the valid ones as base64."""
     rows: list[JsonObject] = []
     images = []
     for picture in shown:

@@ -1,4 +1,4 @@
-"""A run: what one call of an agent has its session run, from the call until nobody asks for it any more."""
+"""A run: the code of one agent call, from the call until its result is no longer needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlm_mcp.service.tool_answers import ToolAnswer
 
 @dataclass(eq=False)
 class Run:
-    """One cell, or a batch, on its way. ``outcome`` ends with the answer, or with the `ToolFault` that became of it."""
+    """One cell, or a batch. ``outcome`` ends with the answer, or with a `ToolFault`."""
 
     id: str
     session: Session
@@ -24,23 +24,23 @@ class Run:
     """Its code: one cell, or those of a batch."""
     batch: bool = False
     frame: int | None = None
-    """What it is run for: the key of a frame."""
+    """The key of the frame that it runs for."""
     terminal: bool = False
-    """Whether a person runs it, at a terminal."""
+    """Whether a person runs it at a terminal."""
     outcome: asyncio.Future[ToolAnswer] = field(init=False)
     answer: ToolAnswer | None = None
-    """What came of it, unless that is a fault."""
+    """Its answer, unless it ended with a fault."""
     execution: Execution | None = None
-    """The cell that runs now, or is the next one."""
+    """The running or next cell."""
     behind: Sequence[Execution] = ()
-    """The cells of its batch that are queued behind that one."""
+    """The cells of its batch behind that one."""
     began: bool = False
     ahead: tuple[tuple[str, str], ...] = ()
-    """The session's runs that had not finished when it was queued: their ids and their code."""
+    """The session's unfinished runs at the time it was queued: their ids and code."""
     since: float = 0.0
-    """When the cell began that runs now, or the run was queued."""
+    """When the running cell began, or when the run was queued."""
     listed: list[str] = field(default_factory=list)
-    """The queries without an answer that its cells have asked."""
+    """The unanswered queries of its cells."""
     first_query: int = 0
     """The number from which on code's queries are its own."""
 
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def suspended(self) -> bool:
-        """Whether its cell, or a notebook's cell before it, waits for answers of an agent."""
+        """Whether its cell, or a notebook's cell before it, waits for an agent's answers."""
         return self.state == "running" and bool(self.session.kernel.queries.of_agent)
 
     async def stdout_so_far(self) -> str:
@@ -71,7 +71,7 @@ class Run:
         return ""
 
     async def interrupt(self) -> None:
-        """Stop it: a waiting run never starts, a running one gets KeyboardInterrupt."""
+        """Stop the run: a queued one never starts, a running one gets KeyboardInterrupt."""
         for execution in reversed(tuple(self.behind)):  # cells may end meanwhile
             await execution.interrupt()
         if self.execution is not None:
@@ -80,19 +80,19 @@ class Run:
             self.outcome.cancel()
 
     def finish(self, task: asyncio.Future[ToolAnswer]) -> None:
-        """Keep what came of it, and nothing of how: a session has dozens of runs that somebody may ask for again."""
+        """Keep only the outcome, because a session has dozens of runs that may be asked for again."""
         self.outcome = asyncio.get_running_loop().create_future()
         self.execution, self.behind = None, ()
         if task.cancelled():
             self.outcome.cancel()
         elif (error := task.exception()) is not None:
             self.outcome.set_exception(error.without_traceback() if isinstance(error, ToolFault) else error)
-            self.outcome.exception()  # one that nobody waits for is not reported as forgotten
+            self.outcome.exception()  # avoid the event loop's report of an unretrieved exception
         else:
             self.answer = task.result()
             self.outcome.set_result(self.answer)
 
     def let_go(self) -> None:
-        """Keep of an answer that somebody got only what it was rendered to: a cell may show a megabyte."""
+        """Keep only the rendered text of a delivered answer: a cell may display a megabyte."""
         if (answer := self.answer) and answer.text:
             answer.fields, answer.parts = {}, ()

@@ -1,6 +1,6 @@
-"""Runs: cells as the agent sees them. A call waits for its run for a while; the run goes on without it.
+"""Runs: cells as the agent sees them. A call waits for its run for a while; then the run continues without it.
 
-A run waits for its turn in the session, runs one cell, and keeps what came of it until somebody asks.
+A run waits for its turn in the session, runs one cell, and keeps the result until it is asked for.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from rlm_memory.queries import Asker, QueryRow, QueryState
 from rlm_memory.store import Store
 
 _MOST_WAITING = 32
-"""Cells of one session that may wait for their turn."""
+"""How many cells of one session may wait for their turn."""
 _LAST_WORD_SECONDS = 10.0
-"""How long the end of a cell is awaited whose session ends."""
+"""How long to wait for the end of a cell whose session ends."""
 CLAIMED = "an earlier daemon started this code, and ended while the code ran"
 _NUMBERS_TAKEN = 100
 """Run numbers reserved in the database at once, so that a cell costs no write."""
@@ -53,7 +53,7 @@ _NUMBERS_TAKEN = 100
 
 @dataclass(frozen=True)
 class Waiting:
-    """How long a call waits for its run, and how often it tells the client that it still does (seconds)."""
+    """How long a call waits for its run, and how often it reports progress (seconds)."""
 
     longest: float = 45.0
     progress: float = 1.0
@@ -80,7 +80,7 @@ class Runs:
         self._numbers = iter(range(0))
         self._stopping = BackgroundTasks()
         self.daemon_ends = False
-        """Whether calls are cancelled because the daemon ends: their cells go on in their kernels."""
+        """Whether calls are cancelled because the daemon ends: their cells keep running in their kernels."""
 
     @property
     def longest(self) -> float:
@@ -90,10 +90,10 @@ class Runs:
     def start(
         self, session: Session, code: str | Sequence[str], frame: int | None = None, *, terminal: bool = False
     ) -> Run:
-        """Queue a cell, or a batch of them, which is run for ``frame``, or by a person at a ``terminal``.
+        """Queue a cell or a batch, for ``frame`` or for a person at a ``terminal``.
 
         Raises:
-            ToolFault: too many cells of the session wait already.
+            ToolFault: too many cells of the session are already queued.
         """
         active = self.active(session)
         if len(active) >= _MOST_WAITING:
@@ -113,7 +113,7 @@ class Runs:
         return run
 
     def claim(self, session: Session, cell: RunningCell, execution: Execution) -> Run:
-        """Go on with a cell that an earlier daemon has started; it is the session's latest run."""
+        """Take over a cell that an earlier daemon started, as the session's latest run."""
         terminal = cell.author == TERMINAL
         run = Run(f"r{self._next_number()}", session, (cell.code,), terminal=terminal, execution=execution, began=True)
         run.first_query = queries.next_in_code(self._store, session.row.id)
@@ -122,7 +122,7 @@ class Runs:
         return run
 
     def ended(self, session: Session, cell: CellNote) -> None:
-        """Keep what came of a cell that has ended while no daemon was there: its caller may ask for it."""
+        """Keep the result of a cell that ended while no daemon ran: its caller may ask for it."""
         run = Run(f"r{self._next_number()}", session, (cell.code,), began=True)
         run.answer, run.outcome = ended_answer(cell), asyncio.get_running_loop().create_future()
         run.outcome.set_result(run.answer)
@@ -146,10 +146,10 @@ class Runs:
     async def follow(
         self, run: Run, progress: Progress, *, longest: float | None = None, patient: bool = False
     ) -> ToolAnswer:
-        """Wait for the run, but not for longer than a call may block; then tell that it is running.
+        """Wait for the run, but only as long as a call may block; then answer that it is running.
 
-        A run that waits for answers of queries is told at once, with the queries. So is one behind a cell that waits
-        for them, unless the caller is ``patient``: whoever may answer them has to hear of it.
+        If the run waits for answers to queries, return at once with the queries. So does a run behind such a cell,
+        unless the caller is ``patient``: the caller may be the one who has to answer them.
         """
         limit = min(longest if longest is not None else self._waiting.longest, self._waiting.longest)
         loop = asyncio.get_running_loop()
@@ -173,14 +173,14 @@ class Runs:
         return _result_of(run)
 
     def suspended(self, session: Session) -> Run | None:
-        """Return the run that waits for answers of queries, if one does."""
+        """Return the run that waits for answers to queries, if there is one."""
         return next((run for run in self.active(session) if run.suspended), None)
 
     async def _suspended(self, run: Run) -> ToolAnswer:
         return waiting_answer(run.id, await run.stdout_so_far(), self._listed(run.session))
 
     def _listed(self, session: Session) -> list[QueryRow]:
-        """The queries that the session's cell waits for; an answer without an id is for one of them."""
+        """Return the queries that the session's cell waits for; answers without ids are for these."""
         waiting = session.kernel.queries.of_agent
         held = queries.of_session(self._store, session.key, QueryState.PENDING) if waiting else []
         asked = [row for row in held if row.id in waiting]
@@ -188,14 +188,14 @@ class Runs:
         return asked
 
     def abandon(self, run: Run) -> None:
-        """Interrupt a run whose call was cancelled; it is done in the background, the call cannot wait."""
+        """Interrupt a run whose call was cancelled, in the background, because the call cannot wait."""
         if not run.outcome.done() and not self.daemon_ends:
             self._background(run.interrupt())
 
     async def interrupt(self, session: Session) -> list[str]:
         """Interrupt every active run of the session, the waiting ones first; return their ids.
 
-        One that waits for answers has ended then: else the next call would be told to give these answers.
+        Wait for the end of one that waits for answers: else the next call would be asked for these answers.
         """
         stopped = self.active(session)
         asking = [run.outcome for run in stopped if run.suspended]
@@ -206,21 +206,21 @@ class Runs:
         return [run.id for run in stopped]
 
     def drop(self, session: int) -> None:
-        """Forget the session's runs; those that wait never start."""
+        """Forget the session's runs; queued ones never start."""
         self.pictures.drop(session)
         for run in self._runs.pop(session, SessionRuns()):
             if run.execution is not None and not run.outcome.done():
-                # Its kernel is ended with the session: somebody has to hear of it.
+                # Its kernel ends with the session, so its result must be retrieved.
                 self._background(asyncio.wait_for(run.execution.result(), _LAST_WORD_SECONDS))
             run.outcome.cancel()
 
     async def finished(self, session: Session) -> None:
-        """Return when the session's active runs have ended, of themselves or because their kernel has."""
+        """Wait for the end of the session's active runs."""
         if outcomes := [run.outcome for run in self.active(session)]:
             await asyncio.wait(outcomes, timeout=_LAST_WORD_SECONDS)
 
     async def aclose(self) -> None:
-        """Let go of every run; cells that run go on in their kernels."""
+        """Drop every run; running cells continue in their kernels."""
         tasks = [run.outcome for held in self._runs.values() for run in held]
         self._runs.clear()
         for task in tasks:
@@ -246,7 +246,7 @@ class Runs:
         return batch_answer(answers, len(run.cells)) if run.batch else answers[0]
 
     async def _run_cells(self, run: Run, waited: str, answers: list[ToolAnswer]) -> None:
-        """Run the cells one after the other, up to the first that fails, and add to ``answers`` what comes of each."""
+        """Run the cells in order, up to the first that fails, and append the answer of each."""
         kernel, left = run.session.kernel, deque(run.cells)
         while left:
             attachment = TERMINAL if run.terminal else ""
@@ -260,7 +260,7 @@ class Runs:
                         result = await run.execution.result()
                 finally:
                     kernel.queries.write_all()
-                if result.ended is Ended.SKIPPED:  # a supervisor has taken over that knows nothing of those before it
+                if result.ended is Ended.SKIPPED:  # a new supervisor does not know the cells before it
                     kernel.notice = notice
                     break
                 _raise_if_died(result, kernel.expelled)
@@ -270,10 +270,10 @@ class Runs:
                     return
 
     def _died(self, run: Run, code: str, error: KernelError) -> ToolFault:
-        """Write down that a cell took its kernel along, and say so. What it has asked is asked no more."""
+        """Record that the kernel died with a cell, and return the fault. The cell's queries are cancelled."""
         kernel = run.session.kernel
         if isinstance(error, KernelDied | SupervisorGone):
-            kernel.notice = ""  # the error tells it
+            kernel.notice = ""  # the error says it
         rows = queries.of_session(self._store, run.session.key)
         asked = [row for row in rows if row.asked_by is Asker.CODE and row.number >= run.first_query]
         ids = [row.id for row in asked]
@@ -286,7 +286,7 @@ class Runs:
         return fault
 
     async def _go_on(self, run: Run, execution: Execution) -> ToolAnswer:
-        """Wait for a cell that is under way; the supervisor tells the journal of it, as nobody waited for it."""
+        """Wait for a running cell, which the supervisor reports to the journal, because no call waited for it."""
         kernel = run.session.kernel
         try:
             async with kernel.turn.exclusive(), kernel.watched():
@@ -297,7 +297,7 @@ class Runs:
             raise fault_from(error) from error
 
     async def _resolve(self, run: Run, result: CellResult, notice: str) -> ToolAnswer:
-        """Write down what the cell changed, and shape its answer."""
+        """Record the cell's changes, and build its answer."""
         session = run.session
         notices = [notice, session.kernel.finished(result)]
         if result.given:
@@ -315,7 +315,7 @@ class Runs:
         return answer
 
     def _unanswered(self, session: Session, result: CellResult) -> list[QueryRow]:
-        """The cell's queries without those that were answered while it waited for them."""
+        """Return the cell's queries that were not answered while it waited."""
         asked = set(result.queries)
         return [row for row in queries.pending(self._store, session.key) if row.id in asked] if asked else []
 
@@ -333,20 +333,20 @@ class Runs:
     def _take_numbers(self) -> int:
         try:
             return self._store.count("run", _NUMBERS_TAKEN)
-        except DiskFull:  # which keeps nobody from running code
+        except DiskFull:  # code must run anyway
             with self._store.spare():
                 return self._store.count("run", _NUMBERS_TAKEN)
 
     def _background(self, work: Coroutine[Any, Any, object]) -> None:
         task = self._stopping.start(work)
-        # Its outcome is looked at, so that one nobody waits for is not reported as forgotten.
+        # Retrieve its exception, so that the event loop does not report it.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _raise_if_died(result: CellResult, expelled: str) -> None:
-    """A cell whose process died under it is no answer of code.
+    """Raise if the process of a cell died.
 
-    The supervisor's field says so, and never the name of an error: code may raise one of any name.
+    The supervisor's field decides, never the name of an error: code may raise errors of any name.
     """
     if expelled:
         raise SessionExpelled(expelled)

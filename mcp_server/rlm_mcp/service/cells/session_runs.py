@@ -1,4 +1,4 @@
-"""The runs of one session: those on their way, and the latest that have ended, whose answers are kept for a while."""
+"""The runs of one session: the active ones, and the latest finished ones, whose answers are kept for a while."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from rlm_mcp.service.cells.run import Run
 
 _MOST_KEPT = 64
-"""Finished runs whose answers are kept."""
+"""How many finished runs keep their answers."""
 _MOST_CHARS = 16_000_000
 """Characters of these answers together, the latest aside: under a policy with room an answer has millions."""
 
 
 class SessionRuns:
-    """What a call costs does not grow with the number of runs that are kept."""
+    """The cost of a call does not depend on the number of kept runs."""
 
     def __init__(self) -> None:
         self._all: dict[str, Run] = {}
@@ -34,7 +34,7 @@ class SessionRuns:
         run.outcome.add_done_callback(lambda _: self._has_ended(run))
 
     def active(self) -> list[Run]:
-        """List those that have not finished, the oldest first."""
+        """List the unfinished runs, the oldest first."""
         return [run for run in self._active.values() if not run.outcome.done()]
 
     def find(self, run: str | None) -> Run | None:
@@ -47,7 +47,7 @@ class SessionRuns:
         return found
 
     def trim(self) -> None:
-        """Forget what nobody may ask for any more, now that there is a later run."""
+        """Forget the runs that are beyond the bounds, now that there is a later one."""
         for run in self._asked.values():
             run.let_go()
             self._measure(run)

@@ -1,4 +1,4 @@
-"""Who may load what: the only module that decides it, and the only one that makes what can be ingested.
+"""Decides which client may load what. Only this module creates the sources that can be ingested.
 
 `Ingestion` takes a `Permitted`, and nothing but `Authority` constructs one. So a load that skips the decision is a
 type error, and not a hole. A test checks that no other module constructs one.
@@ -28,13 +28,13 @@ _LONGEST_PATH = 4095
 """Characters of a path that Linux takes."""
 _SYSTEM_FOLDERS = ("/proc", "/sys", "/dev")
 _NO_SCRATCH = "/nonexistent"
-"""Stands for the scratch folder, which is no remote client's business."""
+"""Replaces the scratch folder, which a remote client must not see."""
 _NO_URLS = "it permits no URL: choose (RLM_KERNEL_POLICY) or write a policy whose field `urls` has a prefix of the URL"
 
 
 @dataclass(frozen=True, slots=True)
 class PermittedText:
-    """Text that came with the call: whoever sends a text may have it."""
+    """Text that came with the call; its sender may load it."""
 
     text: str
 
@@ -43,7 +43,7 @@ class PermittedText:
 class PermittedFiles:
     """Absolute paths and patterns, and what may be opened on the way to them.
 
-    A path is judged when it is open and never by its name, because somebody may put a link in its place meanwhile.
+    A path is checked when it is open, never by its name, because someone may replace it by a link in the meantime.
     So the permission is the ``reach`` through which every file is opened.
     """
 
@@ -53,7 +53,7 @@ class PermittedFiles:
 
 @dataclass(frozen=True, slots=True)
 class PermittedUrl:
-    """A URL, and the prefixes that a redirect has to keep to as well."""
+    """A URL, and the prefixes that also apply to redirects."""
 
     url: str
     prefixes: tuple[str, ...]
@@ -61,7 +61,7 @@ class PermittedUrl:
 
 @dataclass(frozen=True, slots=True)
 class PermittedStored:
-    """A text that the session has already, by a name or a handle."""
+    """A text that the session already has, by a name or a handle."""
 
     name: str
     digest: str
@@ -69,7 +69,7 @@ class PermittedStored:
 
 @dataclass(frozen=True, slots=True)
 class PermittedVariable:
-    """A variable that code of the session has made."""
+    """A variable of the session's code."""
 
     name: str
 
@@ -165,6 +165,6 @@ class Authority:
 
 
 def readable_places(policy: Policy, workspace: str) -> list[str]:
-    """List what a client that is not on this machine may read of it: the places that the policy lets code read."""
+    """List the places that a remote client may read: those that the policy lets code read."""
     files = resolve_policy(policy, workspace or None, _NO_SCRATCH).files
     return [root for root in (*files.read, *files.write) if root.startswith("/") and root != _NO_SCRATCH]

@@ -1,4 +1,4 @@
-"""Citations of loaded texts, and whether they are true."""
+"""Citations of loaded texts, and checking them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Citing:
     async def check(
         self, session: Session, name: str, quote: str, lines: str | int | None, digest: str | None
     ) -> ToolAnswer:
-        """Say whether a quotation stands in the lines that were cited, and where it does.
+        """Say whether the cited lines contain a quotation, and where the text contains it.
 
-        A hash of another text is told: the citation may be true of that one.
+        A different hash is reported: the citation may be correct for that text.
         """
         text = await self._text(session, name)
         found = await asyncio.to_thread(check, text, quote, lines)

@@ -1,4 +1,4 @@
-"""The contexts of every session: load, load again, unload, attach, and the outputs that answers had no room for."""
+"""The contexts of every session: load, reload, unload, attach, and outputs that did not fit into answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Contexts:
         self._clock = clock
 
     async def load(self, session: Session, asked: Load, client: ClientInfo, progress: Progress) -> ToolAnswer:
-        """Store a text and let a name stand for it; raises what `Loader.load` does."""
+        """Store a text under a name; raises what `Loader.load` does."""
         done = await self._loader(session, client, progress).load(asked)
         row = done.row
         fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
@@ -73,7 +73,7 @@ class Contexts:
         return "not while a goal is open" if until is None else f"{duration(until - now)} if not accessed"
 
     async def refresh(self, session: Session, name: str, client: ClientInfo, progress: Progress) -> ToolAnswer:
-        """Load a context again from where it came from, and tell what changed; raises what `Loader.refresh` does."""
+        """Reload a context from its source, and report the changes; raises what `Loader.refresh` does."""
         done = await self._loader(session, client, progress).refresh(name)
         fields: JsonObject = {"name": name, "changed": done.loaded is not None}
         if done.loaded is None or done.changes is None:
@@ -86,7 +86,7 @@ class Contexts:
         return ToolAnswer({**fields, "appended": found.appended, "diff": "\n".join(found.diff)}, ("diff",))
 
     async def mend(self, session: Session, digest: str, client: ClientInfo, progress: Progress) -> bool:
-        """Store a damaged text of the session again from where it came from, and give it to every kernel that has it.
+        """Reload a damaged text of the session from its source, and give it to every kernel that has it.
 
         Returns whether the text is there now.
         """
@@ -107,7 +107,7 @@ class Contexts:
         return False
 
     async def unload(self, session: Session, name: str) -> ToolAnswer:
-        """Let go of a name: a context with the handles registered for it, a handle, or a kernel variable."""
+        """Delete a name: a context with its handles, a handle, or a kernel variable."""
         shadowed, names = await session.kernel.shadowed(), self._names(session)
         if is_handle(name):
             names.drop_handle(name)
@@ -157,7 +157,7 @@ class Contexts:
         return found
 
     async def keep_output(self, session: Session, whole: str | Path) -> str:
-        """Store what an answer has no room for and return its name, ``out_N``. The oldest ones make room."""
+        """Store output that does not fit into an answer, and return its name, ``out_N``. The oldest make room."""
         with holding():
             stored = await self._texts.keep(whole, session.policy.limits.content_bytes)
             name = self._names(session).record_output(stored)

@@ -1,6 +1,6 @@
 """The tables of files: where each file begins in a context that was made of several.
 
-A context of several files has its table as a context of its own, of JSON lines, so that code can use it too;
+A context of several files has its table as another context, of JSON lines, so that code can use it too;
 its name is in the metadata of the first.
 """
 
@@ -31,13 +31,13 @@ async def files_of(texts: Texts, named: Contexts, session: Session, name: str) -
         said = f"{table!r}, the table of files of {name!r}, is not in this session"
         raise ToolFault("variable_not_found", said, "load the files here, or have their table shared too")
     if listed.metadata.get(TABLE_OF) != named.known_as(session, name):
-        raise _no_table(table)  # of another text, which has got the name of this one's
+        raise _no_table(table)  # the table of another text that took this name
     text = await texts.open(listed.digest)
     return await asyncio.to_thread(_parsed, Lines(text), table)
 
 
 def _parsed(lines: Sequence[str], table: str) -> list[FileRow]:
-    """The rows; anybody may have put something else under the table's name."""
+    """Return the rows. The table's name may have been given to something else."""
     try:
         rows = [FileRow(**json.loads(line)) for line in lines]
         ordered = all(type(row.line) is int for row in rows) and [r.line for r in rows] == sorted(r.line for r in rows)

@@ -1,4 +1,4 @@
-"""Handles: giving a text to another session, and taking one that was given."""
+"""Handles: sharing a text with other sessions, and using a shared one."""
 
 from __future__ import annotations
 

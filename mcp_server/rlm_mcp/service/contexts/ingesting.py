@@ -1,4 +1,4 @@
-"""The bytes of what may be loaded, into the content store: in a thread or a helper process, for as long as it takes."""
+"""Reads permitted sources into the content store, in a thread or a helper process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlm_mcp.service.progress import patiently
 from rlm_mcp.service.text_access import Texts
 
 NOTED = frozenset({"path", "paths", "files", "table", "compression", "replacements"})
-"""Metadata that is noted of a text from files or a URL. The next load may not note all of it again."""
+"""Metadata recorded for a text from files or a URL. The next load may not record all of it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class Ingestion:
     async def ingest(self, permitted: Permitted, limit: int) -> Ingested:
         """Store the text of at most ``limit`` bytes.
 
-        Files and URLs are read in a thread that may take minutes: a folder may be endless, and a file system may not
-        answer. When the call is cancelled the reading ends.
+        Files and URLs are read in a thread, which may take minutes: a folder may be endless, and a file system may not
+        answer. Cancelling the call ends the reading.
 
         Raises:
             SourceError: it cannot be read, or a path leads out of the client's reach.
-            TextTooLarge: there is more; nothing was stored.
+            TextTooLarge: the text is larger; nothing was stored.
         """
         match permitted:
             case PermittedText(text):
-                if len(text) > limit:  # the bytes are at least as many: spare making them
+                if len(text) > limit:  # there are at least as many bytes, so do not encode
                     raise TextTooLarge(limit, len(text))
                 return Ingested(await self.texts.take(text, limit))
             case PermittedStored(name, digest):
@@ -72,7 +72,7 @@ class Ingestion:
                 assert_never(never)
 
     async def _told(self, loaded: LoadedSource, origin: list[str], limit: int) -> Ingested:
-        """Note where the text came from, so that it can be loaded again, and store the table of its files."""
+        """Record the source of the text, so that it can be reloaded, and store the table of its files."""
         notes: JsonObject = {"path": origin[0]} if len(origin) == 1 else {"paths": origin}
         if loaded.table:
             notes["files"] = {"count": loaded.files, "skipped": loaded.skipped}

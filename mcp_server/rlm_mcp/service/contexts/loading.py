@@ -1,4 +1,4 @@
-"""`load_context`: a text from anywhere becomes a name of a session.
+"""`load_context`: store a text from any source under a name of a session.
 
 Five steps, each taken once, in this order:
 
@@ -34,9 +34,9 @@ from rlm_memory.contexts import ContextRow
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A load that is done.
+    """A completed load.
 
-    ``replaced``: so many sequences of bytes were not UTF-8. ``shadowed``: until then a variable of code had the name.
+    ``replaced`` counts byte sequences that were not UTF-8. ``shadowed``: a variable of code had the name before.
     """
 
     row: ContextRow
@@ -47,7 +47,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """A context that was loaded again: what it was, and what it is now if its text is another one."""
+    """A reloaded context: before, and after if its text has changed."""
 
     before: ContextRow
     loaded: Loaded | None = None
@@ -65,7 +65,7 @@ class Loader:
     progress: Progress
 
     async def load(self, asked: Load) -> Loaded:
-        """Load a text under a name, in place of what the name stood for.
+        """Load a text under a name, replacing any earlier one.
 
         Raises:
             ToolFault: the name or the source is none, or the client may not load it.
@@ -79,7 +79,7 @@ class Loader:
             return await self._record(name, ingested, asked.content_type, asked.metadata or {})
 
     async def refresh(self, name: str) -> Refreshed:
-        """Load a context again from where it came from. An equal text changes nothing.
+        """Reload a context from its source. An equal text changes nothing.
 
         Raises: as `load`; ToolFault also when it came neither from files nor from a URL, UnknownVariable.
         """
@@ -95,7 +95,7 @@ class Loader:
             return Refreshed(before, await self._record(name, ingested, before.type, kept), found)
 
     async def mend(self, name: str) -> bool:
-        """Store a damaged text again, if what it came from still has it; returns whether it has.
+        """Store a damaged text again, if its source still has it. Return whether it has.
 
         Raises: as `refresh`.
         """
@@ -110,7 +110,7 @@ class Loader:
                 return await self.store.ingest(permitted, self.names.quota)
         except TextTooLarge as large:
             if large.size is None:
-                raise  # nobody has read so far as to know how large it is
+                raise  # its full size is unknown, because reading stopped before
             raise self.names.quota_exceeded(large.size) from large
 
     async def _record(self, name: str, ingested: Ingested, content_type: str, metadata: Mapping[str, Any]) -> Loaded:

@@ -1,4 +1,4 @@
-"""The names of texts in one session: rows, and nothing that takes long."""
+"""The names of texts in one session: only rows, no slow operations."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
 TABLE_OF = "table of files of"
-"""Metadata of a table of files: the context that it tells of."""
+"""Metadata of a table of files: the context that it describes."""
 _MOST_OUTPUTS = 16
-"""Kept outputs of a session; the oldest make room."""
+"""How many outputs a session keeps; the oldest make room."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionNames:
     """The names in one session.
 
-    ``defined`` holds the globals of its code, which no name that is made up here may hide. ``quota`` is how many bytes
-    of texts the session may hold.
+    ``defined`` holds the globals of its code, which generated names must not hide. ``quota`` is the most bytes of
+    texts that the session may hold.
     """
 
     store: Store
@@ -63,7 +63,7 @@ class SessionNames:
         row = contexts.find(self.store, self.session.key, name)
         if row is None:
             return None
-        with suppress(StoreFault):  # a full disk keeps nobody from reading
+        with suppress(StoreFault):  # reading must work on a full disk
             contexts.touch(self.store, self.session.key, name, self.clock())
         return row.content
 
@@ -76,7 +76,7 @@ class SessionNames:
         return self._name_by(handles.resolve(self.store, name, self.session)) if is_handle(name) else name
 
     def quota_exceeded(self, size: int) -> QuotaExceeded:
-        """Return what says that a text of ``size`` bytes has no room beside what the session holds."""
+        """Return the error for a text of ``size`` bytes that exceeds the session's quota."""
         used = contexts.charged_bytes(self.store, self.session.key)
         return QuotaExceeded(self.session.id, used=used, asked=size, limit=self.quota)
 
@@ -128,7 +128,7 @@ class SessionNames:
     def attach(self, given: HandleRow) -> tuple[str, bool]:
         """Return the session's name for what a handle leads to, and whether that is a new one.
 
-        A text of its own that happens to be equal is another one: whoever lets go of either keeps the other.
+        The session's own equal text is a different one: deleting either keeps the other.
         """
         known = self._name_by(given)
         if known is not None:
@@ -138,7 +138,7 @@ class SessionNames:
         return name, True
 
     def drop(self, name: str) -> bool:
-        """Let go of a context, with its table of files and their handles; whether there was one."""
+        """Delete a context, with its table of files and their handles. Return whether it existed."""
         with self.store.transaction():
             table = self._drop_table(name)
             known = contexts.drop(self.store, self.session.key, [name])
@@ -148,7 +148,7 @@ class SessionNames:
         return bool(known)
 
     def drop_handle(self, handle: str) -> None:
-        """Let go of the names that came by a handle; the owner deletes it, too.
+        """Delete the names that refer to a handle; the owner also deletes the handle.
 
         Raises:
             UnknownHandle: it is a handle that this session may not resolve.
@@ -174,7 +174,7 @@ class SessionNames:
         )
 
     def _drop_table(self, name: str) -> str | None:
-        """Let go of the table of files of a context, if it has one; returns its name."""
+        """Delete the table of files of a context, if it has one. Return its name."""
         row = contexts.find(self.store, self.session.key, name)
         files = row.metadata.get("files") if row else None
         table = files.get("table") if isinstance(files, dict) else None
@@ -198,12 +198,12 @@ class SessionNames:
         return name not in self.defined and contexts.find(self.store, self.session.key, name) is None
 
     def _free_name(self, form: str, number: int | Literal[""]) -> str:
-        """The first free name of a form, from a number on, or first without one."""
+        """Return the first free name of a form, counting from a number, or first without one."""
         while not self._is_free(form.format(number)):
             number = (number or 1) + 1
         return form.format(number)
 
 
 def _is_owned(row: ContextRow, given: HandleRow) -> bool:
-    """Whether a handle is of this very name, and leads to what the name still stands for."""
+    """Tell whether a handle belongs to this name and to its current text."""
     return (row.session, row.name, row.digest) == (given.session, given.name, given.digest)

@@ -1,4 +1,4 @@
-"""Lines that fit into an answer: whole ones where there is room, pieces of the longest where there is not."""
+"""Lines that fit into an answer: whole if there is room, else with the longest ones cut."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.tool_answers import encoded_length
 
 MAX_CHARS = 1_000_000
-"""Most characters of a page that its caller can ask for, where the policy does not give more anyway."""
+"""The most characters that a caller can request for a page, unless the policy allows more."""
 _LEAST_PIECE = 40
-"""Characters that are left of a line at least, with the mark that says how long it is."""
+"""The fewest characters to which a line is cut, including the mark with its length."""
 _NEWLINE = 2
 """Characters that a newline takes in JSON."""
 _LONGEST_ESCAPE = 6
-"""Most characters that one takes in JSON."""
+"""The most characters that one character takes in JSON."""
 
 
 def fitting(lines: Sequence[str], room: int) -> list[str]:
-    """The first lines that take at most ``room`` characters inside JSON, all of them whole."""
+    """Return the first lines, all whole, that take at most ``room`` characters in JSON."""
     for number, line in enumerate(lines):
         room -= encoded_length(line) + _NEWLINE * (number > 0)
         if room < 0:
@@ -28,10 +28,10 @@ def fitting(lines: Sequence[str], room: int) -> list[str]:
 
 
 def pieces(lines: Sequence[ShownShare], room: int) -> list[ShownShare]:
-    """Every line, the longest of them cut so that all take at most ``room`` characters inside JSON.
+    """Return every line, with the longest cut so that all take at most ``room`` characters in JSON.
 
     Raises:
-        ToolFault: then not much would be left of each.
+        ToolFault: almost nothing of each line would be left.
     """
     share = fair_share((encoded_length(str(line)) for line in lines), room - _NEWLINE * (len(lines) - 1))
     if share < _LEAST_PIECE:
@@ -47,7 +47,7 @@ def pieces(lines: Sequence[ShownShare], room: int) -> list[ShownShare]:
 
 
 def _piece(line: ShownShare, room: int) -> ShownShare:
-    """The line, or as much of it as takes ``room`` characters inside JSON with the mark behind it."""
+    """Return the line, or its beginning with a mark, in at most ``room`` characters in JSON."""
     while line.text and (excess := encoded_length(str(line)) - room) > 0:
         length = len(line.text)
         at_least = -(-excess // _LONGEST_ESCAPE)

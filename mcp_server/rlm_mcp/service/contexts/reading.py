@@ -31,7 +31,7 @@ from rlm_memory.errors import UnknownQuery
 from rlm_memory.store import Store
 
 USUAL_LINES = 2000
-"""Most lines of a page whose caller does not say how many."""
+"""The most lines of a page without a requested limit."""
 MAX_LINES = 20_000
 """Most lines of a page; more are clamped."""
 MAX_MATCHES = 200
@@ -40,11 +40,11 @@ MAX_AROUND = 200
 """Most lines before and after a match of a search; more are clamped."""
 SCAN_SECONDS = 20.0
 _COUNT_SECONDS = 0.2
-"""How long a search that has found enough goes on counting."""
+"""How long a search that has enough matches continues to count."""
 _LONGEST_MATCH = 2000
 """Characters shown of a matching line or of a line around it."""
 _PAGE_OVERHEAD = 180
-"""Characters of a page's answer beside its content and what the caller chose."""
+"""Characters of a page's answer besides its content and the caller's own values."""
 _LEAST_ROOM = 64
 _LISTS = ("files", "results")
 _LINE_BY_LINE = (
@@ -54,7 +54,7 @@ _LINE_BY_LINE = (
 _NEWLINE = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
 """A newline in a regular expression, as such or as an escape."""
 _EXCLUDED = re.compile(r"\[\^[^]]*\]")
-"""What excludes characters in a regular expression: a newline in it asks for none."""
+"""A negated set in a regular expression: a newline in it does not ask for a newline."""
 _REST = "ask for fewer lines or more max_chars, or slice the line with eval_code"
 
 
@@ -70,13 +70,13 @@ class ScanOptions(TypedDict):
 
 @dataclass(frozen=True)
 class Search:
-    """What `scan` is asked for besides the variable's name.
+    """The arguments of `scan` besides the variable's name.
 
     Attributes:
         pattern, context_lines, max_matches, start_line: as of `contexts.scan.scan`; max_matches and
             context_lines are clamped.
-        flags: case, fixed, word and invert as there; count: find out how many lines match in all; per_file:
-            in each file of a context that was made of several.
+        flags: case, fixed, word and invert as there; count: count all matching lines; per_file:
+            count them in each file of a context of several files.
     """
 
     pattern: str
@@ -107,7 +107,7 @@ class Search:
 
 
 class Reading:
-    """What the tools read."""
+    """Reads texts and variables for the tools."""
 
     def __init__(
         self,
@@ -126,11 +126,11 @@ class Reading:
     async def peek(
         self, session: Session, name: str, offset: int, limit: int | None, max_chars: int | None
     ) -> ToolAnswer:
-        """Return a page of lines: ``limit`` of them, the longest cut if need be, or as many whole ones as fit.
+        """Return a page: ``limit`` lines, the longest cut if necessary, or as many whole ones as fit.
 
-        Where more lines follow, the answer's ``limit`` is how many it has, so that none is skipped by whoever goes on
-        at ``offset + limit``. A negative offset begins at the first line: who reads ten lines before a match need
-        not look where that is.
+        If more lines follow, the answer's ``limit`` is the number of returned lines, so that a reader who continues at
+        ``offset + limit`` skips none. A negative offset means the first line, so that a reader of ten lines before a
+        match need not check its position.
 
         Raises:
             ToolFault: there is no such variable, or no room for a piece of each line.
@@ -184,7 +184,7 @@ class Reading:
         return ToolAnswer({**fields, "results": results}, ("results",))
 
     async def list_vars(self, session: Session) -> ToolAnswer:
-        """List the contexts, and the kernel's other variables when it can be asked now."""
+        """List the contexts, and the kernel's other variables if it can be asked now."""
         rows = contexts.of_session(self._store, session.key)
         made = await self._variables.rows(session, [row.name for row in rows])
         shadowed = await session.kernel.shadowed() if made is None and rows else _shadowing(made or ())
@@ -236,7 +236,7 @@ class Reading:
         return text.peek_every(offset, limit, room)
 
     async def _text(self, session: Session, name: str) -> Text | None:
-        """Return the loaded text of that name, or the prompt of the query of that id; None for what code has made."""
+        """Return the loaded text of that name, or the prompt of the query with that id; None for a variable of code."""
         content = self._named.find(session, name)
         if content is not None:
             return await self._texts.open(content.digest)
@@ -266,7 +266,7 @@ class Reading:
 
 
 def _result(match: LineMatch, name: str, around: int) -> JsonObject:
-    """A match as an agent sees it. One that is cut says so, how long its line is, and where the rest is."""
+    """Return a match for an agent. If it is cut, it says so, with the length of the line and where the rest is."""
     fields: JsonObject = {"line": match.line, "text": match.text, "context": list(match.context)}
     if not match.clipped and not match.context_cut:
         return fields
@@ -281,7 +281,7 @@ def _described(content: StoredContent) -> JsonObject:
 
 
 def _listed(row: ContextRow, shadowed: Collection[str]) -> JsonObject:
-    """A context; a variable may have its name in code."""
+    """Describe a context; in code, a variable may have its name."""
     fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type}
     told = {"shadowed_in_code": True} if row.name in shadowed else {}
     return {**fields, "created": moment(row.created_at), **told}
@@ -292,7 +292,7 @@ def _shadowing(made: Sequence[VariableRow]) -> set[str]:
 
 
 def _listed_variable(row: VariableRow) -> JsonObject:
-    """A kernel variable in the shape of a context; when it was created is not known."""
+    """Describe a kernel variable like a context; its time of creation is unknown."""
     fields = {"name": row.name, "line_count": row.line_count, "size": row.size, "type": row.type, "created": None}
     told = {"shadows_text": True} if row.shadows else {}
     return {**fields, "preview": row.preview, **told}

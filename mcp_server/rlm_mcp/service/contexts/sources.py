@@ -1,4 +1,4 @@
-"""What `load_context` can load: one class for each kind of source, and the step that tells which one a call means."""
+"""The sources of `load_context`: one class for each kind, and the step that picks one for a call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Url:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A name in the session: a variable that code has made, or a loaded text or handle, which gets one more name."""
+    """A name in the session: a variable of code, or a loaded text or handle, which gets another name."""
 
     name: str
 
@@ -44,7 +44,7 @@ Source = Inline | Files | Url | Variable
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One load: the name, what it is to stand for, and what the client says of that text."""
+    """One load: the name, the source, and the client's description of the text."""
 
     name: str
     source: Source
@@ -53,7 +53,7 @@ class Load:
 
 
 def resolve(content: str | None, paths: Sequence[str] | None, variable: str | None) -> Source:
-    """Return the source that a call means; exactly one of the three is given. Reads nothing.
+    """Return the source of a call; exactly one of the three is given. Reads nothing.
 
     Raises:
         ToolFault: a URL is one of several paths, or no URL that is read here.
@@ -69,7 +69,7 @@ def resolve_again(name: str, metadata: Mapping[str, Any]) -> Source:
     """Return the files or the URL that a context came from.
 
     Raises:
-        ToolFault: it came from neither, or a client has replaced what was noted.
+        ToolFault: it came from neither, or a client has replaced the record of it.
     """
     paths = metadata.get("paths", [metadata.get("path")])
     if not isinstance(paths, list) or not all(isinstance(path, str) and _is_place(path) for path in paths):

@@ -36,7 +36,7 @@ class Tables:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def query(self, session: Session, names: list[str], sql: str) -> ToolAnswer:
-        """Run SQL over the named contexts; rows for which an answer has no room are kept as JSON lines."""
+        """Run SQL over the named contexts; rows that do not fit into the answer are stored as JSON lines."""
         policy = session.policy.limits
         async with self._slots:
             with ExitStack() as pins:
@@ -60,7 +60,7 @@ class Tables:
 
 
 class _Rows:
-    """The rows of a query: in memory as long as an answer has room for them, beyond that in a file of JSON lines."""
+    """The rows of a query: in memory as long as they fit into an answer, then in a file of JSON lines."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -113,7 +113,7 @@ class _Rows:
 
 
 def _columns(part: SqlPart) -> list[str]:
-    """The names of the columns; a process that reads hostile data may say anything."""
+    """Return the names of the columns. The process reads hostile data, so its answer is not trusted."""
     if part.columns is None:
         raise HelperDied("returned a malformed answer")
     return list(part.columns)

@@ -1,4 +1,4 @@
-"""Variables that code made: asked of the session's kernel, and only of a kernel that is there already."""
+"""Variables of code: asked from the session's kernel, if it is already running."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KernelVariables:
         self._store = store
 
     async def rows(self, session: Session, texts: Collection[str] | None = None) -> list[VariableRow] | None:
-        """List them; None while the kernel runs code and cannot be asked.
+        """List the variables; None while the kernel runs code and cannot be asked.
 
         ``texts`` are the names of the session's contexts, for a caller who knows them.
         """
@@ -44,7 +44,7 @@ class KernelVariables:
         if not kernel.alive:
             return []
         rows = await kernel.ask(lambda client, kernel_id: client.variables(kernel_id, wait_seconds=_LIST_SECONDS))
-        # A context that the kernel has not been given yet will take its name back: no variable of code has it.
+        # A context that is not yet in the kernel will take its name back, so no variable has that name.
         shadowing = kernel.bound.current(row.name for row in rows if row.shadows)
         unlisted = set(contexts.names(self._store, session.key) if texts is None else texts) - shadowing
         return [row for row in rows if row.name not in unlisted]
@@ -82,13 +82,13 @@ class KernelVariables:
     async def scan(self, session: Session, search: Scan) -> ScanResult:
         """Search a variable's lines."""
         syntax = Syntax(search.case_sensitive, search.fixed, search.word)
-        compile_pattern(search.pattern, syntax)  # so that a bad one is refused in the same words as for a context
+        compile_pattern(search.pattern, syntax)  # so that a bad pattern gets the same message as for a context
         found, _ = await self._ask(session, search.name, search)
         matches = (LineMatch(row.line, row.text, row.context, row.chars, row.context_cut) for row in found.matches)
         return ScanResult(tuple(matches), found.truncated, found.total, found.exact, next_line=None)
 
     async def delete(self, session: Session, name: str) -> None:
-        """Delete a variable, as ``del`` does, when the cells that run or are queued have ended."""
+        """Delete a variable, like ``del``, after the running and queued cells."""
         async with session.kernel.turn.between_cells():
             known = [row.name for row in await self._rows(session)]
             if name not in known or not name.isidentifier() or keyword.iskeyword(name):
@@ -99,7 +99,7 @@ class KernelVariables:
         session.kernel.names.discard(name)
 
     def missing(self, session: Session, name: str, others: Iterable[str]) -> UnknownVariable:
-        """Say that the session has no such variable, which it has, and what became of it if that is known."""
+        """Return the error for an unknown variable, with the known ones and, if known, the reason why it is gone."""
         because = session.idled or session.kernel.notice
         known = contexts.names(self._store, session.key)
         return UnknownVariable(name, sorted({*known, *others}), because)

@@ -1,8 +1,8 @@
-"""Which files a frame has written: those below its session's writable folders that changed after the frame began.
+"""The files that a frame has written: those in its session's writable folders that changed after its start.
 
-The kernel says nothing of the files that it writes, and could say anything. What is compared is a file's change time
-with that of a marker which the daemon writes when the frame begins: the system sets both by one clock, and no code in
-a session can set either.
+The kernel does not report the files that it writes, and would not be trusted. A file's change time is compared with
+that of a marker that the daemon writes when the frame starts: the system sets both by one clock, and code in a session
+can set neither.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from rlm_sandbox.errors import PolicyError
 from rlm_sandbox.policy import resolve
 
 MOST_LOOKED_AT = 20_000
-"""Files and folders that are looked at: a pop must not take long because a workspace is large."""
+"""The most files and folders that are checked, so that a pop is fast in a large workspace."""
 DEEPEST = 20
-"""Folders below a writable one that are entered, one in the other."""
+"""The deepest level of folders that is entered."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def writable(session: Session) -> tuple[str, ...]:
-    """Return the folders that code of the session may write; none if it has no kernel."""
+    """Return the folders that the session's code may write; none if it has no kernel."""
     info = session.kernel.info
     if info is None:
         return ()
     try:
         return resolve(session.policy, session.row.workspace or None, info.scratch).files.write
     except PolicyError:
-        return ()  # a link has come into a path since the kernel began: no walk goes through it
+        return ()  # the path has got a link since the kernel started: do not follow it
 
 
 async def written_since(marker: Path, session: Session) -> list[str]:
@@ -44,7 +44,7 @@ async def written_since(marker: Path, session: Session) -> list[str]:
 def changed_since(marker: Path, folders: Iterable[str]) -> list[str]:
     """Return the files below ``folders`` that changed after ``marker``, sorted; none if there is no marker.
 
-    What is hidden or more than `DEEPEST` folders down is left out, and links are not followed.
+    Hidden files and files more than `DEEPEST` folders down are skipped, and links are not followed.
     """
     try:
         began = marker.stat().st_ctime_ns
@@ -55,9 +55,9 @@ def changed_since(marker: Path, folders: Iterable[str]) -> list[str]:
 
 
 def _below(name: str, beside: int | None, path: str, depth: int) -> Iterator[tuple[str, int]]:
-    """Yield each file with its change time in ns, and each folder with 0: that was looked at too.
+    """Yield each file with its change time in ns, and each folder with 0, because it counts, too.
 
-    Folders are opened from the one above, never by path: a session could put a link in the place of one meanwhile.
+    Folders are opened relative to their parent, never by path: a session could replace one by a link.
     """
     try:
         folder = os.open(name, _FOLDER, dir_fd=beside)
@@ -72,7 +72,7 @@ def _below(name: str, beside: int | None, path: str, depth: int) -> Iterator[tup
                 try:
                     found = entry.stat(follow_symlinks=False)
                 except OSError:
-                    continue  # it went meanwhile
+                    continue  # it was deleted in the meantime
                 yield inner, found.st_ctime_ns if stat.S_ISREG(found.st_mode) else 0
                 if stat.S_ISDIR(found.st_mode) and depth:
                     yield from _below(entry.name, folder, inner, depth - 1)

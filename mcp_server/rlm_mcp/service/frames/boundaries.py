@@ -1,4 +1,4 @@
-"""What the answer to an end says of the story and the epic above it."""
+"""The notice about the story and the epic above an ended frame."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rlm_memory.work.handoffs import Boundaries
 
 
 def told_of(done: Boundaries) -> JsonObject:
-    """Return what an answer says of what an end has completed above: a story never completes itself."""
+    """Return the notice if everything in the story or epic above has ended: a story never completes itself."""
     said: JsonObject = {}
     if done.story_completed or done.epic_completed:
         said = {"story_completed": done.story_completed, "epic_completed": done.epic_completed}

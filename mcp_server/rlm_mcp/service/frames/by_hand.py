@@ -1,7 +1,7 @@
-"""Frames as a person sees and changes them: by id, of every tree, from no session.
+"""Frames for a person: by id, in every tree, without a session.
 
-Looking opens no session and makes no frame. What a person does goes through the same steps as what an agent does, with
-``page`` as its author.
+Reading opens no session and creates no frame. A person's changes take the same steps as an agent's, with ``page`` as
+author.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MOST_EVENTS = 50
 
 @dataclass(frozen=True, slots=True)
 class FrameDetail:
-    """One frame, whole. ``may`` names what may be done to it now.
+    """A complete frame. ``may`` names the actions that are possible now.
 
-    ``files`` has the kinds of those that its end has written: ``md``, the log, and ``ipynb``, the notebook.
+    ``files`` has the kinds of files written at its end: ``md``, the log, and ``ipynb``, the notebook.
     """
 
     frame: RecordedFrame
@@ -42,17 +42,17 @@ class FrameDetail:
 
 
 class FramesByHand:
-    """What a person asks and does; each verb raises what the tool of that name does."""
+    """A person's requests; each verb raises what the tool of that name does."""
 
     def __init__(self, store: Store, frames: Frames, clock: Clock) -> None:
         self._store, self._frames, self._clock = store, frames, clock
 
     def viewer(self) -> FrameViewer:
-        """Return what follows all frames for somebody who watches them."""
+        """Return a follower of all frames."""
         return FrameViewer(self._store, self._frames)
 
     def detail(self, frame: str) -> FrameDetail:
-        """Return a frame with all that is kept of it; raises UnknownFrame."""
+        """Return a frame with all its records; raises UnknownFrame."""
         with self._store.transaction():
             row = self._get(frame)
             found = record_of_frame(self._store, row)
@@ -60,18 +60,18 @@ class FramesByHand:
             return FrameDetail(shown, tuple(self._frames.logs.written(row)), tuple(_may(row)))
 
     async def file(self, frame: str, kind: str) -> str:
-        """Return the log (``md``) or the notebook (``ipynb``) of a frame; raises ToolFault when it has none."""
+        """Return the log (``md``) or the notebook (``ipynb``) of a frame; raises ToolFault if it has none."""
         return await self._frames.logs.read(self._get(frame), kind)
 
     def plan(self, frame: str, goals: Sequence[Plan]) -> JsonObject:
-        """Write goals down below a frame: all of them or none."""
+        """Plan goals below a frame: all of them or none."""
         with self._store.transaction():
             above = self._get(frame)
             made = [tree.plan(self._store, goal, above.key, author=_AUTHOR, now=self._clock()) for goal in goals]
         return {"planned": [row.id for row in made]}
 
     async def push(self, frame: str, goal: str | None, *, fork: bool) -> JsonObject:
-        """Start a planned or blocked frame; with a goal, start that below the frame."""
+        """Start a planned or blocked frame; with a goal, start the goal below the frame."""
 
         def wanted() -> FrameRow:
             row = self._get(frame)
@@ -83,7 +83,7 @@ class FramesByHand:
         return {"frame": started.id, "session": self._session_of(started)}
 
     async def pop(self, frame: str, outcome: Outcome) -> JsonObject:
-        """End a frame that runs."""
+        """End a frame in progress."""
         return plain(await self._frames.end(self._get(frame).key, outcome, _AUTHOR))
 
     async def invalidate(self, frame: str) -> JsonObject:
@@ -91,17 +91,17 @@ class FramesByHand:
         return plain(await self._frames.call_off(self._get(frame).key, _AUTHOR))
 
     async def reopen(self, frame: str) -> JsonObject:
-        """Plan an ended frame again, with those that its end took along."""
-        await self._frames.keep()  # its log is of what has ended
+        """Reopen an ended frame, with those that ended with it."""
+        await self._frames.keep()  # the log describes the earlier end
         back = ending.reopen(self._store, self._get(frame).key, author=_AUTHOR, now=self._clock())
         return {"reopened": [row.id for row in back]}
 
     async def forget(self, frame: str) -> JsonObject:
-        """Delete a frame with all below it and all that was kept of them."""
+        """Delete a frame and all frames below it, with all their records."""
         return {"forgotten": self._frames.delete(self._get(frame).key)}
 
     async def make_current(self, frame: str) -> JsonObject:
-        """Make it the current frame of the clients that have one in its tree."""
+        """Make it the current frame of all clients that have one in its tree."""
         row = self._get(frame)
         if row.status not in OPEN:
             raise ToolFault("frame_status", f"{row.id} has ended, so it cannot be current", "reopen it first")
@@ -115,7 +115,7 @@ class FramesByHand:
 
 
 class FrameViewer:
-    """All frames, looked at again and again: only what has changed is told again."""
+    """Follows all frames, and returns only changes."""
 
     def __init__(self, store: Store, frames: Frames) -> None:
         self._survey = Survey(store)
@@ -127,7 +127,7 @@ class FrameViewer:
     def look(self) -> JsonObject | None:
         """Return rows that are new or have changed, ids that are gone, and the current ones; None: no news.
 
-        ``whole`` says that these rows are all: what somebody knows from an earlier look is to be dropped.
+        ``whole`` says that these are all rows, and replace earlier ones.
         """
         current = dict(self._frames.currents())
         first, self._first = self._first, False
@@ -145,7 +145,7 @@ class FrameViewer:
 
 
 def _may(row: FrameRow) -> list[str]:
-    """What the table of steps allows; the verb itself decides."""
+    """Return what the table of steps allows; the verb itself decides."""
     goal = row.kind is not Kind.SESSION
     allowed = {
         "push": row.status in STEPS[Verb.START],

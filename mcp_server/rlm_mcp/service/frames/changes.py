@@ -1,8 +1,7 @@
-"""Who wants to know when a frame changes: told after the transaction that changed it, and a burst of them once.
+"""Notifies followers of changed frames, after the transaction, and only once for a burst of changes.
 
-What is followed is what a client can read, so that it is told exactly when it would read something else: the tree, the
-context of a frame, its log. Nothing is looked at while nobody follows, and only the state of the tables is while
-nothing of frames has changed.
+A client follows what it can read, so that it is notified exactly when it would read something else: the tree, a frame's
+context, its log. Without followers nothing is checked, and without changes to frames only the state of the tables.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from rlm_memory.store import Store
 log = logging.getLogger(__name__)
 
 MOST_FOLLOWED = 50
-"""Parts that one client may follow: each costs a look, of half a millisecond, when something has changed."""
+"""How many parts one client may follow: each costs half a millisecond after a change."""
 _MOST_AT_ONCE = 500
-"""Parts that all clients may follow."""
+"""How many parts all clients may follow."""
 _PAUSE_SECONDS = 0.05
-"""How long changes are gathered before they are told."""
+"""How long changes are collected before a notification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class _Follower:
 
 
 class FrameChanges:
-    """Tells those who follow parts of a tree which of them have changed."""
+    """Notifies the followers of parts of a tree which of them have changed."""
 
     def __init__(self, store: Store, logs: FrameLogs) -> None:
         self._store, self._logs = store, logs
@@ -57,12 +56,12 @@ class FrameChanges:
         self._tables: Mapping[str, int] | None = None
 
     def follow(self, tree: str, parts: Sequence[Part], tokens: int, tell: Callable[[Part], None]) -> Callable[[], None]:
-        """Call ``tell`` with each part that has changed, from now on; returns what ends that.
+        """Call ``tell`` with each changed part from now on. Return a function that ends this.
 
-        ``tokens`` is how long the contexts are that this follower reads.
+        ``tokens`` is the length of the contexts that this follower reads.
 
         Raises:
-            ToolFault: too much is followed.
+            ToolFault: too many parts are followed.
         """
         followed = sum(len(follower.seen) for follower in self._followers)
         if len(parts) > MOST_FOLLOWED or followed + len(parts) > _MOST_AT_ONCE:
@@ -90,14 +89,14 @@ class FrameChanges:
         return self._task is not None
 
     def close(self) -> None:
-        """Tell nobody anything any more."""
+        """Stop all notifications."""
         self._followers.clear()
         if self._task is not None:
             self._task.cancel()
             self._task = self._tables = None
 
     def _look(self) -> None:
-        """Tell what has changed since the tables were looked at last."""
+        """Notify changes since the last check."""
         try:
             with self._store.transaction():
                 state = state_of_all(self._store)
@@ -123,7 +122,7 @@ class FrameChanges:
         return news
 
     def _state(self, tree: str, part: Part, tokens: int) -> object:
-        """What is equal for as long as the part reads the same; None while it cannot be read."""
+        """Return a value that is equal while the part reads the same; None while it cannot be read."""
         if part.what == "tree":
             return state_of_tree(self._store, tree)
         try:

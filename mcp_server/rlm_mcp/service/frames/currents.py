@@ -1,4 +1,4 @@
-"""Which frame is current for whom: in memory only, because a client that comes again names what it works for."""
+"""The current frame of each client: only in memory, because a client that reconnects names its frame."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rlm_mcp.service.sessions.names import named_session
 _MOST_CLIENTS = 1000
 T = TypeVar("T")
 Who = tuple[int, str, str, str]
-"""Who has a current frame: a client's process, the agent that it names, and the session of its calls.
+"""The key of a current frame: a client's process, the agent that it names, and the session of its calls.
 
-That is the one that they name, or else the one that the client was started in.
+That session is the one named by the calls, or else the client's own.
 """
 
 
 class Currents:
-    """The current frame of each client, and the frames that it has pushed."""
+    """The current frame of each client, and the frames that it pushed."""
 
     def __init__(self) -> None:
         self._current: dict[Who, int] = {}
@@ -30,27 +30,27 @@ class Currents:
         return self._current.get(_of(caller))
 
     def put(self, caller: Caller, key: int) -> None:
-        """Make a frame the current one of those calls."""
+        """Make a frame the current one of these calls."""
         _put(self._current, _of(caller), key)
 
     def latest(self, pid: int, agent: str) -> Iterator[int]:
-        """Yield the current frames of a client's agent, whatever sessions its calls named, then the client's own.
+        """Yield the current frames of a client's agent, in all sessions of its calls, then the client's own.
 
-        Of each the latest comes first.
+        The latest of each come first.
         """
         for whose in dict.fromkeys((agent, "")):
             yield from [key for who, key in reversed(self._current.items()) if who[:2] == (pid, whose)]
 
     def pushed(self, caller: Caller) -> Iterable[int]:
-        """Return what the client has pushed by those calls."""
+        """Return the frames that the client pushed by these calls."""
         return self._pushed.get(_of(caller), ())
 
     def put_pushed(self, caller: Caller, keys: set[int]) -> None:
-        """Note what the client has pushed by those calls."""
+        """Note the frame that the client pushed by these calls."""
         _put(self._pushed, _of(caller), keys)
 
     def move(self, which: Callable[[int], bool], key: int) -> int:
-        """Make a frame the current one of all whose current frame is one of those; returns how many these are."""
+        """Make a frame the current one of all clients whose current frame is one of these. Return their number."""
         moved = [who for who, current in self._current.items() if which(current)]
         self._current.update(dict.fromkeys(moved, key))
         return len(moved)
@@ -67,7 +67,7 @@ def _of(caller: Caller) -> Who:
 
 
 def _put(told: dict[Who, T], who: Who, what: T) -> None:
-    """Note something of a client, and forget those that have said nothing for longest."""
+    """Note an entry of a client, and forget the clients that were inactive for longest."""
     told.pop(who, None)
     told[who] = what
     while len(told) > _MOST_CLIENTS:

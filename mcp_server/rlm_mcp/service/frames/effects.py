@@ -1,4 +1,4 @@
-"""What push and pop ask of kernels, the content store and files; see `rlm_memory.frames.runtime.Effects`."""
+"""The effects of push and pop on kernels, the content store and files; see `rlm_memory.frames.runtime.Effects`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlm_memory.frames.rows import FrameRow
 class FrameEffects:
     """The effects of one call: ``caller`` is its session.
 
-    ``policy`` and ``name`` are what the session of a push is to have (None: its parent's, and one that is made up).
+    ``policy`` and ``name`` are those for the session of a push (None: its parent's policy, a generated name).
     """
 
     live: Sessions
@@ -32,7 +32,7 @@ class FrameEffects:
     policy: str | None = None
     name: str | None = None
     forked: JsonObject | None = None
-    """What is told of the session that a push has opened."""
+    """The answer's fields about the session that a push opened."""
 
     async def open_session(self, frame: FrameRow, source: int | None, opened: Callable[[int], None]) -> None:
         """Fork the session ``source``, else that of the caller."""
@@ -63,7 +63,7 @@ class FrameEffects:
         await self.logs.write_notebook(frame, session)
 
     async def end_session(self, session: int) -> None:
-        """End a session that ran for frames only."""
+        """End a session that existed only for frames."""
         found = await self.live.woken(session)
         if found is not None:
             await self.live.end(found)

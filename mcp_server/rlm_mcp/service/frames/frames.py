@@ -48,7 +48,7 @@ from rlm_memory.work import leases
 from rlm_memory.work.handoffs import boundaries, decay
 
 _MOST_LISTED = 200
-"""Frames of a tree that one answer lists."""
+"""The most frames that one answer lists."""
 _CUTTABLE = ("context", "tree")
 
 
@@ -81,7 +81,7 @@ class Frames:
     # --- who asks ---------------------------------------------------------------------------------
 
     def session_named(self, asked: str | None) -> str | None:
-        """Return the session that a call's argument means: that of a frame, if it is the id of one that runs."""
+        """Return the session that a call's argument means; the id of a frame in progress means its session."""
         if not is_frame_id(asked):
             return asked
         near = rows.nearest_session(self._store, rows.frame_key(asked))
@@ -90,7 +90,7 @@ class Frames:
         return sessions.name_of(self._store, near.session)
 
     def of_call(self, session: Session, caller: Caller) -> int | None:
-        """Return the frame that a call is made for: the one named, the client's current one, the session's own."""
+        """Return the frame that a call runs for: the named one, the client's current one, or the session's own."""
         here = rows.goals_running(self._store, session.key)
         named = self._currents.get(caller)
         if is_frame_id(caller.session):
@@ -101,7 +101,7 @@ class Frames:
         return None if own is None else own.key
 
     def current(self, session: Session, caller: Caller) -> FrameRow:
-        """Return the frame that a call is about if it names none; the session gets one if it has none."""
+        """Return the default frame of a call; the session gets a frame if it has none."""
         own = tree.of_session(self._store, session.row, author=caller.handshake.author, now=self._clock())
         if is_frame_id(caller.session):
             return rows.same_tree(self._store, own, caller.session)
@@ -109,14 +109,14 @@ class Frames:
         return row if row is not None and row.tree == own.tree and row.status in OPEN else own
 
     def working_on(self, client: ClientInfo, named: str) -> int | None:
-        """Return the frame of a tree that a client works on: its agent's current one, else the client's; or None."""
+        """Return the frame in a tree that a client works on: its agent's current one, else the client's, or None."""
         for row in map(self._find, self._currents.latest(client.pid, client.agent)):
             if row is not None and row.tree == named and row.status is Status.IN_PROGRESS:
                 return row.key
         return None
 
     def work_on(self, caller: Caller, key: int) -> None:
-        """Make a frame that a client has claimed the current one of its calls."""
+        """Make a claimed frame the current one of the client's calls."""
         self._currents.put(caller, key)
 
     def currents(self) -> Counter[int]:
@@ -124,13 +124,13 @@ class Frames:
         return self._currents.count()
 
     def make_current(self, row: FrameRow) -> int:
-        """Make a frame the current one of all clients that have one in its tree; returns how many these are."""
+        """Make a frame the current one of all clients that have one in its tree. Return their number."""
         return self._currents.move(lambda key: (at := self._find(key)) is not None and at.tree == row.tree, row.key)
 
     # --- verbs ------------------------------------------------------------------------------------
 
     def plan(self, session: Session, caller: Caller, wanted: Plan, parent: str | None) -> ToolAnswer:
-        """Write a goal down, with those below it."""
+        """Plan a goal with its subgoals."""
         above, at = self.named(session, caller, parent)
         made = tree.plan(self._store, wanted, above.key, author=caller.handshake.author, now=self._clock())
         fields = {"planned": survey.lines_below(self._store, made)}
@@ -169,7 +169,7 @@ class Frames:
         try:
             started = await self.start(wanted, effects, author, fork=fork)
         except BaseException:
-            for key in planned_here:  # the caller pushes the goal again, and others would be offered this one as work
+            for key in planned_here:  # the caller pushes the goal again; others would be offered this one
                 with suppress(UnknownFrame):
                     self.delete(key)
             raise
@@ -193,7 +193,7 @@ class Frames:
     async def start(
         self, wanted: Callable[[], FrameRow], effects: FrameEffects, author: str, *, fork: bool
     ) -> FrameRow:
-        """Start the frame that is found or planned; what its code writes from now on is an artifact."""
+        """Start a frame; files that its code writes from now on are its artifacts."""
 
         def marked() -> FrameRow:
             if (row := wanted()).status is not Status.IN_PROGRESS:
@@ -231,9 +231,9 @@ class Frames:
         by: str | None = None,
         fence: int | None = None,
     ) -> Ended:
-        """End a frame, with all that follows from it in kernels, in files and for those whose current frame it was.
+        """End a frame, with all consequences for kernels, files and clients whose current frame it was.
 
-        ``by`` is the holder that asks; without one somebody ends it by hand, whoever holds it.
+        ``by`` is the holder that asks; without one, a person ends it, whoever holds it.
         """
         allowed = partial(leases.check, self._store, holder=by, fence=fence, now=self._clock())
         self._cells.flush()
@@ -254,13 +254,13 @@ class Frames:
         return ended
 
     def named(self, session: Session, caller: Caller, frame: str | None) -> tuple[FrameRow, FrameRow]:
-        """Return the frame that is named, or the current one, and the current one."""
+        """Return the named frame, or the current one, and the current one."""
         at = self.current(session, caller)
         return (at if frame is None else rows.same_tree(self._store, at, frame)), at
 
     def show(self, session: Session, caller: Caller, frame: str | None) -> ToolAnswer:
-        """Show a frame with its context and its tree, and make it current if it is named and open."""
-        with self._store.transaction():  # one, because to begin one takes as long as to read a row
+        """Show a frame with its context and its tree. If it is named and open, make it current."""
+        with self._store.transaction():  # one transaction, because starting one takes as long as reading a row
             row, at = self.named(session, caller, frame)
             if frame is not None and row.status in OPEN:
                 self._currents.put(caller, row.key)
@@ -281,7 +281,7 @@ class Frames:
             return self.told(row, at, fields)
 
     async def invalidate(self, session: Session, caller: Caller, frame: str) -> ToolAnswer:
-        """Invalidate a frame and what is planned below; what runs below is warned of."""
+        """Invalidate a frame and what is planned below; name the frames that are in progress below."""
         at = self.current(session, caller)
         row = rows.same_tree(self._store, at, frame)
         done = await self.call_off(row.key, caller.handshake.author)
@@ -312,7 +312,7 @@ class Frames:
         return ToolAnswer({"forgotten": self.delete(rows.same_tree(self._store, at, frame).key)}, ("forgotten",))
 
     def delete(self, key: int) -> list[str]:
-        """Delete a frame with all below it, in rows and files; returns their ids."""
+        """Delete a frame and all frames below it, rows and files. Return their ids."""
         gone = [row.id for row in ending.forget(self._store, key)]
         self.logs.forget(gone)
         self._views.clear()
@@ -326,14 +326,14 @@ class Frames:
         parts: Sequence[Part],
         tell: Callable[[Part], None],
     ) -> Callable[[], None]:
-        """Tell of each part of the caller's tree that has changed, from now on; returns what ends that."""
+        """Notify each changed part of the caller's tree from now on. Return a function that ends this."""
         tree = self.current(session, caller).tree
         return self.changes.follow(tree, parts, session.policy.limits.context_tokens, tell)
 
     # --- what happens to sessions -----------------------------------------------------------------
 
     async def end_session(self, session: SessionRow) -> None:
-        """A session is about to end: its goals are blocked, and their logs written while their cells are there."""
+        """Block the goals of a session that is about to end, and write their logs while their cells exist."""
         self._cells.flush()
         with self._store.transaction():
             blocked = ending.end_session(self._store, session.key, author="daemon", now=self._clock())
@@ -342,38 +342,38 @@ class Frames:
             await Runtime(self._store, self.effects()).keep({"log", "notebook"})
 
     async def recover(self) -> None:
-        """Finish what a daemon before has promised, or take it back."""
+        """Finish or undo the pending effects of an earlier daemon."""
         await Runtime(self._store, self.effects()).recover(now=self._clock())
 
     def spill(self) -> None:
-        """Take what is beyond the bound of frames that run from the journal into their files; called now and then."""
+        """Move cells beyond the bound of running frames from the journal to their files; called from time to time."""
         for session in self._live:
             for row in rows.goals_running(self._store, session.key):
                 self.logs.spill(row)
 
     async def keep(self) -> None:
-        """Do what ends of frames have promised, one call at a time."""
+        """Carry out the pending effects of ended frames, one caller at a time."""
         async with self._keeping:
             await Runtime(self._store, self.effects()).keep()
 
     def effects(
         self, session: Session | None = None, policy: str | None = None, name: str | None = None
     ) -> FrameEffects:
-        """Return what a push or pop of that session may do; of nobody's, what needs no session to fork."""
+        """Return the effects of a push or pop of this session; without one, those that need no session."""
         return FrameEffects(self._live, self._forks, self.logs, self.values, self._summaries, session, policy, name)
 
     def _tell_kernels(self, parent: int) -> None:
-        """Have the kernel above look, before its next cell, at what came of a frame."""
+        """Have the parent's kernel receive the result of a frame before its next cell."""
         near = rows.nearest_session(self._store, parent)
         if near is not None and (found := self._live.of_key(near.session)) is not None:
             found.kernel.deliveries.frames_ended += 1
 
     def context_of(self, session: Session, row: FrameRow) -> str:
-        """Return what a model is told of a frame."""
+        """Return the context of a frame for a model."""
         return context.assemble(self._store, row.key, tokens=session.policy.limits.context_tokens)
 
     def _find(self, key: int | None) -> FrameRow | None:
-        """Return a frame of any tree, unless somebody has forgotten it."""
+        """Return a frame of any tree, unless it was forgotten."""
         try:
             return None if key is None else rows.get(self._store, key)
         except UnknownFrame:
@@ -387,7 +387,7 @@ class Frames:
     def told(
         self, row: FrameRow, current: FrameRow, fields: JsonObject, cuttable: Sequence[str] = _CUTTABLE
     ) -> ToolAnswer:
-        """An answer begins with the way from the root and the current frame."""
+        """Return the first fields of an answer: the path from the root, and the current frame."""
         above = rows.above(self._store, row.key)
         way = above if current.key == row.key else rows.above(self._store, current.key)
         breadcrumb = " > ".join(upper.id for upper in reversed(way))

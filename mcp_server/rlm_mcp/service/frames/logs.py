@@ -1,6 +1,6 @@
-"""What is kept of a frame in files: a Markdown log and an executed notebook of its own cells.
+"""The files of a frame: a Markdown log, and an executed notebook of its own cells.
 
-Each is written under another name and then renamed: there is the whole of it, or what there was before.
+Each is written under another name and then renamed, so that it is complete or unchanged.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class FrameLogs:
         self._store, self._cells, self._clock, self._folder = store, cells, clock, folder
 
     def log(self, frame: str) -> Path:
-        """Where the log of a frame is, or will be."""
+        """Return the path of a frame's log."""
         return self._folder / frame / f"frame-{frame}.md"
 
     def notebook(self, frame: str) -> Path:
-        """Where the notebook of a frame is, or will be."""
+        """Return the path of a frame's notebook."""
         return self._folder / frame / f"frame-{frame}.ipynb"
 
     def written(self, frame: FrameRow) -> list[str]:
-        """Which files of a frame that has ended are there: ``md``, the log, and ``ipynb``, the notebook."""
+        """Return which files of an ended frame exist: ``md``, the log, and ``ipynb``, the notebook."""
         files = {"md": self.log(frame.id), "ipynb": self.notebook(frame.id)}
         return [] if frame.log is None else [kind for kind, file in files.items() if file.exists()]
 
     async def read(self, frame: FrameRow, kind: str = "md") -> str:
-        """Return the text of a file of a frame; raises ToolFault when it has not been written."""
+        """Return the text of a frame's file; raises ToolFault if it was not written."""
         if kind not in self.written(frame):
             what = "notebook" if kind == "ipynb" else "log"
             hint = "pop it; that writes its log, and a notebook if it has cells"
@@ -62,17 +62,17 @@ class FrameLogs:
         return await asyncio.to_thread(file.read_text, encoding="utf-8", errors="replace")
 
     def began(self, frame: str) -> Path:
-        """Where the marker is that a frame's files are newer than."""
+        """Return the path of the marker: a frame's files are newer than it."""
         return self._folder / frame / _BEGAN
 
     def begin(self, frame: str) -> None:
-        """Mark that a frame begins now."""
+        """Write the marker of a frame that starts now."""
         marker = self.began(frame)
         marker.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         marker.touch(mode=0o600)
 
     async def write_log(self, frame: FrameRow, session: int | None) -> str:
-        """Write the log; one that is there stays if the journal of its session has gone."""
+        """Write the log; an existing one is kept if the session's journal was deleted."""
         target, cells = self.log(frame.id), await self.cells(frame)
         record = self._record(frame, session, cells)
         if record is None and target.exists():
@@ -81,7 +81,7 @@ class FrameLogs:
 
         def write() -> None:
             known = {cell.number for cell in self._spilled(frame)}
-            # Turns are made of the file when the journal has gone with its session.
+            # Turns come from the file if the journal was deleted with its session.
             self._append(frame, [cell for cell in cells if cell.number not in known])
             _write(target, as_log(about, calls, record))
 
@@ -89,13 +89,13 @@ class FrameLogs:
         return str(target)
 
     async def write_notebook(self, frame: FrameRow, session: int) -> None:
-        """Write the notebook; one that is there stays if the journal of its session has gone."""
+        """Write the notebook; an existing one is kept if the session's journal was deleted."""
         record = self._record(frame, session, await self.cells(frame))
         if record is not None:
             await asyncio.to_thread(_write_notebook, self.notebook(frame.id), record, self._clock())
 
     def spill(self, frame: FrameRow) -> None:
-        """Take the cells of a frame that runs which are beyond its bound out of the journal, into its file."""
+        """Move a running frame's cells that are beyond its bound from the journal to its file."""
         over = journal.beyond(self._store, frame.key)
         if over:
             self._append(frame, over)
@@ -112,7 +112,7 @@ class FrameLogs:
         return await asyncio.to_thread(self._kept, frame)
 
     def _kept(self, frame: FrameRow) -> list[JournalEntry]:
-        ran = journal.of_frame(self._store, frame.key)  # before the file: a cell goes from here only when it is there
+        ran = journal.of_frame(self._store, frame.key)  # before the file: a cell is deleted here only once it is there
         found = {cell.number: cell for cell in (*self._spilled(frame), *ran)}
         return [found[number] for number in sorted(found)]
 
@@ -123,7 +123,7 @@ class FrameLogs:
         path, lines = self._folder / frame.id / _SPILLED, [json.dumps(asdict(cell)) for cell in cells]
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
-            file.write("\n".join(["", *lines, ""]))  # the last line may be half a one: it stays alone
+            file.write("\n".join(["", *lines, ""]))  # the last line may be incomplete: keep it separate
             file.flush()
             os.fsync(file.fileno())
 
@@ -135,7 +135,7 @@ class FrameLogs:
         return [line for line in lines if line is not None]
 
     def _record(self, frame: FrameRow, session: int | None, ran: Sequence[JournalEntry]) -> SessionRecord | None:
-        """What the log is made of; None when the session has ended, and its journal with it."""
+        """Return the record for the log; None if the session has ended, and its journal with it."""
         name, policy = "", ""
         if session is not None:
             try:
@@ -149,7 +149,7 @@ class FrameLogs:
 
 
 def calls_told(store: Store, frame: FrameRow) -> list[tuple[float, str]]:
-    """List the calls of tools that a frame's log tells of, with their times."""
+    """List the tool calls for a frame's log, with their times."""
     return [(call.at, called(call.tool, call.arguments)) for call in transcript.calls_of(store, frame.key)]
 
 
@@ -160,7 +160,7 @@ def _write_notebook(target: Path, record: SessionRecord, now: float) -> None:
 
 
 def _write(target: Path, content: str) -> None:
-    """Write a file whole. Two that write the same at once do not meet: each has a name of its own until it is done."""
+    """Write a file atomically. Concurrent writers use different temporary names."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
@@ -171,7 +171,7 @@ def _write(target: Path, content: str) -> None:
 
 
 def _parsed(line: str) -> JournalEntry | None:
-    """A cell of the file; the last line may be half a one, and is in the journal then."""
+    """Return a cell of the file. The last line may be incomplete; then the journal has the cell."""
     try:
         values = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Plans as agents and the page write them: a goal is a text, or an object with goals below it."""
+"""Parses plans from agents and the page: a goal is a string, or an object with subgoals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rlm_memory.frames.tree import DEEPEST_PLANNED, Plan
 
 
 def plan_of(given: Any, depth: int = 1) -> Plan:
-    """Return the plan that a goal means, of whatever JSON it is.
+    """Return the plan in a JSON value.
 
     Raises:
-        ToolFault: something in it is no goal, or it is nested too deeply.
+        ToolFault: it contains something other than goals, or is nested too deeply.
     """
     if depth > DEEPEST_PLANNED:
         raise _refused(f"goals are nested more than {DEEPEST_PLANNED} deep")

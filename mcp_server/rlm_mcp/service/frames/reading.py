@@ -1,4 +1,4 @@
-"""What is read of frames without a change: tree, contexts and logs as texts."""
+"""Reads frames without changing them: tree, contexts and logs as texts."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class FrameReading:
         return self._frames.context_of(session, rows.same_tree(self._store, at, frame))
 
     async def log_of(self, session: Session, caller: Caller, frame: str) -> str:
-        """Return the log of a frame that has ended."""
+        """Return the log of an ended frame."""
         row = rows.same_tree(self._store, self._frames.current(session, caller), frame)
         return await self._frames.logs.read(row)

@@ -1,4 +1,4 @@
-"""The record of one frame: what its rows tell of it, for its log, its page and the record of its tree."""
+"""The record of one frame, from its rows, for its log, its page and the record of its tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlm_memory.store import Store
 
 
 def record_of_frame(store: Store, row: FrameRow) -> RecordedFrame:
-    """Return what is known of a frame besides its cells and contexts."""
+    """Return the record of a frame without its cells and contexts."""
     with store.transaction():
         session = session_of(store, row)
         kept = rows.compaction_of(store, row.key)
@@ -40,7 +40,7 @@ def record_of_frame(store: Store, row: FrameRow) -> RecordedFrame:
 
 
 def session_of(store: Store, row: FrameRow) -> SessionRow | None:
-    """Return the session that a frame runs or ran in; None when it has none, or that has ended."""
+    """Return the session in which a frame runs or ran; None if it has none, or if that has ended."""
     with suppress(SessionEnded):
         return None if row.session is None else sessions.get(store, sessions.name_of(store, row.session))
     return None

@@ -1,4 +1,4 @@
-"""Has a model write the summaries of frames that ended without one, where the policy of the session above says so."""
+"""Asks a model for summaries of frames that ended without one, if the parent session's policy says so."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rlm_memory.store import Store
 
 
 class FrameSummaries:
-    """Asks for summaries. `QueryService` takes the answers, as those of any other query."""
+    """Asks for summaries. `QueryService` takes the answers, like those of other queries."""
 
     def __init__(self, store: Store, live: Sessions, queries: QueryService, providers: Providers) -> None:
         self._store, self._live, self._queries, self._providers = store, live, queries, providers
 
     def ask(self, frames: Sequence[int]) -> None:
-        """Ask for summaries of frames that have just ended; call it in the transaction that ended them."""
+        """Ask for summaries of frames that have just ended; call this in the transaction that ended them."""
         for key in frames:
             above = rows.get(self._store, key).parent
             near = None if above is None else rows.nearest_session(self._store, above)
@@ -30,6 +30,6 @@ class FrameSummaries:
                     self._providers.asked(session, [row])
 
     def pending(self, frame: int) -> list[JsonObject]:
-        """List what an agent may answer for a frame, as other queries are listed."""
+        """List the summary queries that an agent may answer, like other queries."""
         asked = summaries.asked_for(self._store, frame)
         return [shown(waiting(row)) for row in asked if row.mode != "provider"]

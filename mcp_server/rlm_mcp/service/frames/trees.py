@@ -1,4 +1,4 @@
-"""The record of a tree: all that is kept of a frame and of those below it."""
+"""The record of a tree: a frame and all frames below it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rlm_memory.store import Store
 
 
 class FrameTrees:
-    """Records trees as they are now; nothing changes by it."""
+    """Records trees as they are, without changing them."""
 
     def __init__(self, store: Store, frames: Frames, cells: Journal) -> None:
         self._store, self._frames, self._cells = store, frames, cells
 
     async def record(self, frame: str, *, cells: bool) -> TreeRecord:
-        """Return a frame with all below it; raises UnknownFrame when there is none."""
+        """Return a frame and all frames below it; raises UnknownFrame."""
         found = rows.whole(self._store, rows.frame_key(frame))
         return TreeRecord(frame, tuple([await self._recorded(row, cells=cells) for row in found]))
 

@@ -1,4 +1,4 @@
-"""The turns of a frame: notes, calls of tools, and its cells, as a model that goes on can be shown them."""
+"""The turns of a frame: notes, tool calls and cells, for a model that continues."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 
 
 class FrameTurns:
-    """Adds notes to frames, and shows what was said in them."""
+    """Adds notes to frames, and shows their turns."""
 
     def __init__(self, store: Store, frames: Frames, clock: Clock) -> None:
         self._store, self._frames, self._clock = store, frames, clock
 
     def note(self, session: Session, caller: Caller, frame: str | None, said: str) -> ToolAnswer:
-        """Keep a note with a frame, or with the current one."""
+        """Add a note to a frame, or to the current one."""
         row, at = self._frames.named(session, caller, frame)
         transcript.note(self._store, row.key, said, now=self._clock())
         return self._frames.told(row, at, {"noted": True}, ())
@@ -39,7 +39,7 @@ class FrameTurns:
         arguments: Mapping[str, Any],
         result: str,
     ) -> None:
-        """Keep a call of a tool with the frame that it was made for, if there is one; the call itself has succeeded."""
+        """Record a tool call with its frame, if there is one. A failure does not fail the call."""
         try:
             frame = self._frames.of_call(session, caller)
             if frame is not None:

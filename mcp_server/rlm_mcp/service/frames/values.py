@@ -1,7 +1,7 @@
-"""Values that go from a frame to the one above: stored before the pop, in the kernel before its next cell.
+"""Values handed over from a frame to its parent: stored before the pop, and in the kernel before its next cell.
 
-A text that the session has loaded goes as a context, without a copy. Any other value is what the worker has serialised:
-bytes that nobody here looks into, kept as base64 in the content store. The kernel above decides what of it it takes.
+A loaded text is handed over as a context, without a copy. Any other value is serialised by the worker: bytes that are
+not inspected here, stored as base64 in the content store. The parent's kernel decides what it accepts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlm_memory.frames.runtime import Undelivered
 from rlm_memory.store import Store
 
 VARIABLE = "frames"
-"""The variable in which code finds what came of the frames below."""
+"""The variable with the results of child frames, for code."""
 _MOST_SHOWN = 200
 _TEXT = "text"
 
@@ -40,11 +40,11 @@ class FrameValues:
         self._store, self._files, self._clock = store, files, clock
 
     async def store(self, session: Session, names: Sequence[str]) -> list[HandedOver]:
-        """Put variables of a session into the content store; the caller keeps them there until rows refer to them.
+        """Put variables of a session into the content store. The caller pins them until rows refer to them.
 
         Raises:
-            ToolFault: one of them is none, or cannot be serialised.
-            KernelError: the kernel ended meanwhile.
+            ToolFault: one of them does not exist, or cannot be serialised.
+            KernelError: the kernel ended in the meantime.
         """
         found: list[HandedOver] = []
         values: list[str] = []
@@ -53,7 +53,7 @@ class FrameValues:
             if row is None:
                 values.append(name)
                 continue
-            await asyncio.to_thread(self._files.get, row.digest)  # a pin, for as long as the caller keeps it
+            await asyncio.to_thread(self._files.get, row.digest)  # a pin, as long as the caller holds it
             found.append(HandedOver(name, row.digest, row.size, _TEXT))
         if not values:
             return found
@@ -67,9 +67,9 @@ class FrameValues:
         return found
 
     async def deliver(self, session: Session, client: SupervisorClient, kernel: str, *, again: bool) -> None:
-        """Give a kernel what was handed over to its frames, and the variable that tells what came of those below.
+        """Give a kernel the values handed over to its frames, and the variable with the results of child frames.
 
-        With ``again`` it gets what an earlier kernel of the session had, too.
+        With ``again``, also those that an earlier kernel of the session had.
         """
         waiting = runtime.undelivered(self._store, session.key, again=again)
         came = survey.came_to(self._store, session.key, _MOST_SHOWN)
@@ -95,7 +95,7 @@ class FrameValues:
             session.kernel.bound.stale = True
 
     def _bind(self, session: Session, name: str, stored: StoredText) -> None:
-        """Give the session the text under its name: the frame's session has paid for it."""
+        """Give the session the text under its name; it counts toward the quota of the frame's session."""
         content = StoredContent(stored.digest, stored.loaded, stored.line_count, "custom", {})
         origin = ContextOrigin.ATTACHED
         contexts.put(self._store, session.key, name, content, now=self._clock(), origin=origin)
@@ -125,7 +125,7 @@ class FrameValues:
 
 
 async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, bytes]) -> list[str]:
-    """Hand blobs to a kernel, in one file; returns what it did not take, with its reasons."""
+    """Hand blobs to a kernel, in one file. Return those that it refused, with its reasons."""
     file = new_image()
     try:
         with os.fdopen(os.dup(file), "wb") as whole:

@@ -1,1 +1,1 @@
-"""What hooks of agent programs tell the daemon, and what becomes of it."""
+"""Events from hooks of agent programs, and their effects."""

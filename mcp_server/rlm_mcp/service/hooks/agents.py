@@ -1,7 +1,7 @@
-"""Whose event it is: from the processes above a hook to the client that is connected, and from a call to its agent.
+"""Finds the source of an event: the connected client from the processes above a hook, and the agent from a call.
 
-A client starts its hooks and its MCP server itself, each perhaps by a shell. So the nearest process above the server
-that is no shell is the client, and a hook is of that client if it has the same process above it.
+A client starts its hooks and its MCP server itself, perhaps through a shell. So the nearest process above the server
+that is not a shell is the client, and a hook belongs to that client if the same process is above it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
 _MOST_ANCESTORS = 8
 _MOST_CALLS = 1000
 _MOST_LEFT = 100
-"""Clients that are remembered when they have gone: what their hooks have left in the spool is theirs."""
+"""How many disconnected clients are remembered, for the events of their hooks in the spool."""
 
 
 @dataclass(eq=False)
@@ -29,7 +29,7 @@ class _Connected:
 
 
 class Agents:
-    """The clients that are connected, and which agent has made which of their calls."""
+    """The connected clients, and the agents of their calls."""
 
     def __init__(self) -> None:
         self._connected: list[_Connected] = []
@@ -38,7 +38,7 @@ class Agents:
 
     @contextmanager
     def connected(self, client: ClientInfo, pid: int) -> Iterator[None]:
-        """Know a client for as long as it is connected; ``pid`` is the process at the other end."""
+        """Remember a client while it is connected; ``pid`` is the process at the other end."""
         known = _Connected(client, _owner(pid))
         self._connected.append(known)
         try:
@@ -48,11 +48,11 @@ class Agents:
             self._left.append(known)
 
     def find(self, origin: Origin, above: Iterable[Ancestor]) -> ClientInfo | None:
-        """Return the client, with its agent, that an event comes from; None: it was not connected."""
+        """Return the client and agent of an event, or None if it was not connected."""
         for ancestor in above:
             for known in (*reversed(self._connected), *reversed(self._left)):
                 if known.owner == ancestor:
-                    # Codex calls the agent that it begins with by its session.
+                    # Codex names its first agent by its session.
                     agent = origin.agent or (origin.session if origin.client == "codex" else "")
                     return replace(known.client, agent=agent)
         return None
@@ -65,12 +65,12 @@ class Agents:
                 del self._calls[next(iter(self._calls))]
 
     def of_call(self, call: object) -> str:
-        """Return the agent that has made a call; empty: the client itself has, or nothing is known."""
+        """Return the agent that made a call; empty for the client itself, or if it is unknown."""
         return self._calls.pop(call, "") if isinstance(call, str) else ""
 
 
 def ancestors(pid: int) -> list[tuple[Ancestor, str]]:
-    """List the processes above that one, each with its name; as far as the system tells."""
+    """List the processes above this one with their names, as far as the system shows them."""
     found: list[tuple[Ancestor, str]] = []
     pid = _parent(pid)
     while pid > 1 and len(found) < _MOST_ANCESTORS and (fields := _stat(pid)):
@@ -90,7 +90,7 @@ def _parent(pid: int) -> int:
 
 
 def _stat(pid: int) -> tuple[str, int, int] | None:
-    """Return name, parent and start of a process; None: there is none, or the system does not tell."""
+    """Return name, parent and start time of a process, or None if it does not exist or is hidden."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             head, _, tail = file.read().rpartition(b")")

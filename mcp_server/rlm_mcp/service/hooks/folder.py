@@ -1,4 +1,4 @@
-"""The folder by which hooks find the daemon: the way to its socket, the spool, and what they print of each tree.
+"""The folder by which hooks find the daemon: the path of its socket, the spool, and the text for each tree.
 
 The program of the hooks knows nothing but this folder (`rlm_mcp.hook.program`).
 """
@@ -24,7 +24,7 @@ class HookFolder:
         self._read = 0
 
     def lead_to(self, socket: Path) -> None:
-        """Have hooks find the daemon at ``socket`` from now on."""
+        """Direct hooks to the daemon at ``socket`` from now on."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         link = self.path / f"daemon.{os.getpid()}"
         link.unlink(missing_ok=True)
@@ -32,10 +32,10 @@ class HookFolder:
         link.replace(self.path / "daemon")
 
     def take(self) -> list[str]:
-        """Return the lines that hooks have left since the last time, whole or broken.
+        """Return the lines that hooks have left since the last time, complete or not.
 
-        A hook may have opened the file before it was taken away, and write to it after that: so it is read once more
-        at the next call, and only then deleted. What a daemon before has not deleted is read again.
+        A hook may have opened the file before it was moved away, and may write to it later. So the file is read again
+        at the next call, and deleted only then. A file that an earlier daemon has not deleted is read again.
         """
         found = self._rest()
         self._taken.unlink(missing_ok=True)
@@ -45,7 +45,7 @@ class HookFolder:
         return found + self._rest()
 
     def _rest(self) -> list[str]:
-        """Return what has been added to the file that was taken away."""
+        """Return the additions to the file that was moved away."""
         try:
             with self._taken.open("rb") as file:
                 file.seek(self._read)
@@ -57,7 +57,7 @@ class HookFolder:
         return [line.decode("utf-8", "replace") for line in lines if 0 < len(line) <= _LONGEST_LINE]
 
     def write_prime(self, tree: str, text: str) -> bool:
-        """Write what hooks print in that tree, or nothing any more; returns whether it has changed.
+        """Write the text that hooks print in a tree, or delete it. Return whether it has changed.
 
         Only a tree with a place has one. It is written as a JSON string, which the program puts into JSON as it is.
         """
@@ -77,7 +77,7 @@ class HookFolder:
         return True
 
     def prime(self, tree: str) -> str:
-        """Return what hooks print in that tree."""
+        """Return the text that hooks print in a tree."""
         try:
             text = json.loads((self.path / "prime" / tree.lstrip("/") / "prime.json").read_bytes())
         except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""What becomes of what hooks tell: work in progress of a frame, refused writes, and where an agent was.
+"""The effects of hook events: work in progress of a frame, refused writes, and context after a compaction.
 
-An event comes from a hook that waits for the answer, or from the spool, where hooks leave what no daemon has taken in
-time. It may come twice; then it changes nothing.
+An event comes from a hook that waits for the answer, or from the spool, where hooks leave events that no daemon took in
+time. A repeated event changes nothing.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _REFUSED_AGAIN_SECONDS = 60.0
 _MOST_KNOWN = 10_000
 _MOST_FILES = 200
 _TOLD_BY_EVENT = ("claude-code", "codex")
-"""Clients whose session begins anew after a compaction: its hook prints the text then, and nothing else must."""
+"""Clients that start a new session after a compaction: only the hook of that prints the text."""
 
 
 class Hooks:
-    """Everything that is done for hooks; `agents` knows who is connected."""
+    """Handles hook events; `agents` has the connected clients."""
 
     def __init__(self, store: Store, frames: Frames, live: Holders, clock: Clock, folder: Path) -> None:
         self._store, self._frames, self._holders, self._clock = store, frames, live, clock
@@ -75,12 +75,12 @@ class Hooks:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Read what hooks have left, and keep what they print, until `aclose`."""
+        """Read the spool, and keep the texts for hooks up to date, until `aclose`."""
         self.read_spool()
         self._tasks = [asyncio.create_task(self._primes.keep()), asyncio.create_task(self._watch_spool())]
 
     async def aclose(self) -> None:
-        """Stop; what is in the spool waits for the next daemon."""
+        """Stop; the spool is kept for the next daemon."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -89,7 +89,7 @@ class Hooks:
     # --- events -----------------------------------------------------------------------------------
 
     def note(self, told: NoteHook) -> HookNoted:
-        """Note an event; returns what its hook is to print."""
+        """Handle an event. Return the text that its hook prints."""
         if not _add(self._known, told.id):
             return HookNoted("")
         event = read_event(told.client, told.event, told.given)
@@ -125,7 +125,7 @@ class Hooks:
         return ""
 
     def _before_write(self, told: NoteHook, event: WriteAsked, client: ClientInfo | None) -> str:
-        """Refuse a write to a path that another one has claimed. A shell's patch that may be applied is told once."""
+        """Refuse a write to a path that someone else has claimed. Warn once of a shell patch that may be applied."""
         for path in event.paths:
             if (reason := self._taken(path, self._own(told, client), client)) is not None:
                 return refusal(told.client, told.event, reason)
@@ -149,7 +149,7 @@ class Hooks:
         )
 
     def _note_refusal(self, key: int, path: str, client: ClientInfo | None) -> None:
-        """Note with the frame who was in its way; one that tries again and again is noted once a minute."""
+        """Record a conflict with the frame; repeated attempts are recorded once a minute."""
         author, now = "hook" if client is None else f"client {client.pid}", self._clock()
         last = rows.last_event(self._store, key, REFUSED_WRITE)
         again = last is not None and last.author == author and last.data.get("path") == path
@@ -157,10 +157,10 @@ class Hooks:
             rows.note(self._store, key, REFUSED_WRITE, author, now, path=path)
 
     def _own(self, told: NoteHook, client: ClientInfo | None) -> list[str]:
-        """List the holders that an event's client is. Its agents are told apart where both sides name theirs."""
+        """List the holders of an event's client. Agents are distinguished if both sides name them."""
         agent = client.agent if client is not None else ""
         above = {up.pid for up in told.ancestors}
-        if len(above) == 1:  # a plugin tells of its own process only
+        if len(above) == 1:  # a plugin reports only its own process
             above.update(process_identity.ancestors(*above))
         found = [holders.find(self._store, near) for near in self._holders.near(above)]
         named = [(holder.id, holder.proof.partition("#")[2]) for holder in found if holder is not None]
@@ -184,7 +184,7 @@ class Hooks:
                 self._merge_into(key, seen, event if isinstance(event, ShellRan) else None)
 
     def _merge_into(self, key: int | None, seen: Observed, ran: ShellRan | None = None) -> None:
-        """Merge into the work in progress of a frame; lists to which writers add are also shortened here."""
+        """Merge into the work in progress of a frame, and shorten lists to which writers only add."""
         if key is None:
             return
         now = self._clock()
@@ -205,7 +205,7 @@ class Hooks:
                 log.info("the list of work in progress is full", extra={"frame": key, "reason": str(full)})
 
     def _frame(self, folder: str, client: ClientInfo | None, own: Sequence[str], *, make: bool = True) -> int | None:
-        """Return the frame that work in a folder is for: the client's, the only goal that is worked on, the root."""
+        """Return the frame for work in a folder: the client's, the only goal in progress, or the root."""
         named = self._tree(folder)
         current = self._frames.working_on(client, named) if client is not None else None
         if current is not None:
@@ -231,33 +231,33 @@ class Hooks:
         return Path(os.path.realpath(workspace)) if workspace else None
 
     def _held(self, named: str, own: Sequence[str]) -> list[FrameRow]:
-        """List what these holders have claimed in a tree."""
+        """List the claims of these holders in a tree."""
         return [row for holder in own for row in leases.held_by(self._store, holder) if row.tree == named]
 
     # --- where was I ------------------------------------------------------------------------------
 
     def prime(self, folder: str, client: ClientInfo | None = None) -> str:
-        """Return what an agent reads that begins in a folder; empty if nothing is in progress there."""
+        """Return the text for an agent that starts in a folder; empty if nothing is in progress there."""
         return self.prime_of(self._tree(folder), client)
 
     def prime_of(self, named: str, client: ClientInfo | None = None, own: Sequence[str] = ()) -> str:
-        """Return that of a tree, first of all the frame that the client works on, or that these holders have."""
+        """Return the text of a tree, starting with the client's frame or the claims of these holders."""
         current = self._frames.working_on(client, named) if client is not None else None
         if current is None and len(held := self._held(named, own)) == 1:
             current = held[0].key
         return prime.assemble(self._store, named, own=current)
 
     def due(self, client: ClientInfo) -> str:
-        """Return that text once after a compaction of a client that no event tells: for the next answer of a tool."""
+        """Return the text once, for the next tool answer, after a compaction of a client that has no event for it."""
         folder = self._due.pop((client.pid, client.agent), None)
         return "" if folder is None else self.prime(folder, client)
 
     def _is_told(self, client: ClientInfo | None) -> bool:
-        """Whether a client was still to be told; from now on it is not."""
+        """Tell whether a client still has to get the text, and mark it as delivered."""
         return client is not None and self._due.pop((client.pid, client.agent), None) is not None
 
     def _begins(self, event: Event) -> bool:
-        """Whether nothing was heard yet of a client's session or agent: some begin without an event."""
+        """Tell whether a client's session or agent is new: some start without an event."""
         return _add(self._begun, event.origin.agent or event.origin.session)
 
     def _with_prime(self, told: NoteHook, event: Event, client: ClientInfo | None) -> str:
@@ -268,7 +268,7 @@ class Hooks:
     # --- the spool --------------------------------------------------------------------------------
 
     def read_spool(self) -> None:
-        """Note what hooks have left."""
+        """Handle the events in the spool."""
         try:
             lines = self._folder.take()
         except OSError as error:
@@ -287,7 +287,7 @@ class Hooks:
 
 
 def _add(known: dict[str, None], one: str) -> bool:
-    """Add to what is known, and forget what was added first; returns whether it was new."""
+    """Add an entry, and forget the oldest. Return whether it was new."""
     if one in known:
         return False
     known[one] = None
@@ -297,7 +297,7 @@ def _add(known: dict[str, None], one: str) -> bool:
 
 
 def _parsed(line: str) -> NoteHook | None:
-    """Return the event in a line of the spool; None: the line was cut, or is another version's."""
+    """Return the event in a line of the spool, or None if the line is incomplete or of another version."""
     try:
         return read(NoteHook, json.loads(line))
     except (ValueError, RecursionError, ProtocolError):
@@ -305,7 +305,7 @@ def _parsed(line: str) -> NoteHook | None:
 
 
 def _real(path: str) -> Path:
-    """Return where a file is: its folder is resolved, its own name is not, because it is about to be replaced."""
+    """Return a file's path with its folder resolved, but not its own name, because the file is about to be replaced."""
     folder, name = os.path.split(path)
     return Path(os.path.realpath(folder), name)
 
@@ -315,7 +315,7 @@ def _shown(file: Path, root: Path | None) -> str:
 
 
 def _errors_left(data: dict[str, Any], ran: ShellRan) -> list[Any] | None:
-    """Return the errors that stay when a command has succeeded that had failed before; None: it had not."""
+    """Return the remaining errors after a command that failed before has succeeded; None if it had not failed."""
     errors, command = data.get("errors"), " ".join(ran.command.split())
     if ran.status or not isinstance(errors, list):
         return None

@@ -13,7 +13,7 @@ from rlm_memory.work import prime
 log = logging.getLogger(__name__)
 
 _PAUSE_SECONDS = 0.1
-"""How long changes are gathered before they are written."""
+"""How long changes are collected before they are written."""
 
 
 class Primes:
@@ -31,7 +31,7 @@ class Primes:
     def write(self) -> None:
         """Write what has changed since the last time."""
         try:
-            if prime.state(self._store) == self._state:  # most transactions are no concern of any tree
+            if prime.state(self._store) == self._state:  # most transactions do not affect any tree
                 return
             with self._store.transaction():
                 state = prime.state(self._store)
@@ -45,7 +45,7 @@ class Primes:
             log.warning("what hooks print could not be written", exc_info=True)
 
     def _trees(self, state: tuple[int, float, int, int]) -> set[str]:
-        """List the trees whose texts may be others now: all, when frames are gone, of which no row tells any more."""
+        """List the trees whose texts may have changed: all of them if frames were deleted, as no row shows that."""
         before = self._state
         if before is None or state[2] < before[2] or state[3] != before[3]:
             return {*prime.trees(self._store, None), *self._written}

@@ -1,1 +1,1 @@
-"""The project lock above the process that scans: its client, the protocol of the calls, and what sessions get of it."""
+"""The project lock above the scanner process: its client, the protocol of the tool, and the contexts for sessions."""

@@ -1,7 +1,7 @@
-"""The sections of a lock as contexts of sessions: one stored text for all, which no session pays for.
+"""The sections of a lock as contexts of sessions: one stored text for all, which counts toward no quota.
 
-A session has them from its first call of `lock` on. They are replaced by calls, never while a cell runs. What a
-session calls by such a name itself, it keeps.
+A session gets them with its first call of `lock`. Calls replace them, but never while a cell runs. A session's own
+variables and texts of these names are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rlm_memory.store import Store
 TYPE = "lock"
 """Content type of the contexts."""
 _LARGEST = 64 << 20
-"""Bytes of a section."""
+"""The most bytes of a section."""
 
 
 def name_of(section: Section) -> str:
@@ -36,16 +36,16 @@ def name_of(section: Section) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """Which contexts a session has of a lock, and which names it uses for something of its own."""
+    """The contexts of a lock in a session, and the names that the session uses itself."""
 
     names: Sequence[str]
     taken: Sequence[str]
     is_late: bool
-    """Whether the ones that it has are of an earlier version, because a cell runs."""
+    """Whether its contexts are of an earlier version, because a cell is running."""
 
 
 class Sections:
-    """Stores the sections of versions, and lets names of sessions stand for them."""
+    """Stores the sections of versions, and gives them names in sessions."""
 
     def __init__(self, store: Store, texts: Texts, history: History, clock: Clock) -> None:
         self._store, self._texts, self._history, self._clock = store, texts, history, clock
@@ -61,7 +61,7 @@ class Sections:
     async def attach(
         self, session: Session, project: Project, found: Refreshed, wanted: Collection[Section]
     ) -> Attached:
-        """Let the names of a session stand for the sections of a version; raises ToolFault as `Project.ask`."""
+        """Give the sections of a version their names in a session; raises ToolFault as `Project.ask`."""
         have, taken, late, changed = [], [], False, False
         for section in wanted:
             name = name_of(section)
@@ -86,7 +86,7 @@ class Sections:
     def _put(
         self, session: Session, name: str, row: ContextRow | None, project: Project, found: Refreshed, text: LockText
     ) -> bool:
-        """Let a name stand for a text; whether it did not yet."""
+        """Give a text a name. Return whether that is new."""
         metadata = {VERSION_KEY: found.version, "lock_tree": found.tree, "lock_root": project.root}
         if row is not None and (row.digest, dict(row.metadata)) == (text.digest, metadata):
             return False
@@ -96,13 +96,13 @@ class Sections:
         return True
 
     async def _stored(self, project: Project, found: Refreshed, question: ReadSection) -> LockText | None:
-        """Return the stored text of a section, which the first who asks for it has stored; None: there is none yet."""
+        """Return the text of a section, stored by the first request; None if there is none yet."""
         # Sessions whose policies mark the same rules share a text.
         section = question.section
         kind = f"{section.value} {json.dumps(question.severe)}" if question.severe else section.value
         async with self._storing:
             known = locks.section_text(self._store, project.root, kind)
-            own = section is Section.HISTORY  # it changes without a new version
+            own = section is Section.HISTORY  # this section changes without a new version
             if known is not None and known.is_whole and known.version == found.version and not own:
                 return known
             read = await self.read(project, question)
@@ -115,7 +115,7 @@ class Sections:
 
 
 def question_of(section: Section, severe: tuple[str, ...], path: str = "", rules: str = "full") -> ReadSection:
-    """Return the question for a section; the policy says which rules are severe, and nothing of other sections."""
+    """Return the request for a section. The policy affects only the severity of rules."""
     return ReadSection(section, path=path, rules=rules, severe=severe if section is Section.RULES else ())
 
 

@@ -57,7 +57,7 @@ async def show_lock(lock: Lock, asked: ShowLock) -> LockShown:
 
 
 def _root(folder: str) -> str:
-    """Return the project that a folder lies in: the top of its working tree, else the folder."""
+    """Return the project of a folder: the top of its working tree, else the folder."""
     if not folder or "\0" in folder or not os.path.isdir(folder):
         raise ToolFault("cannot_read", f"there is no folder {folder[:200]!r}", "name a folder of the project")
     return str(checkout_of(folder) or Path(folder).resolve())

@@ -1,4 +1,4 @@
-"""What an answer shows of the sections of a lock: all of it where there is room, else the first of each long list."""
+"""Shows the sections of a lock in an answer: everything if there is room, else the beginning of each long list."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rlm_lock.protocol import Difference
 from rlm_mcp.service.tool_answers import encode
 
 _MOST_ITEMS = 100
-"""Items of a list that an answer shows, however short they are: directories above all."""
+"""The most items of a list that an answer shows, above all directories."""
 _LONGEST_TEXT = 600
-"""Characters of a text inside a section, where not all fits."""
+"""Characters of a text in a section if not everything fits."""
 _FEWEST = 3
 _NOT_PARSED = "unknown: the file was not parsed in both versions"
 
@@ -24,7 +24,7 @@ def stamp(seconds: float) -> str:
 
 
 def counts(project: Mapping[str, Any]) -> JsonObject:
-    """Return the counts of a project, which is what a quick check is about."""
+    """Return the counts of a project, for a quick check."""
     found: JsonObject = {}
     for name in ("files", "directories"):
         part = project.get(name)
@@ -49,10 +49,10 @@ def difference(found: Difference) -> JsonObject:
 
 
 def shortened(content: Mapping[str, JsonObject | str], room: int) -> tuple[JsonObject, list[str]]:
-    """Return the content in at most about ``room`` characters of JSON, and the keys of what is not shown whole.
+    """Return the content in about ``room`` characters of JSON at most, and the keys of shortened parts.
 
-    The longest lists lose their ends first, then long texts do. A text at the top, which is a map, is never cut: it
-    was made to measure.
+    The longest lists are cut first, then long texts. A text at the top level, which is a map, is never cut: it has the
+    requested size.
     """
     shown: JsonObject = {key: _copied(value) for key, value in content.items()}
     cut: dict[str, None] = {}
@@ -73,7 +73,7 @@ def shortened(content: Mapping[str, JsonObject | str], room: int) -> tuple[JsonO
 
 
 def _candidates(shown: JsonObject) -> Iterator[tuple[int, str, Any, Any]]:
-    """Yield what may be cut: how long it is, under which key, and where it hangs."""
+    """Yield what may be cut: its length, its key, and its parent."""
     for key, value in shown.items():
         for holder, name in _lists(value):
             if len(holder[name]) > _FEWEST:

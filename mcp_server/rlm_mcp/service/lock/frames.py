@@ -1,4 +1,4 @@
-"""Which versions of the project each frame has worked on: so its end can say what others have changed meanwhile."""
+"""Records the project versions that each frame worked on, so that its end can report changes by others."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from rlm_memory.work import progress
 log = logging.getLogger(__name__)
 
 _WAIT_SECONDS = 1.0
-"""How long the end of a frame waits for the lock; what comes later is told with the frame all the same."""
+"""How long the end of a frame waits for the lock; later results are still shown with the frame."""
 _SECONDS = 30.0
 """How long a lock may take for the end of a frame, in all."""
 _MOST_TOLD = 20
 
 
 class FrameLocks:
-    """Notes the versions, only in projects that somebody has asked the lock of."""
+    """Records the versions, only in projects whose lock was used."""
 
     def __init__(self, store: Store, projects: Projects) -> None:
         self._store, self._projects, self._history = store, projects, History(store)
         self._ending = BackgroundTasks()
 
     def begin(self, frame: int, root: str) -> None:
-        """Note the version with which the work on a frame begins, as far as it is known: nothing is scanned."""
+        """Record the version at the start of a frame, if it is known; nothing is scanned."""
         if root and (known := locks.project(self._store, root)) is not None:
             locks.began(self._store, frame, root, known.version)
 
     async def end(self, frame: int, written: Iterable[str]) -> None:
-        """Note the version with which a frame ends, and what changed meanwhile that it has not written itself.
+        """Record the version at the end of a frame, and the changes that were not its own.
 
-        ``written`` are files that its code wrote; hooks have told of others. The history in the folder `.memory` gets a
-        line, if the project has that folder. Nothing here keeps a frame from ending.
+        ``written`` are files that its code wrote; hooks report others. If the project has a folder `.memory`, its
+        history gets a line. No failure here prevents the end of a frame.
         """
         known = locks.of_frame(self._store, frame)
         if known is None or not Path(known.root).is_dir():
@@ -60,7 +60,7 @@ class FrameLocks:
                 )
 
     async def aclose(self) -> None:
-        """Give up what is not done yet."""
+        """Cancel the pending work."""
         self._ending.cancel()
         await self._ending.wait()
 
@@ -82,7 +82,7 @@ class FrameLocks:
         locks.ended(self._store, known.frame, found.version, theirs[:_MOST_TOLD])
 
     def told(self, frame: int) -> JsonObject:
-        """Return what an answer about an ended frame says of it; nothing if it has met no lock."""
+        """Return the fields of an answer about an ended frame; none if its project has no lock."""
         known = locks.of_frame(self._store, frame)
         if known is None or known.ended is None:
             return {}
@@ -92,7 +92,7 @@ class FrameLocks:
         return said
 
     def note_changed(self, root: str, paths: Collection[str]) -> None:
-        """Note files that a hook has told of; the next check looks at them."""
+        """Note files that a hook has reported; the next check looks at them."""
         if (project := self._projects.get(root)) is not None:
             project.note_changed(paths)
 

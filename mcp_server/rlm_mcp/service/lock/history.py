@@ -1,4 +1,4 @@
-"""The history of a project: which goals were worked for, by whom, and what came of them; from rows, never invented."""
+"""The history of a project: its goals, their authors and their results, from rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class History:
         return Past(tuple(map(_session, locks.past_goals(self._store, tree_of(root, ""), _MOST))))
 
     def of_frame(self, key: int) -> PastSession | None:
-        """Return what the history says of one frame; None if it was never begun."""
+        """Return a frame's entry in the history, or None if it was never started."""
         found = locks.past_goal(self._store, key)
         return None if found is None else _session(found)
 

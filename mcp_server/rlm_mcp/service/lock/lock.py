@@ -1,4 +1,4 @@
-"""The tool `lock`: what a call gets of a project's lock, by the protocol that docs/lock.md describes."""
+"""The tool `lock`: answers calls by the protocol that docs/lock.md describes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _TELL_SECONDS = 0.5
 _MOST_TOKENS = 50_000
 _MOST_PATHS = 20
 _ROOM = 400
-"""Characters that an answer keeps free for what is put to it."""
+"""Characters that an answer keeps free for later additions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a call asks for; ``map`` is how many tokens of a map, ``path`` a folder to which all is narrowed."""
+    """The arguments of a call; ``map`` is the size of a map in tokens, ``path`` a folder that limits the answer."""
 
     lock_id: str | None = None
     priority: Priority | None = None
@@ -67,7 +67,7 @@ class Asked:
 
     @property
     def tokens(self) -> int | None:
-        """Return how long a map is wanted, if one is."""
+        """Return the size of the requested map, if any."""
         if self.map is None and not self.focus and not self.about:
             return None
         return min(self.map or 1500, _MOST_TOKENS)
@@ -134,12 +134,12 @@ class Lock:
         return self._told(session, project, alias, made)
 
     async def aclose(self) -> None:
-        """End what is under way, and the scanners."""
+        """End the running calls and the scanners."""
         await self.frames.aclose()
         await self.projects.aclose()
 
     def is_known(self, tree: str) -> bool:
-        """Whether somebody has asked the lock of a repository."""
+        """Tell whether the lock of a repository was used."""
         return locks.of_tree(self._store, tree) is not None
 
     def known(self) -> list[ProjectRow]:
@@ -150,7 +150,7 @@ class Lock:
 
     @contextmanager
     def _only_call(self, root: str, asked: Asked) -> Iterator[None]:
-        """Refuse a second call of one agent for one frame while the first is under way, if both are named."""
+        """Refuse a second call of an agent for a frame while the first is in progress, if both are named."""
         if not asked.agent or not asked.frame:
             yield
             return
@@ -165,7 +165,7 @@ class Lock:
             self._calls.discard(call)
 
     def _alias(self, root: str, session: Session, asked: Asked) -> str:
-        """Return the id of the call, which a P0 binds, and which others must have bound; without one: the session's."""
+        """Return the lock id of the call, or the session's. A P0 binds it; other calls need a bound one."""
         alias, now = asked.lock_id or session.id, self._clock()
         if asked.lock_id is not None and asked.priority not in (None, Priority.P0):
             used = locks.alias_used_at(self._store, root, alias)
@@ -177,9 +177,9 @@ class Lock:
         return alias
 
     def _note_seen(self, frame: int, root: str, version: int, choice: Choice, path: str) -> None:
-        """Note that a frame was told of a version; counts and maps alone tell nothing that P2 could go on from.
+        """Record that a frame has seen a version. Counts and maps alone are not enough for a later P2.
 
-        Nor do the changes below a path: P2 would never tell the others.
+        Nor are the changes below a path: P2 would then never report the others.
         """
         told = choice.keys and choice.priority is not Priority.P3 and not (path and DIFF in choice.keys)
         note = locks.saw if told else locks.began
@@ -216,7 +216,7 @@ class Lock:
             made.missing += shown.missing
 
     async def map(self, project: Project, asked: Asked) -> MapShown:
-        """Return a map, or none while the files are not indexed yet; raises ToolFault if the scanner dies."""
+        """Return a map, or None while the files are not indexed yet; raises ToolFault if the scanner dies."""
         try:
             return await project.ask(ShowMap(asked.tokens or 1500, tuple(asked.focus), asked.about, asked.path))
         except ToolFault as fault:
@@ -277,7 +277,7 @@ def root_of(session: Session, client: ClientInfo) -> str:
 
 
 def refuse_forbidden(session: Session, choice: Choice, allowed: Sequence[str], *, mapped: bool, named: bool) -> None:
-    """Refuse what a policy forbids: a field that is named, a map, and a call of which nothing would be left."""
+    """Refuse what a policy forbids: a named field, a map, or a call that would return nothing."""
     wanted = [*choice.keys, *([MAP] if mapped else [])]
     refused = forbidden(wanted, allowed)
     if refused and (named or len(refused) == len(wanted) or MAP in refused):
@@ -305,10 +305,10 @@ def _meta(checked: Checked, choice: Choice, made: _Answer) -> JsonObject:
 
 
 def _not_a_folder(root: str, path: str) -> str:
-    """Say why nothing lies below a path. Nothing outside is looked for: the answer would tell what there is."""
+    """Return why there is nothing below a path. Paths outside the project are not checked, to reveal nothing."""
     top = os.path.realpath(root)
     whole = os.path.join(top, path.rstrip("/"))
-    with suppress(ValueError, OSError):  # a path with a zero byte is the path of nothing
+    with suppress(ValueError, OSError):  # a path with a zero byte cannot exist
         folder = os.path.realpath(os.path.dirname(whole))
         if folder == top or folder.startswith(f"{top}/"):
             return "a file, not a folder" if stat.S_ISREG(os.lstat(whole).st_mode) else ""
@@ -317,7 +317,7 @@ def _not_a_folder(root: str, path: str) -> str:
 
 @asynccontextmanager
 async def _telling(project: Project, progress: Progress) -> AsyncIterator[None]:
-    """Tell the client how far a scan is, for as long as it takes."""
+    """Report the progress of a scan to the client."""
 
     async def tell() -> None:
         told = -1

@@ -1,4 +1,4 @@
-"""The folder `.memory` of a project, from what its scanner and the rows say."""
+"""Writes the folder `.memory` of a project, from its scanner and the rows."""
 
 from __future__ import annotations
 

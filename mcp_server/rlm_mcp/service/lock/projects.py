@@ -1,7 +1,7 @@
-"""The projects whose locks are in use: one scanner each, asked whether something has changed, and ended when idle.
+"""The projects whose locks are in use: one scanner each, which checks for changes, and is ended when idle.
 
-A check looks at all files at most every two seconds. Between two looks it has the scanner look at those files that
-hooks have told of. All calls that come while a check is under way wait for that one.
+A check looks at all files at most every two seconds. In between, it looks only at files that hooks have reported. All
+calls during a check wait for that check.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 EVERY_SECONDS = 2.0
-"""How often it is looked at all files, at most."""
+"""How often all files are checked, at most."""
 CHECK_SECONDS = 1.0
-"""How long a call waits for a new version; after that it gets the one before, marked as stale."""
+"""How long a call waits for a new version; after that it gets the previous one, marked as stale."""
 FIRST_SECONDS = 4.0
-"""How long a call waits where there is no version before."""
+"""How long a call waits if there is no previous version."""
 _GRACE_SECONDS = 60.0
-"""How much longer than it should a scanner may take before it is given up."""
+"""How much longer than requested a scanner may take before it is killed."""
 _IDLE_SECONDS = 300.0
 _MOST_SCANNERS = 8
 _MOST_CHANGED = 1000
-"""Paths told of by hooks; beyond, it is looked at all files."""
+"""The most paths reported by hooks; beyond, all files are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check has found; ``is_hit``: the version is the one that there was before."""
+    """The result of a check; ``is_hit``: the version is unchanged."""
 
     found: Refreshed
     is_hit: bool
@@ -80,7 +80,7 @@ class Project:
         self.latest: Refreshed | None = None
         """What the last check has found, of this life of the scanner."""
         self.progress: Progress | None = None
-        """How far the scan is that is under way."""
+        """The progress of the running scan."""
         self.used = time.monotonic()
 
     @property
@@ -90,7 +90,7 @@ class Project:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process for it."""
+        """Whether its scanner is running."""
         return self._process is not None and self._process.is_alive
 
     @property
@@ -112,9 +112,9 @@ class Project:
             self._looked = -EVERY_SECONDS
 
     async def check(self, *, seconds: float | None = None, at_once: bool = False) -> Checked:
-        """Return the version that there is, having looked whether something has changed.
+        """Check for changes, and return the current version.
 
-        ``seconds`` is how long a new version may take; ``at_once`` looks at all files whenever the last look was.
+        ``seconds`` is how long a new version may take; ``at_once`` checks all files, however recent the last check is.
 
         Raises:
             ToolFault: the scanner refuses, or dies again and again.
@@ -128,12 +128,12 @@ class Project:
             self._checking = asyncio.create_task(self._check(seconds, everything=at_once or age >= EVERY_SECONDS))
         else:
             before = self.latest
-        found = await asyncio.shield(self._checking)  # who hangs up does not stop it for the others
+        found = await asyncio.shield(self._checking)  # a cancelled caller does not stop the check for others
         same = before is not None and before.version == found.version
         return Checked(found, is_hit=same or not found.is_new)
 
     async def ask(self, question: Question[Answer], seconds: float = 0.0) -> Answer:
-        """Ask the scanner, or one in its place if it dies.
+        """Ask the scanner, or a new one if it dies.
 
         Raises:
             ToolFault: it has no answer, or died twice.
@@ -177,7 +177,7 @@ class Project:
             self._checking = None
         if everything or self.latest is None:
             self._looked = asked
-        if found.is_stale:  # it is being looked at: the next check asks what came of it
+        if found.is_stale:  # a scan is running: the next check gets its result
             self._looked = -EVERY_SECONDS
         self.latest = found
         self._note(found)
@@ -201,7 +201,7 @@ class Project:
             if self._process is None or not self._process.is_alive:
                 if self._process is not None:
                     await self._process.leave()
-                self.latest = None  # the next one numbers on, but what it knows has to be asked anew
+                self.latest = None  # the next scanner continues the numbers, but has to be asked again
                 self._make_room()
                 self._process = await ScannerProcess.start(self._spec, self._command)
             return self._process
@@ -211,7 +211,7 @@ class Project:
 
 
 class Projects:
-    """All of them, by their folders. ``folder`` has their stores.
+    """All projects, by folder. ``folder`` has their stores.
 
     Attributes:
         beginnings: of locks, by their first version.
@@ -242,7 +242,7 @@ class Projects:
         return self._known.get(root)
 
     def sweep(self) -> None:
-        """End the scanners that nobody has asked for minutes, and forget the projects whose folders have gone."""
+        """End scanners that were idle for minutes, and forget projects whose folders were deleted."""
         now = time.monotonic()
         for project in self:
             if now - project.used > _IDLE_SECONDS and project.is_idle:
@@ -259,7 +259,7 @@ class Projects:
         await asyncio.gather(*(project.leave() for project in self), self._leaving.wait(), return_exceptions=True)
 
     def _make_room(self) -> None:
-        """Have the one leave that was used longest ago, where as many run as may."""
+        """End the least recently used one if the limit is reached."""
         running = sorted((one for one in self if one.is_running), key=lambda one: one.used)
         idle = [one for one in running if one.is_idle]
         if len(running) >= _MOST_SCANNERS and idle:

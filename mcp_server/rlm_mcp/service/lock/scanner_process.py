@@ -1,6 +1,6 @@
-"""A client of one scanner process. That reads a hostile tree: its lines are bounded, and read as their types.
+"""A client of one scanner process, which reads untrusted files: its lines are bounded, and checked against their types.
 
-Whatever is wrong with a line ends the process. The project starts another one, and asks once more.
+An invalid line ends the process. The project starts another one, and asks again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OF_GIT = ("HOME", "XDG_CONFIG_HOME")
 
 
 class ScannerDied(Exception):
-    """The process has ended, has said what makes no sense, or has not answered in time."""
+    """The process has ended, has sent an invalid line, or has not answered in time."""
 
 
 class ScannerRefused(Exception):
@@ -48,7 +48,7 @@ def scanner_command() -> list[str]:
 
 
 class ScannerProcess:
-    """One process. It is asked one question after another; whoever asks waits for those before."""
+    """One process. It gets one question at a time; a caller waits for earlier ones."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -60,7 +60,7 @@ class ScannerProcess:
         """Start a process for a project.
 
         Raises:
-            ScannerDied: the machine starts no process now.
+            ScannerDied: the process could not be started.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -94,11 +94,11 @@ class ScannerProcess:
         return not self._broken and self._process.returncode is None
 
     async def ask(self, question: Question[Answer], told: Callable[[Progress], None], seconds: float) -> Answer:
-        """Ask a question, and pass on what the scanner tells meanwhile. A call that is cancelled ends the process.
+        """Ask a question, and pass on the scanner's progress. A cancelled call ends the process.
 
         Raises:
             ScannerRefused: there is no answer.
-            ScannerDied: the process is of no more use.
+            ScannerDied: the process can no longer be used.
         """
         async with self._turn:
             if not self.is_alive:
@@ -131,7 +131,7 @@ class ScannerProcess:
     async def _read_to_the_end(self) -> None:
         """Let the event loop close the pipe: it learns of its end some time after that of the process."""
         pipe = self._process.stdout
-        if pipe is None or self._turn.locked():  # whoever waits for an answer reads it
+        if pipe is None or self._turn.locked():  # a caller that waits for an answer reads it
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_SECONDS_TO_LEAVE):
@@ -139,7 +139,7 @@ class ScannerProcess:
                     pass
 
     def kill(self) -> None:
-        """End the process at once: its store is a database, which bears that."""
+        """Kill the process: its store is a database, which tolerates that."""
         self._broken = True
         with suppress(ProcessLookupError):
             self._process.kill()

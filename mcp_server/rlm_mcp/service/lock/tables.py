@@ -1,4 +1,4 @@
-"""The protocol of the lock as tables: what each priority and role gets, and what is answered when it cannot be had."""
+"""The protocol of the lock as tables: the answer for each priority and role, and the errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlm_ipc.messages import JsonObject
 from rlm_mcp.service.errors import ToolFault
 
 TTL_SECONDS = 3600
-"""For how long an answer may be used without asking again, and an alias without a call."""
+"""How long an answer may be used without asking again, and how long an unused alias is kept."""
 DIFF, MAP = "diff", "map"
 
 
@@ -18,11 +18,11 @@ class Priority(StrEnum):
     """How much of the lock a call wants."""
 
     P0 = "P0"
-    """All that one needs to begin."""
+    """Everything that is needed to start."""
     P1 = "P1"
     """What has happened here, and how the project is now."""
     P2 = "P2"
-    """What has changed since this frame was told last."""
+    """Changes since this frame's last call."""
     P3 = "P3"
     """Counts."""
 
@@ -84,7 +84,7 @@ def refusal(which: Trouble, message: str) -> ToolFault:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a call gets: by which priority, and which keys of the content."""
+    """The content of a call's answer: its priority and its keys."""
 
     priority: Priority
     keys: tuple[str, ...]
@@ -99,8 +99,8 @@ def choose(
         asked: the priority that the call names.
         fields: those that it names; they always win.
         role: narrows what there is by default.
-        seen: whether this frame was told of a version already.
-        mapped: whether the call asks for a map: alone it gets nothing else.
+        seen: whether this frame has already seen a version.
+        mapped: whether the call asks for a map; without other requests it gets only that.
     """
     own = ROLES[role] if role is not None else None
     if asked is None and own == ("rules",) and fields is None:
@@ -117,5 +117,5 @@ def choose(
 
 
 def forbidden(keys: Sequence[str], allowed: Collection[str]) -> list[str]:
-    """List the keys that a policy does not allow; a difference tells of the project."""
+    """List the keys that a policy does not allow; a difference reveals the project."""
     return [key for key in keys if {DIFF: "project"}.get(key, key) not in allowed]

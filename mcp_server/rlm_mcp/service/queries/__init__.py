@@ -1,1 +1,1 @@
-"""Queries of code, and who answers them: the agent, a configured model, or the client's own."""
+"""Queries of code, answered by the agent, a configured model, or the client's own model."""

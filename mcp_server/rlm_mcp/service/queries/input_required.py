@@ -1,4 +1,4 @@
-"""What ends a call that cannot go on before its client has answered something."""
+"""Ends a call that cannot continue before its client has answered something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class InputRequired(Exception):
-    """The call cannot go on before the client has answered; ``result`` is what it is told."""
+    """The call cannot continue before the client has answered; ``result`` is sent to it."""
 
     def __init__(self, result: InputRequiredResult) -> None:
         super().__init__("the client is asked for input")

@@ -1,7 +1,7 @@
 """The queries of one session that wait for a provider: a bounded pool of workers for each kind.
 
-A task for each of a thousand queries would be made before the first request leaves; so workers take one query after the
-other, and one session's thousand do not stand before another's one.
+Workers take one query after the other: a task for each of a thousand queries would delay the first request, and one
+session's thousand queries must not delay another session's single one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _Kind = tuple[str | None, bool]
 
 
 class ProviderQueue:
-    """Queries in the order in which they joined; ``work`` answers one and raises nothing.
+    """Queries in order of arrival; ``work`` answers one and raises nothing.
 
-    ``empty`` is set while nothing is under way and nothing waits.
+    ``empty`` is set while no query is waiting or in progress.
     """
 
     def __init__(self, work: Callable[[QueryRow], Coroutine[Any, Any, None]]) -> None:
@@ -32,7 +32,7 @@ class ProviderQueue:
         self.empty.set()
 
     def join(self, row: QueryRow, at_once: int) -> None:
-        """Let the query wait for its turn: of its kind (its model, and whether it is recursive) ``at_once`` have it."""
+        """Queue a query. Of its kind (model, and whether it is recursive), ``at_once`` are answered in parallel."""
         if row.id in self._open:
             return
         self._open[row.id] = None
@@ -43,12 +43,12 @@ class ProviderQueue:
             self._hire(kind)
 
     def leave(self, ids: Iterable[str]) -> list[str]:
-        """Stop working on these queries; returns those that were not done."""
+        """Stop working on these queries. Return those that were not answered."""
         left = [name for name in ids if name in self._open]
         for name in left:
             worker = self._close(name)
             if worker is not None:
-                worker.cancel()  # another takes its place
+                worker.cancel()  # another worker takes its place
         return left
 
     def close(self) -> list[asyncio.Task[None]]:

@@ -1,7 +1,7 @@
-"""The client's own model, asked by MCP sampling: for policies that say so, and clients that offer it.
+"""The client's own model, by MCP sampling, if the policy says so and the client offers it.
 
-Clients of the 2025 protocol are sent a request while their call goes on. To those of 2026 the call answers that it
-needs input: they make the same call again with what was asked, and find the run by the state that they hand back.
+A client of the 2025 protocol gets a request during its call. One of 2026 gets the answer that input is required: it
+repeats the call with the input, and the state that it sends back identifies the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlm_mcp.service.queries.input_required import InputRequired
 from rlm_memory.queries import QueryRow
 
 MOST_ROUNDS = 8
-"""Rounds of one call; a client of 2026 gives up after ten. What is asked then is the agent's to answer."""
+"""The most rounds of one call; a client of 2026 gives up after ten. Later queries are left to the agent."""
 _MOST_TOKENS = 4096
 
 
@@ -53,7 +53,7 @@ class Sampling:
         return brought
 
     async def ask(self, run: str, rows: list[QueryRow], seconds: float) -> list[GivenAnswer]:
-        """Ask for the answers of the queries that a run waits for; none if the client does not give them in time.
+        """Request answers to the queries that a run waits for; none if the client does not answer in time.
 
         Raises:
             InputRequired: the client answers in another call.

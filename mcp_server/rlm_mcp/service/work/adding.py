@@ -1,4 +1,4 @@
-"""Adding a task to the queue, and changing one: goal, kind, priority, type, paths, and what it waits for."""
+"""Adds and changes tasks of the queue: goal, kind, priority, type, paths, and dependencies."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _AUTHOR = "work"
 def add(
     store: Store, at: FrameRow, frame: str | None, data: Mapping[str, Any], workspace: str, *, now: float
 ) -> JsonObject:
-    """Add a task below ``parent`` or the root, or change the frame that is named: all of it or nothing.
+    """Add a task below ``parent`` or the root, or change the named frame: completely or not at all.
 
     Raises:
-        ToolFault: something in ``data`` is not known or of a wrong type.
+        ToolFault: a field of ``data`` is unknown or has a wrong type.
         UnknownFrame: the tree has no such frame.
-        RowRequestError: what it waits for, where it is to be, or what it is called cannot be.
+        RowRequestError: a dependency, the parent or the goal is not possible.
     """
     _check(data, new=frame is None)
     with store.transaction():

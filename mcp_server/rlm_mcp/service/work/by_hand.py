@@ -1,4 +1,4 @@
-"""The queue as a person sees and changes it: of every tree, by id, from no session, with ``page`` as the author."""
+"""The queue for a person: of every tree, by id, without a session, with ``page`` as author."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _MOST_STUCK = 5
 
 
 class WorkByHand:
-    """What a person asks and does; each verb raises what the tool of that name does."""
+    """A person's requests; each verb raises what the tool of that name does."""
 
     def __init__(self, store: Store, live: Holders, clock: Callable[[], float]) -> None:
         self._store, self._holders, self._clock = store, live, clock
 
     def viewer(self) -> BoardViewer:
-        """Return what follows the board for somebody who watches it."""
+        """Return a follower of the board."""
         return BoardViewer(self._store, self._clock)
 
     def claim(self, frame: str, seconds: float, steal: str | None) -> JsonObject:
-        """Claim a task for so long; with a reason, from whoever has it."""
+        """Claim a task for a time; with a reason, steal it from its holder."""
         row = self._get(frame)
         with self._store.transaction():
             holder, _ = self._holders.for_time(seconds, _AUTHOR, "")
@@ -40,13 +40,13 @@ class WorkByHand:
         return {"claimed": taken.frame, "fence": taken.fence, "attempt": taken.attempt}
 
     def release(self, frame: str) -> JsonObject:
-        """Take a task from whoever has it, and give it back to the queue."""
+        """Take a task from its holder, and return it to the queue."""
         row = self._get(frame)
         leases.release(self._store, row.key, None, now=self._clock(), author=_AUTHOR)
         return {"released": row.id}
 
     def set_priority(self, frame: str, priority: int) -> JsonObject:
-        """Give a task, story or epic another place in the queue."""
+        """Change the priority of a task, story or epic."""
         row = self._get(frame)
         items.set_priority(self._store, row.key, priority, author=_AUTHOR, now=self._clock())
         return {"changed": row.id, "priority": priority}
@@ -56,7 +56,7 @@ class WorkByHand:
 
 
 class BoardViewer:
-    """The board, looked at again and again: only what has changed is told again."""
+    """Follows the board, and returns only changes."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store, self._clock = store, clock
@@ -67,7 +67,7 @@ class BoardViewer:
     def look(self) -> JsonObject | None:
         """Return cards that are new or have changed, and ids that are gone; None: no news.
 
-        ``whole`` says that these cards are all. Conflicts, roots and what is stuck come whole when they have changed.
+        ``whole`` says that these are all cards. Conflicts, roots and stuck frames come completely if they have changed.
         """
         seen = board.newest(self._store), board.held(self._store, now=self._clock())
         if seen == self._seen:
@@ -89,7 +89,7 @@ class BoardViewer:
         return {"whole": first, "cards": cards, "gone": gone, **said}
 
     def _stuck(self, now: Board) -> list[JsonObject]:
-        """Say what keeps a tree waiting in which nothing moves."""
+        """Return what a stuck tree waits for."""
         moving = {card.root for card in now.cards.values() if card.state in {"ready", "in_progress", "stale"}}
         return [
             {"root": root, **plain(one)}

@@ -1,4 +1,4 @@
-"""Chains as the loop over a queue keeps them, and its look at all frames of its scope."""
+"""Stores the chains of loops, and shows a loop all frames of its scope."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Chains:
         self._store, self._sessions, self._frames, self._clock = store, sessions, frames, clock
 
     async def open(self, asked: OpenChain, client: ClientInfo) -> ChainOpened:
-        """Begin a chain, or go on with the last one of that scope that has not ended.
+        """Start a chain, or continue the last unfinished one of that scope.
 
         Raises:
-            ToolFault: another loop works there, or there is nothing to go on with.
+            ToolFault: another loop works there, or there is no chain to continue.
             UnknownFrame: there is no such scope in this tree.
         """
         session = await self._sessions.open(client, asked.session)
@@ -82,7 +82,7 @@ class Chains:
         return ChainOpened(chain, top, tuple(read(AgentRun, data) for data in chains.runs(self._store, chain.number)))
 
     def note(self, told: NoteChain) -> BatchNoted:
-        """Keep a chain, and how a batch has ended; raises RowRequestError if it is gone."""
+        """Store a chain and the outcome of a batch; raises RowRequestError if the chain is gone."""
         chain, next_size = told.chain, told.chain.size
         with self._store.transaction():
             row = chains.latest(self._store, chain.number)
@@ -101,7 +101,7 @@ class Chains:
         return BatchNoted(next_size)
 
     def note_run(self, told: NoteRun) -> Noted:
-        """Keep a run of an agent; raises RowRequestError if its chain or its task is gone."""
+        """Store a run of an agent; raises RowRequestError if its chain or its task is gone."""
         run = told.run
         key = rows.frame_key(run.task)
         with self._store.transaction():
@@ -110,7 +110,7 @@ class Chains:
         return Noted()
 
     def survey(self, asked: SurveyWork) -> WorkSurveyed:
-        """Show a frame and all below it; raises UnknownFrame if there is none."""
+        """Return a frame and all frames below it; raises UnknownFrame if there is none."""
         with self._store.transaction():
             found = chains.survey(self._store, rows.frame_key(asked.frame))
             declared = paths.declared(self._store, [one.row.key for one in found])
@@ -151,11 +151,11 @@ class Chains:
         return HandedOff(left.status.value, left.summary, tuple(left.files), tuple(left.decisions), left.created_at)
 
     def _overlap(self, one: int | None, other: int | None) -> bool:
-        """Whether two scopes have a frame in common: all is one of them, or the one is above the other."""
+        """Tell whether two scopes overlap: one of them is everything, or one is above the other."""
         if one is None or other is None:
             return True
         return self._is_above(one, other) or self._is_above(other, one)
 
     def _is_above(self, one: int, other: int) -> bool:
-        """Whether the one is the other, or above it."""
+        """Tell whether the first is the second, or above it."""
         return any(row.key == one for row in rows.above(self._store, other))

@@ -1,4 +1,4 @@
-"""Hand-offs as clients write and read them: short, with a name for the details instead of the details."""
+"""Writes and reads hand-offs: short, with a name for the details instead of their text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class HandOffs:
         """Write the hand-off of a frame; answers with status and summary only.
 
         Raises:
-            ToolFault: something of ``data`` is not known or of a wrong type.
+            ToolFault: a field of ``data`` is unknown or has a wrong type.
             RowRequestError: the frame cannot have one, or another holder has it.
         """
         row = self._row(session, caller, frame)
@@ -72,7 +72,7 @@ class HandOffs:
         return ToolAnswer({"status": made.status.value, "summary": short(made.summary)}, ("summary",))
 
     async def read(self, session: Session, caller: Caller, frame: str, *, details: bool) -> ToolAnswer:
-        """Show the hand-off of a frame; its details only if they are asked for, as a text of the session.
+        """Show the hand-off of a frame; its details only on request, as a text of the session.
 
         Raises:
             ToolFault: the frame has none, because it has not ended.
@@ -98,7 +98,7 @@ class HandOffs:
         return ToolAnswer(said, ("summary", "files", "decisions"))
 
     async def _loaded(self, session: Session, row: FrameRow, found: HandOff) -> str:
-        """Let a name of the session stand for the details; returns it."""
+        """Give the details a name in the session, and return it."""
         assert found.details is not None
         text = await asyncio.to_thread(self._texts.stored, found.details)
         content = StoredContent(text.digest, text.size, text.line_count, "handoff", {"frame": row.id})

@@ -1,4 +1,4 @@
-"""How much of a frame an answer shows: `minimal` for lists, `standard` to begin with it, `full` to go on with it."""
+"""How much of a frame an answer shows: `minimal` for lists, `standard` to start it, `full` to continue it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tasks of other trackers in the queue, and back: their names become aliases of frames.
+"""Imports tasks of other trackers into the queue, and exports them: their names become aliases of frames.
 
-What a file says of a task is kept with its alias. The next file is compared with that: what has changed there is
-changed here, unless it has changed here as well; then it stays as it is here, and is named. An export writes what was
-read, with what has changed here.
+The file's data of a task is kept with its alias. The next file is compared with that: changes in the file are applied,
+unless the same field has changed here as well; then the version here is kept, and reported. An export writes the
+imported data with the changes made here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MOST_BYTES = 64 << 20
 
 @dataclass
 class _Import:
-    """What one import does: the frames by the names of the file, and what comes of it."""
+    """One import: the frames by their names in the file, and its result."""
 
     store: Store
     source: str
@@ -68,7 +68,7 @@ class _Import:
 
 
 def read_file(file: Path) -> str:
-    """Return the text of a tracker's file, which may come from anybody; raises SourceError, OSError or ValueError."""
+    """Return the text of a tracker's file, which is not trusted; raises SourceError, OSError or ValueError."""
     with PathReach().opened(file) as place, place.read() as descriptor, open(descriptor, "rb", closefd=False) as opened:
         data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -81,11 +81,11 @@ def read_file(file: Path) -> str:
 def import_tasks(
     store: Store, named: str, source: str, text: str, *, now: float, skip_missing: bool = False
 ) -> WorkImported:
-    """Take the tasks of a file into the tree of that name: all of them or none.
+    """Import the tasks of a file into the tree of that name: all of them or none.
 
     Raises:
-        ToolFault: the file is none of this tracker, names a task that it does not have, or has tasks that would wait in
-            a circle.
+        ToolFault: the file is not of this tracker, refers to a task that it does not contain, or has circular
+            dependencies.
     """
     tracker = _tracker(source)
     try:
@@ -123,7 +123,7 @@ def import_tasks(
 
 
 def export_tasks(store: Store, named: str, source: str, *, now: float) -> str:
-    """Return the file of a tracker with all tasks of a tree; those that it does not have yet get names of its kind."""
+    """Return the file of a tracker with all tasks of a tree; new ones get names of its form."""
     tracker = _tracker(source)
     with store.transaction():
         root = rows.root_of(store, named)
@@ -143,7 +143,7 @@ def export_tasks(store: Store, named: str, source: str, *, now: float) -> str:
 def _named_anew(
     store: Store, tracker: Tracker, source: str, rows_: Sequence[FrameRow], known: Mapping[int, Alias], now: float
 ) -> dict[int, Alias]:
-    """Give names of the tracker to frames that it does not know; edges follow when all have theirs."""
+    """Give new frames names of the tracker's form; edges follow once all have names."""
     names = {frame: alias.alias for frame, alias in known.items()}
     taken: dict[str, JsonObject] = {alias.alias: alias.data["data"] for alias in known.values()}
     place = max((alias.data["place"] for alias in known.values()), default=-1)
@@ -165,7 +165,7 @@ def _named_anew(
 def _as_it_is(
     store: Store, tracker: Tracker, row: FrameRow, alias: Alias, names: Mapping[int, str], now: float
 ) -> JsonObject:
-    """Return the data of a task with what has changed here. Edges that no frame has are none that were taken away."""
+    """Return the data of a task with the changes made here. Edges that no frame has were not removed here."""
     base = tracker.again(alias.data["data"], alias.alias)
     skipped = {(type_, on) for type_, on in alias.data["skipped"]}
     ours = _ours(store, row, alias.alias, names)
@@ -179,7 +179,7 @@ def _as_it_is(
 
 
 def _checked(tasks: Sequence[Tracked], *, skip_missing: bool) -> list[Tracked]:
-    """Return the tasks if each is there once and what they name is there; with ``skip_missing`` without the rest."""
+    """Return the tasks if each is unique and refers to existing ones; with ``skip_missing``, drop other references."""
     seen: set[str] = set()
     for task in tasks:
         if task.alias in seen:
@@ -197,7 +197,7 @@ def _checked(tasks: Sequence[Tracked], *, skip_missing: bool) -> list[Tracked]:
 
 
 def _named(task: Tracked) -> Iterable[str]:
-    """What a task needs: what it waits for, and what it is below. Notes may lead anywhere."""
+    """Return the tasks that a task needs: its dependencies and its parent. Notes may refer to anything."""
     yield from (on for type_, on in task.edges if EdgeType(type_) in WAITING_TYPES)
     if task.parent is not None:
         yield task.parent
@@ -218,7 +218,7 @@ def _circle(parents: Mapping[str, str | None]) -> list[str]:
 
 
 def _from_above(tasks: Sequence[Tracked]) -> list[Tracked]:
-    """Return the tasks, each behind what it is a part of."""
+    """Return the tasks, parents first."""
     by_name = {task.alias: task for task in tasks}
     ordered: dict[str, Tracked] = {}
     for task in tasks:
@@ -233,7 +233,7 @@ def _from_above(tasks: Sequence[Tracked]) -> list[Tracked]:
 
 
 def _add(run: _Import, task: Tracked, root: FrameRow, by_name: Mapping[str, Tracked]) -> None:
-    """Plan a task below what it is a part of; below the next one above that is open, if that has ended."""
+    """Plan a task below its parent, or below the next open frame above if the parent has ended."""
     parent, above = task.parent, root.key
     while parent is not None:
         ended = by_name[parent].state in {"completed", "invalidated"} and task.state not in {"completed", "invalidated"}
@@ -251,7 +251,7 @@ def _add(run: _Import, task: Tracked, root: FrameRow, by_name: Mapping[str, Trac
 
 
 def _update(run: _Import, task: Tracked, base: Tracked) -> None:
-    """Change what has changed in the file; what has changed here as well stays, and is named."""
+    """Apply the changes of the file; keep and report fields that have changed here as well."""
     key = run.frames[task.alias]
     row, item = rows.get(run.store, key), items.get(run.store, key)
     ours = {"goal": row.goal, "priority": row.priority, "type": item.type}
@@ -292,7 +292,7 @@ def _link(
     bases: Mapping[str, Tracked],
     known: Mapping[str, tuple[int, Mapping[str, object]]],
 ) -> dict[str, list[list[str]]]:
-    """Bring the edges up to date; returns by task those of the file that no frame has: they are kept for the export."""
+    """Update the edges. Return by task those of the file that no frame has: they are kept for the export."""
     skipped: dict[str, list[list[str]]] = {}
     for task in tasks:
         base = bases.get(task.alias)
@@ -308,7 +308,7 @@ def _link(
 
 
 def _linked(run: _Import, task: Tracked, type_: EdgeType, on: str) -> bool:
-    """Add an edge, if it means anything here: what has ended waits for nothing."""
+    """Add an edge, unless the frame has ended and waits for nothing."""
     if on not in run.frames or (type_ in WAITING_TYPES and task.state in {"completed", "invalidated"}):
         return False
     key, target = run.frames[task.alias], run.frames[on]
@@ -328,7 +328,7 @@ def _linked(run: _Import, task: Tracked, type_: EdgeType, on: str) -> bool:
 
 
 def _settle(run: _Import, task: Tracked, base: Tracked | None) -> None:
-    """Give a frame the status that its task has in the file, if that is news."""
+    """Give a frame the status of its task in the file, if that has changed."""
     key = run.frames[task.alias]
     row = rows.get(run.store, key)
     here = _STATES[row.status]
@@ -371,7 +371,7 @@ def _ours(store: Store, row: FrameRow, alias: str, names: Mapping[int, str]) -> 
 
 
 def _as_kept(task: Tracked) -> Tracked:
-    """Return a task of a file as its frame can hold it: long texts are cut there."""
+    """Return a task of a file as a frame can hold it, with long texts cut."""
     texts = {name: items.kept(name, getattr(task, name)) for name in ("goal", "description", "acceptance")}
     return replace(task, **texts)
 

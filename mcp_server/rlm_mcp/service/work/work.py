@@ -1,8 +1,8 @@
 """The verbs of the queue: next, claim, renew, release, done, add, list.
 
-Each is about the tree of the caller's repository. What may be claimed is a look into an index
-(`rlm_memory.work.ready`). Who claims, and whether that still lives, `rlm_mcp.service.holders` knows. The fence of a
-write is the daemon's to know.
+Each concerns the tree of the caller's repository. An index lookup finds the tasks that can be claimed
+(`rlm_memory.work.ready`). `rlm_mcp.service.holders` tracks who holds a claim and whether it is alive. The daemon
+supplies the fence of a write; callers need not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from rlm_memory.work.measures import measures
 from rlm_memory.work.ready import count_ready, has_queue, next_batch, stuck
 
 LONGEST_WAIT = 45.0
-"""Seconds that a call waits for something to become ready."""
+"""How many seconds a call waits for a ready task."""
 _MOST_LISTED = 500
 _MOST_STUCK = 5
 _LISTED = ("ready", "waiting", "stale", *map(str, Status))
@@ -63,7 +63,7 @@ _DATA: Final = {
     "done": {"decisions", "fence", "files", "force", "status", "summary"},
     "list": {"limit", "scope", "status"},
 }
-"""What the data of each verb may hold; `add` looks itself, and `renew` takes notes of any name."""
+"""The fields of each verb's data; `add` checks its own, and `renew` takes notes of any name."""
 
 
 class _NothingTaken(Exception):
@@ -74,7 +74,7 @@ class _NothingTaken(Exception):
 class Asked:
     """One call of the tool: ``id`` is a frame, ``holder`` what the lease is tied to if not to the connection.
 
-    ``data`` is what an `add` or a `renew` writes, and how many or which frames a `next`, `claim` or `list` means.
+    ``data`` is what `add` and `renew` write, and selects frames for `next`, `claim` and `list`.
     """
 
     do: str
@@ -98,12 +98,12 @@ class Work:
         self.beginnings = Beginnings()
 
     def begin(self) -> None:
-        """Look who still lives of those that claimed, and let go of what the last daemon had no time to."""
+        """Check which holders are alive, and free the claims of dead ones that the last daemon did not free."""
         self._holders.begin()
         decay(self._store, now=self._clock())
 
     async def do(self, session: Session, caller: Caller, asked: Asked) -> ToolAnswer:
-        """Do what a call asks; raises what the verbs do."""
+        """Carry out a call; raises what the verbs do."""
         if (takes := _DATA.get(asked.do)) is not None:
             refuse_unknown("work", asked.data or (), takes, f"data of {asked.do} takes {', '.join(sorted(takes))}")
         at = self._frames.current(session, caller)
@@ -129,13 +129,13 @@ class Work:
     # --- whether there is a queue -----------------------------------------------------------------
 
     def has_queue(self, named: str) -> bool:
-        """Whether somebody has put a task into the queue of a tree; what agents plan for themselves is none."""
+        """Tell whether a tree has a queue. Goals that agents plan for themselves do not count."""
         return has_queue(self._store, named)
 
     # --- other trackers ---------------------------------------------------------------------------
 
     def tree_for(self, client: ClientInfo, asked: str | None) -> str:
-        """Return the name of the tree that a call means which opens no session."""
+        """Return the name of the tree for a call that opens no session."""
         name = session_id_for(client, asked)
         try:
             return tree_of(sessions.get(self._store, name).workspace, name)
@@ -143,7 +143,7 @@ class Work:
             return tree_of(workspace_for(client), name)
 
     async def import_file(self, named: str, file: Path, tracker: str, skip_missing: bool) -> WorkImported:
-        """Take the tasks of a tracker's file into a tree; raises ToolFault when that cannot be."""
+        """Import the tasks of a tracker's file into a tree; raises ToolFault on failure."""
         try:
             text = await asyncio.to_thread(read_file, file)
         except (SourceError, OSError, ValueError) as error:
@@ -158,13 +158,13 @@ class Work:
         return export_tasks(self._store, named, tracker, now=self._clock())
 
     def measured(self, named: str) -> MeasuresShown:
-        """Return how the work in a tree goes."""
+        """Return the measures of the work in a tree."""
         return MeasuresShown(tuple(measures(self._store, named)))
 
     # --- what is next -----------------------------------------------------------------------------
 
     async def _next(self, at: FrameRow, asked: Asked) -> JsonObject:
-        """Ids of what may be worked on side by side, or what keeps everything waiting."""
+        """Return the ids of tasks that can be worked on in parallel, or what everything waits for."""
         most, scope = _limit(asked, 3), self._scope(at, asked)
         if (asked.data or {}).get("stale"):
             late = leases.stale(self._store, at.tree, now=self._clock())
@@ -192,7 +192,7 @@ class Work:
         return answer
 
     async def _wait(self, look: Callable[[], Any]) -> Any:
-        """Look again after each change of rows until something is found, for `LONGEST_WAIT` at most."""
+        """Look again after each change of rows until something is found, for at most `LONGEST_WAIT`."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def told() -> None:
@@ -202,7 +202,7 @@ class Work:
         try:
             async with asyncio.timeout(LONGEST_WAIT):
                 while not (found := look()):
-                    changed.clear()  # the look was a transaction itself
+                    changed.clear()  # the check itself was a transaction
                     await asyncio.sleep(0)
                     changed.clear()
                     await changed.wait()
@@ -249,7 +249,7 @@ class Work:
     def _take(
         self, client: ClientInfo, asked: Asked, take_for: Callable[[Holder], Lease | None]
     ) -> tuple[Lease, Holder, str | None] | None:
-        """Take a lease for the holder that a call means; None: nothing is ready.
+        """Take a lease for the holder that a call means. Return None if nothing is ready.
 
         A holder by time is new. Its time begins when it has a lease, and without a lease there is no such holder.
         """
@@ -280,7 +280,7 @@ class Work:
         return said
 
     def _renew(self, at: FrameRow, client: ClientInfo, asked: Asked) -> JsonObject:
-        """Prolong a lease, and merge what is given into the work in progress of its frame."""
+        """Renew a lease, and merge the notes into the work in progress of its frame."""
         row = self._row(at, asked)
         holder = self._holders.writer(client, asked.holder, row.holder)
         data = dict(asked.data or {})
@@ -336,7 +336,7 @@ class Work:
         return {"frames": told} | ({} if len(goals) <= most else {"more": len(goals) - most})
 
     def _whole(self, tree: str, scope: int | None) -> list[FrameRow]:
-        """The frame that is the scope, else the root, with all below it."""
+        """Return the frame that is the scope, else the root, with all frames below it."""
         root = rows.root_of(self._store, tree)
         return [] if root is None else rows.whole(self._store, root.key if scope is None else scope)
 
