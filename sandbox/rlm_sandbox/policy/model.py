@@ -289,7 +289,7 @@ class Policy(_Section):
         "contexts and variables back when it is used again.",
     )
     tools: Literal["core", "all", "compat"] = value(
-        "core", "Tools shown to an agent: core (about ten), all, or compat (the original names)."
+        "core", "Tools shown to an agent: core (what most tasks need), all, or compat (the original names)."
     )
 
     def __post_init__(self) -> None:
