@@ -349,7 +349,7 @@ def test_another_key_opens_nothing() -> None:
     assert kernelspecs.key_file(locked).stat().st_mode & 0o777 == 0o600
     kernelspecs.key_file(locked).write_text(kernelspecs.key_file(other).read_text())
     failed = start_relay(locked, "-f", "no-matter")
-    assert "another key" in failed.communicate(timeout=SECONDS)[1]
+    assert "the key of the attachment is wrong" in failed.communicate(timeout=SECONDS)[1]
     with DaemonConnection(ShowRecord(session="locked")) as control:
         assert [note.event for note in control.reply.attachments] == ["refused"]
 

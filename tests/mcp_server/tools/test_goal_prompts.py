@@ -42,8 +42,8 @@ async def test_an_end_and_an_overflow_are_condensed_by_different_prompts(connect
         ]
     for text, template in zip(told, (COMPLETION, OVERFLOW), strict=True):
         assert text.startswith(template.partition("{record}")[0])
-    assert ["what came of the goal" in text for text in told] == [True, False]
-    assert ["the very next step" in text for text in told] == [False, True]
+    assert ["the outcome of the goal" in text for text in told] == [True, False]
+    assert ["the immediate next step" in text for text in told] == [False, True]
 
 
 async def test_the_tree_a_context_and_a_log_are_resources(connect_own) -> None:
