@@ -45,18 +45,18 @@ class ClientInfo:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person makes the call, by a command at a terminal."""
+        """Whether a person makes the call, by a command in a terminal."""
         return self.env.get(MADE_BY) == TERMINAL
 
     @property
     def author(self) -> str:
-        """How rows name who has written them."""
+        """The author's name in rows."""
         return f"client {self.pid}" if self.pid >= 0 else "client"
 
 
 @dataclass(frozen=True)
 class Handshake:
-    """What opens a connection: who is there, in which role, and what for.
+    """The handshake of a connection: the client, its role and its request.
 
     ``request`` is not read yet. ``size`` is None when it stood in the line, else the bytes of it that follow the line.
     """
@@ -73,9 +73,9 @@ current_handshake: ContextVar[ClientInfo] = ContextVar("current_handshake", defa
 
 
 def parse_handshake(line: bytes) -> Handshake:
-    """Return what a handshake line says; raises :class:`HandshakeRefused` for anything else.
+    """Parse a handshake line; raises :class:`HandshakeRefused` for anything else.
 
-    What a client claims of itself is reduced to what can be used: a front whose folder has an odd name is served too.
+    Unusable claims of a client are dropped, so that a front in a folder with an odd name is served, too.
     """
     try:
         message = json.loads(line)
@@ -103,7 +103,7 @@ def parse_handshake(line: bytes) -> Handshake:
 
 
 def _clean(value: object) -> str:
-    """Return a usable string or nothing: no NUL, no lone surrogate, no endless one."""
+    """Return a usable string or an empty one: without NUL and lone surrogates, and not too long."""
     if not isinstance(value, str) or "\0" in value or len(value) > _LONGEST_VALUE:
         return ""
     return value.encode("utf-8", "replace").decode()

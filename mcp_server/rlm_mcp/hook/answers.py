@@ -1,4 +1,4 @@
-"""What a hook prints for a client to obey: each client's own JSON, and nothing else ever refuses a call."""
+"""The output of a hook that a client obeys: each client's own JSON. Nothing else ever refuses a call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 
 def refusal(client: str, event: str, reason: str) -> str:
-    """Return what refuses the call before which the hook was asked."""
+    """Return the output that refuses the call."""
     decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
     if client == "gemini-cli":
         return json.dumps({"decision": "deny", "reason": reason})
@@ -18,7 +18,7 @@ def refusal(client: str, event: str, reason: str) -> str:
 
 
 def with_text(client: str, event: str, text: str) -> str:
-    """Return what gives the model a text; the program writes the same for what it has read from a file."""
+    """Return the output that gives the model a text; the program writes the same for a text from a file."""
     if client == "copilot-cli":
         return json.dumps({"additionalContext": text})
     return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})

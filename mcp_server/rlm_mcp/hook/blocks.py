@@ -1,6 +1,6 @@
-"""What a client's configuration says for our hooks: which events, for which tools, and a command that cannot fail.
+"""The configuration of our hooks for each client: the events, the tools, and a command that cannot fail.
 
-Every registered event costs the client a process each time, so few are, and those of tools only for tools that matter.
+Every event costs the client a process, so only a few are registered, and events of tools only for relevant tools.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from rlm_ipc.late_dataclasses import dataclass
 
 _STARTED = "import sys; sys.path.append(sys.argv.pop(1)); from rlm_mcp.hook.program import run; run(sys.argv[1:])"
 _OURS = "mcp__rlm-kernel__(plan|push|pop|frame|work|handoff)"
-"""Tools of ours for which it matters which sub-agent calls: the hook before the call names it."""
+"""Our tools that need to know the calling sub-agent: the hook before the call names it."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What runs the hooks: an interpreter, the folder of our packages, and the daemon's folder for hooks."""
+    """What runs the hooks: the interpreter, the folder of our packages, and the daemon's hook folder."""
 
     python: str
     packages: str
     folder: str
 
     def command(self, client: str, event: str) -> str:
-        """Return a line of shell for one event. It ends with status 0, whatever is missing or broken."""
+        """Return a shell line for one event. It exits with status 0, whatever is missing or broken."""
         start = [self.python, "-I", "-S", "-c", _STARTED, self.packages, self.folder, client, event]
         return f"[ -x {shlex.quote(self.python)} ] && {shlex.join(start)} 2>/dev/null; exit 0"
 
 
 @dataclass(frozen=True)
 class HookBlock:
-    """How one client is told about hooks; ``trust`` is what its user has to do besides, if anything."""
+    """How to configure hooks in one client; ``trust`` is what its user must do in addition, if anything."""
 
     file: str
     events: Mapping[str, str]

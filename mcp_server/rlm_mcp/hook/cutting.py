@@ -1,4 +1,4 @@
-"""Cut the long texts of an event: what was written to a file, what a program has printed. Their ends stay."""
+"""Cut the long texts of an event, such as file contents and program output, and keep both ends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 _KEPT = 16_000
-"""Characters that stay of each end of a long text."""
+"""How many characters are kept at each end of a long text."""
 
 
 def cut(given: bytes | bytearray, largest: int) -> str:
-    """Return the event with its long texts cut; nothing if it is too large to look at, or no JSON."""
+    """Return the event with its long texts cut; nothing if it is too large or not JSON."""
     if len(given) > largest:
         return ""
     try:

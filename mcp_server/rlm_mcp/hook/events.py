@@ -1,4 +1,4 @@
-"""What an agent has done or is about to do: one type for each kind of event, the same for every client."""
+"""The actions of an agent: one type for each kind of event, the same for every client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rlm_ipc.late_dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose event it is: the client's name in `rlm-kernel config`, its own session, the sub-agent, its folder."""
+    """The origin of an event: the client's name in `rlm-kernel config`, its session, the sub-agent, and its folder."""
 
     client: str
     session: str = ""
@@ -48,7 +48,7 @@ class Edited(Event):
 
 @dataclass(frozen=True, slots=True)
 class ShellRan(Event):
-    """A shell has run a command. ``status`` is None where the client does not tell it."""
+    """A shell has run a command. ``status`` is None if the client does not report it."""
 
     command: str
     output: str
@@ -65,7 +65,7 @@ class Failed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted(Event):
-    """The client begins, goes on, or goes on with less: ``source`` is its own word, such as ``compact``."""
+    """The client starts or continues a session; ``source`` is its own word, such as ``compact``."""
 
     source: str
 

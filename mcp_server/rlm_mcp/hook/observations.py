@@ -1,4 +1,4 @@
-"""What an event says of the work that is in progress: files, tests, commits, errors, as fields to merge."""
+"""Derives fields of the work in progress from an event: files, tests, commits and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TAIL = 20_000
 
 
 class Results(TypedDict):
-    """What a run of tests came to. E-4 names one failing test; None drops what the run before has left."""
+    """The result of a test run. E-4 names one failing test; None removes that of an earlier run."""
 
     ran: bool
     passed: int | None
@@ -33,7 +33,7 @@ class Results(TypedDict):
 
 
 class Failure(TypedDict):
-    """What has failed: the kind and the place of the last error that is named, and the last lines."""
+    """A failure: the kind and the place of the last named error, and the last lines."""
 
     type: str
     message: str
@@ -52,7 +52,7 @@ class Observed(TypedDict, total=False):
 
 
 def observed(event: Event) -> Observed:
-    """Return the fields of work in progress that an event changes; paths in it are absolute. Mostly there are none."""
+    """Return the fields of work in progress that an event changes, with absolute paths; usually none."""
     if isinstance(event, Edited) and event.paths:
         return {"files_modified": list(event.paths), "uncommitted_changes": True}
     return _of_shell(event) if isinstance(event, ShellRan) else {}

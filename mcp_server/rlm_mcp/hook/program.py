@@ -3,15 +3,15 @@
     PYTHON -I -S -c "import sys; sys.path.append(PACKAGES); from rlm_mcp.hook.program import run; run(sys.argv[1:])"
         FOLDER CLIENT EVENT
 
-It ends with status 0 whatever happens: clients take 2 for a refusal of the call, one of them takes 1 for that too, and
-a fault of ours must not stop an agent. A write is refused by the client's own JSON only, which the daemon writes.
+It always exits with status 0: clients treat 2, and one of them also 1, as a refusal of the call, and our errors must
+not stop an agent. A write is refused only by the client's own JSON, which the daemon writes.
 
 ``FOLDER`` is the daemon's folder for hooks: ``daemon`` in it leads to the socket of the daemon that runs, ``spool``
 takes events when none answers in time, and ``prime`` holds what is printed where a client begins. The program starts
 no daemon.
 
-A start of Python without ``site`` is half of what this costs, so nothing is imported that is not compiled in: neither
-``os`` nor ``json``. It does not look into the event either. The daemon does (`rlm_mcp.hook.reading`).
+Starting Python without ``site`` is half of the cost, so only built-in modules are imported: neither ``os`` nor
+``json``. The program does not parse the event; the daemon does (`rlm_mcp.hook.reading`).
 """
 
 import posix
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 """That of `rlm_ipc.json_lines`; a test compares the two."""
 ANSWER_SECONDS = 0.025
-"""How long a daemon may take; then the agent goes on without it."""
+"""How long a daemon may take; then the agent continues without it."""
 WHOLE_SECONDS = 1.0
-"""How long all of it may take, waiting for the client's event included."""
+"""How long the program may take, including the wait for the client's event."""
 LARGEST_WHOLE = 256 * 1024
 """Bytes of an event that is passed on as it came; the long texts of a larger one are cut."""
 LARGEST = 32 * 1024 * 1024
@@ -38,11 +38,11 @@ PRIMED = ("SessionStart", "sessionStart", "SubagentStart", "subagentStart", "Bef
 ``BeforeAgent`` is a prompt to Gemini, which has no event after a compaction.
 """
 ASKED = ("PreToolUse", "BeforeTool", "preToolUse")
-"""Events that only ask: nothing has happened that a later daemon needs to hear of."""
+"""Events that only ask: a later daemon need not get them."""
 
 
 def main(folder: str, client: str, event: str) -> None:
-    """Pass the event on standard input on, and print what the client is to be told."""
+    """Pass on the event from standard input, and print the answer for the client."""
     given = _read()
     tree = _tree() if event in PRIMED else ""
     request = _request(client, event, given)
@@ -131,7 +131,8 @@ def _ask(request: bytes) -> str | None:
             answer += chunk
     except OSError:
         return None
-    return _told(answer.decode("utf-8", "replace")) if answer.endswith(b"\n") else None  # it ended while it answered
+    # Without a newline the daemon ended during its answer.
+    return _told(answer.decode("utf-8", "replace")) if answer.endswith(b"\n") else None
 
 
 def _told(answer: str) -> str | None:
@@ -220,5 +221,5 @@ def run(arguments: "Sequence[str]") -> None:
         _signal.setitimer(_signal.ITIMER_REAL, WHOLE_SECONDS)
         main(*arguments)
     except BaseException:
-        pass  # whatever it is, the agent goes on
+        pass  # whatever it is, the agent continues
     posix._exit(0)

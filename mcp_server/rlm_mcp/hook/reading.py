@@ -1,4 +1,4 @@
-"""Read what a client gives its hooks: six dialects, one kind of event.
+"""Parse the input of hooks: six dialects, one kind of event.
 
 `DIALECTS` is the table of their differences. What it says was recorded from the programs themselves; the recordings
 are the data of the tests. A field that is missing or of another type reads as empty: a client may change any of them
@@ -43,7 +43,7 @@ _STATUS = re.compile(r"(?:Exit code|Exit Code:|completed with exit code) (-?\d{1
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one client says it."""
+    """The dialect of one client."""
 
     kinds: Mapping[str, str]
     """Its names of events, and what they are: keys of `_KINDS`."""
@@ -62,7 +62,7 @@ class Dialect:
 
 
 def read_event(client: str, name: str, given: str) -> Event:
-    """Return the event that a client's hook was given; it never raises."""
+    """Return the event in the input of a client's hook; never raises."""
     try:
         said = json.loads(given)
     except (ValueError, RecursionError):
@@ -105,7 +105,7 @@ def _patched(patch: str) -> Iterator[str]:
 
 
 def _is_patch(dialect: Dialect, given: Given) -> bool:
-    """Whether a shell is only the way to a patch, as in Codex."""
+    """Tell whether a shell call only applies a patch, as in Codex."""
     return _text(_part(given, dialect.arguments), "command").lstrip().startswith("apply_patch")
 
 
@@ -158,7 +158,7 @@ def _ended(dialect: Dialect, origin: Origin, given: Given) -> Event:
 
 
 def _plain(kind: type[Event]) -> Callable[[Dialect, Origin, Given], Event]:
-    """Return what makes an event that says nothing but whose it is."""
+    """Return a reader for events that have only an origin."""
     return lambda _dialect, origin, _given: kind(origin)
 
 

@@ -1,4 +1,4 @@
-"""What test runners say of a run: how many tests passed and failed, and which.
+"""Parses the output of test runners: how many tests passed and failed, and which.
 
 No client tells a hook whether tests passed, so their text is read: that of pytest, unittest, jest, vitest, go test and
 cargo test. It may be anybody's. Each line is looked at a fixed number of times, and of a long text only its ends are.
@@ -14,7 +14,7 @@ from dataclasses import field
 from rlm_ipc.late_dataclasses import dataclass
 
 _LONGEST = 200_000
-"""Characters that are read of each end of a text."""
+"""How many characters are read at each end of a text."""
 _LONGEST_LINE = 2_000
 _MOST_FAILING = 20
 _LONGEST_NAME = 200
@@ -23,7 +23,7 @@ _SEPARATORS = re.compile(r"&&|\|\||[;\n|&]")
 _READERS = frozenset(
     "awk bat cat cd echo export find git grep head less ls more printf pwd rg sed set sort tail true wc".split()
 )
-"""Programs that show what others have printed, or nothing: a text of theirs is no run of tests."""
+"""Programs that only show other output: their output is not a test run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class RunnerReport:
 
 @dataclass(slots=True)
 class _Count:
-    """What is found of one runner while its text is read."""
+    """The intermediate result for one runner."""
 
     seen: bool = False
     passed: int = 0
@@ -59,7 +59,7 @@ class _Count:
 
 
 def read_report(command: str, output: str) -> RunnerReport | None:
-    """Return what a shell command has told of tests; None: it has run none. It never raises."""
+    """Return the test run in a shell command's output, or None; never raises."""
     if not runs_something(command):
         return None
     lines = _lines(output)
@@ -204,7 +204,7 @@ def _go(lines: list[str]) -> RunnerReport | None:
             count.failed += 1
             count.fails(name)
     count.passed = sum(leaves.values()) or sum(packages.values())
-    if not count.failed:  # a package may fail without a test that does
+    if not count.failed:  # a package may fail without a failing test
         count.failed = sum(not passed for passed in packages.values())
     return count.report("go test")
 

@@ -1,8 +1,7 @@
 """The registry: which tools there are, in which tier they are listed, and how one is called.
 
-A tool is an async function ``(service, session, arguments, caller) -> Answer`` with an argument model.
-Whatever goes wrong becomes one JSON object that says what to do next; nothing a client sends raises out of
-`call`.
+A tool is an async function ``(service, session, arguments, caller) -> ToolAnswer`` with an argument model.
+Every error becomes one JSON object that says what to do next; no input of a client raises out of `call`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _LONGEST_MESSAGE = 2000
 class Tool:
     """One tool. ``arguments`` is the model of what it takes; ``in_turns``: its calls are turns of their frame.
 
-    One that ``frees`` room does so on a full disk, too.
+    One that ``frees`` room also works on a full disk.
     """
 
     name: str
@@ -68,7 +67,7 @@ class Tool:
 
     @cached_property
     def schema(self) -> JsonObject:
-        """The JSON schema of the arguments without what only costs tokens."""
+        """The JSON schema of the arguments without parts that only cost tokens."""
         full = self.arguments.model_json_schema()
         properties = {name: _compact(part) for name, part in full["properties"].items()}
         properties["session"] = properties.pop("session")  # last: it matters least
@@ -122,7 +121,7 @@ class Registry:
         """Call a tool by name with arguments from a client; every failure becomes an outcome.
 
         Raises:
-            InputRequired: the client is to answer something first, and then to make the call again.
+            InputRequired: the client must answer something first, and then repeat the call.
         """
         try:
             tool = self._find(name)
@@ -188,7 +187,7 @@ def _failed(error: Exception) -> ToolOutcome:
 
 
 def _validated(tool: Tool, given: Mapping[str, Any]) -> Arguments:
-    # null stands for an argument that is not given: some models are made to send every argument of a tool.
+    # null means that the argument is not given: some models send every argument of a tool.
     there = {key: value for key, value in given.items() if value is not None}
     cleaned = {key: value if key in _UNCLEANED else clean(value) for key, value in there.items()}
     try:
@@ -226,7 +225,7 @@ def _compact(part: Mapping[str, Any]) -> JsonObject:
 
 
 def _capped(said: JsonObject) -> JsonObject:
-    """An error that stays readable: not all of a thousand names, not a novel as message."""
+    """Return an error with long lists and messages shortened."""
     for key, value in said.items():
         if isinstance(value, list) and len(value) > _MOST_LISTED:
             said[key] = [*value[:_MOST_LISTED], f"… and {len(value) - _MOST_LISTED} more"]
