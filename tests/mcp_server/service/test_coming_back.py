@@ -96,7 +96,7 @@ def test_what_no_kernel_has_lived_to_get_stays_saved_over_a_new_daemon(saved: st
     """The call says so, and the next one tries again, even if it comes to another daemon that finds an empty kernel."""
     answer = _use_while_killed(saved, 3)
     assert answer["error"] == "kernel_died", answer
-    assert "which stay saved" in answer["message"], answer
+    assert "the variables stay saved" in answer["message"], answer
     end_process(_served_by(the_socket()))
     answer = _use(saved)
     assert answer["result"] == "4000000", answer
@@ -118,5 +118,5 @@ def test_an_answer_does_not_call_lost_what_comes_back(saved: str) -> None:
     kill_with_keeper(_supervisor())
     told = _use(saved)
     assert (told["error"], "lost" in str(told)) == ("kernel_died", False)
-    assert "variables go back to what was saved" in told["message"]
+    assert "variables return to their last saved values" in told["message"]
     assert "as they were saved at" in _use(saved)["notice"]
