@@ -210,7 +210,7 @@ def test_a_full_disk_under_rows_and_texts_is_told(disk, everything_ended, isolat
     assert asked["success"], asked
     assert asked["pending_llm_queries"] == []
     failed = call("eval_code", code="str(answer)")
-    assert "could not be written down" in failed["result"], failed
+    assert "could not be recorded" in failed["result"], failed
     assert "q_000 failed" in failed["notice"], failed
     full.free()
     assert call("load_context", name="more", content=large)["line_count"] == 1000
@@ -301,7 +301,7 @@ def test_a_disk_that_is_full_from_the_start_is_named(disk, everything_ended, iso
     with pytest.raises(DaemonNotStarted, match=f"the disk of {isolation.state} is full; free space on that disk"):
         call("eval_code", code="1")
     (check,) = [check for check in doctor.checks() if check.name == "state folder"]
-    assert (check.ok, check.detail) == (False, f"{isolation.state}, whose disk is full")
+    assert (check.ok, check.detail) == (False, f"{isolation.state} (its disk is full)")
     full.free()
     assert call("eval_code", code="1")["result"] == "1"
     call("end_session")

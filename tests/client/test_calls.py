@@ -46,5 +46,5 @@ def test_a_cell_of_the_clients_session_is_waited_for_without_a_name() -> None:
 )
 def test_a_text_in_place_of_a_list_is_not_taken_for_its_letters(make: Callable[[str], Any]) -> None:
     """Each letter would be a cell that runs, or a goal that is written down."""
-    with pytest.raises(TypeError, match=r"\[text\] and not text"):
+    with pytest.raises(TypeError, match=r"\[text\] instead of text"):
         make("case")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+_METHODS = (staticmethod, classmethod, types.MethodType)
 _known: dict[int, str] = {}
 _counted = [0]
 """How many modules there were when `_known` was built."""
@@ -41,8 +43,11 @@ def functions_of(module: types.ModuleType) -> Iterator[types.FunctionType]:
 
 
 def _function_of(part: Any) -> types.FunctionType | None:
-    inner = part.fget if type(part) is property else getattr(part, "__func__", part)
-    inner = getattr(inner, "__wrapped__", inner)
+    # Nothing is asked of the part itself: an attribute of a library may import what it stands for, and fail.
+    inner = part.fget if type(part) is property else part
+    inner = inner.__func__ if isinstance(inner, _METHODS) else inner
+    with suppress(AttributeError):
+        inner = object.__getattribute__(inner, "__dict__").get("__wrapped__", inner)
     return inner if type(inner) is types.FunctionType else None
 
 

@@ -70,7 +70,7 @@ async def test_a_full_queue_and_a_closed_one_take_nothing_more() -> None:
     """Whoever asks hears which of the two it is."""
     queue = RequestQueue("k")
     waiting = [queue.operation(_nothing) for _ in range(request_queue.MAX_QUEUE)]
-    with pytest.raises(KernelBusy, match="wait for this session"):
+    with pytest.raises(KernelBusy, match="waiting for this session"):
         await queue.operation(_nothing)
     await queue.take()
     waiting.append(queue.operation(_nothing))

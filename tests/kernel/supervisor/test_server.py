@@ -23,7 +23,7 @@ def test_every_operation_is_answered() -> None:
 
 async def test_a_call_that_the_supervisor_does_not_know_is_refused(supervisor) -> None:
     """The connection goes on."""
-    with pytest.raises(CallerError, match="another version, which speaks of 'fly' otherwise"):
+    with pytest.raises(CallerError, match="another version, which speaks of 'fly' differently"):
         await supervisor.call(Operation("fly", protocol.ListKernels, protocol.Done), protocol.ListKernels())
     assert await supervisor.kernels() == []
 

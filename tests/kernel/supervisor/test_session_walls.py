@@ -33,5 +33,5 @@ def test_the_supervisor_is_a_wall_that_no_process_reports() -> None:
 @pytest.mark.parametrize("started", [None, Started(error="OSError: no")])
 def test_a_process_that_reports_no_walls_is_not_believed(started: Started | None) -> None:
     """It may be about to end."""
-    with pytest.raises(KernelDied, match=r"OSError: no|did not say"):
+    with pytest.raises(KernelDied, match=r"OSError: no|did not report"):
         SessionWalls(()).believe(started)

@@ -59,7 +59,7 @@ def test_every_example_of_the_help_works(newcomer: Newcomer) -> None:
     """In the order in which one comes to them; what an example needs is made by those before it."""
     own = (Path.cwd() / ".mcp.json", '{"mcpServers": {"other": {}}}')
     own[0].write_text(own[1])
-    newcomer.types("doctor", "config", "skill", "mcp", "daemon start", "daemon status")
+    newcomer.types("doctor", "docs", "config", "skill", "mcp", "daemon start", "daemon status")
     assert own[0].read_text() == own[1], "an example has overwritten what the user had"
     newcomer.types("load", "run", "query", "refresh", "ask", "sessions", "journal", "top")
     cli("run", "llm_query('?')", "--session", "work")

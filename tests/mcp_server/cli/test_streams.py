@@ -20,7 +20,7 @@ def shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.usefixtures("daemon")
 @pytest.mark.parametrize(
     ("redirection", "code", "ends"),
-    [(">&-", "print(1)", 0), ("<&-", "-", 0), ("2>&-", "1 / 0", 1), ("<&- >&- 2>&-", "1 / 0", 1)],
+    [(">&-", "print(1)", 0), ("<&-", "print(1)", 0), ("2>&-", "1 / 0", 1), ("<&- >&- 2>&-", "1 / 0", 1)],
 )
 def test_a_command_works_without_a_stream_that_the_caller_has_closed(redirection: str, code: str, ends: int) -> None:
     """A service may have none of them: what would be printed is dropped, and the exit code is right."""

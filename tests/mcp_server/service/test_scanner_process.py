@@ -42,7 +42,7 @@ async def ask(scanner: ScannerProcess, told: list[Progress] | None = None) -> Di
     ("line", "says"),
     [
         ("nonsense", "is not JSON"),
-        ("{}", "nothing"),
+        ("{}", "an empty line"),
         ("[" * 100_000, "is not JSON"),
         ('{"answer": {"before": "1", "after": 2, "count": 0, "changes": []}}', "malformed"),
         ('{"answer": {"before": 1, "after": 2, "count": 0, "changes": [], "more": 1}}', "malformed"),

@@ -330,7 +330,7 @@ async def test_a_kernel_that_counts_wrongly_gains_nothing(bounded, endpoint) -> 
     assert (await agent.run("[one.status for one in many]"))["result"] == "['pending', 'failed', 'failed']"
     assert (await agent("budget"))["calls"] == {"used": 3, "limit": 3}
     over = await agent.run(FORGERS + "llm_query('one more')")
-    assert "BudgetExceeded: [FAILED:q_005] this session may ask 3 queries (limits.queries)" in over["error"]
+    assert "BudgetExceeded: [FAILED:q_005] this session may ask at most 3 queries (limits.queries)" in over["error"]
     assert endpoint.requests == []
 
 

@@ -44,7 +44,7 @@ async def test_a_provider_summarizes_a_frame_that_ended_without_a_summary(
         assert (await agent.run("frames['f2']['summary']"))["result"] == "'Seventeen errors, all in db.py:42.'"
         assert (await agent("budget"))["calls"]["used"] == 1
         (asked,) = endpoint.requests
-        assert asked.prompt.startswith("A frame has ended: ")
+        assert asked.prompt.startswith("A frame, which is a goal in a tree of goals, has ended.")
         assert "goal of f2: count the errors" in asked.prompt
         assert "FACT 17" in asked.prompt
         await agent("push", goal="say it")

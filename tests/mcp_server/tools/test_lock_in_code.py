@@ -57,7 +57,7 @@ async def test_a_new_version_replaces_sections_between_cells_only(attach: Connec
         assert running["status"] == "running"
         version = await refreshed(agent, project)
         told = await agent("lock", priority="P3")
-        assert "a cell runs" in told["meta"]["contexts_note"]
+        assert "a cell is running" in told["meta"]["contexts_note"]
         assert (await agent("var_info", name="lock_project"))["metadata"]["lock_version"] == 1
         await agent.let_go()
         assert (await agent.finished(running))["stdout"].strip() == "1"

@@ -282,7 +282,7 @@ async def test_a_snapshot_is_replaced_whole_or_not_at_all(connect_own, own, tmp_
         with pytest.raises(ToolFault, match="cannot be written"):
             await own.save_session("s", tmp_path / "no" / "such.rlmsnap", embed=True)
         os.mkfifo(pipe := tmp_path / "pipe")
-        with pytest.raises(ToolFault, match="no regular file"):
+        with pytest.raises(ToolFault, match="not a regular file"):
             await own.save_session("s", pipe, embed=True)
         assert pipe.is_fifo()
         await own.sessions.get("s").kernel.stop()
