@@ -96,7 +96,7 @@ test-pythons:  ## Run all tests on every supported Python that is installed here
 escapes: $(STAMP)  ## Try every known escape on both walls and without them (ARGS="files types" for some families)
 	@$(BIN)/python tests/escapes/run_escapes.py $(ARGS)
 
-escapes-all: $(STAMP)  ## Run the tests of the corpus and of reopened holes with all of them, of which make test takes a third
+escapes-all: $(STAMP)  ## Run the tests of the corpus and of reopened holes with all of them, of which make test takes a fifth
 	@RLM_ESCAPES_SHARE=1 $(PYTEST) -q -n 2 tests/escapes/test_corpus.py tests/escapes/test_reverted.py $(ARGS)
 
 WORK ?= tests/kernel/supervisor/test_refusals.py tests/kernel/supervisor/test_fork.py tests/kernel/supervisor/test_recovery.py tests/sandbox/os_wall/test_ordinary_work.py tests/mcp_server/tools/test_query.py tests/contexts/loading/test_tables.py
