@@ -15,7 +15,11 @@ def read_regular(path: str | bytes, most: int, *, folder: int | None = None) -> 
     except OSError:
         return None
     try:
-        return os.read(fd, most) if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        # One system call may return less than there is, on a file server or when a signal comes.
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
     except OSError:
         return None
     finally:

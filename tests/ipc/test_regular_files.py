@@ -35,3 +35,17 @@ def test_the_beginning_of_a_file_is_read_by_path_and_below_an_open_folder(tmp_pa
     finally:
         os.close(folder)
     assert read_regular(str(tmp_path / "name"), 100) == b"0123456789"
+
+
+def test_a_file_that_comes_in_pieces_is_read_whole() -> None:
+    """The system returns such a file a page at a time; a file server may do so, too."""
+    name = "/proc/self/smaps"
+    fd = os.open(name, os.O_RDONLY)
+    try:
+        piece = os.read(fd, 1 << 20)
+    finally:
+        os.close(fd)
+    whole = read_regular(name, 1 << 20)
+    assert whole is not None
+    assert len(whole) > 2 * len(piece)
+    assert len(read_regular(name, len(piece) + 1) or b"") == len(piece) + 1
