@@ -10,7 +10,7 @@ import typer
 
 from rlm_ipc.daemon_connection import DaemonConnection, ask, is_running, start_daemon
 from rlm_ipc.daemon_requests import HttpServed, ServeHttp, ShowStatus, StopDaemon
-from rlm_ipc.errors import DaemonUnavailable
+from rlm_ipc.errors import DaemonUnavailable, KernelError
 from rlm_ipc.json_lines import IDLE_SECONDS
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import ListSessions
@@ -72,10 +72,10 @@ def stop(
 
 
 def _kernels() -> int:
-    """Count the sessions that have a kernel, as far as a daemon knows."""
+    """Count the sessions that have a kernel, as far as a daemon can tell: one that cannot is to be stopped, too."""
     try:
         return sum(row.kernel != "not started" for row in ask(ListSessions()).sessions)
-    except DaemonUnavailable:
+    except KernelError:
         return 0
 
 

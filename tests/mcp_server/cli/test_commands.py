@@ -6,10 +6,11 @@ import os
 import pty
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ def test_stopping_everything_leaves_nothing_of_the_supervisor_behind(isolation: 
     assert not left & {"connections", "scratch", "k", "supervisor.sock"}
     assert "other" in left
     assert not list(kernelspecs.published())
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_daemon_that_cannot_list_its_sessions_is_stopped(isolation: Any) -> None:
+    """How many kernels there are is asked of its database, which may be damaged."""
+    cli("run", "1", "--session", "s")
+    pid = answer("daemon", "status")["pid"]
+    with closing(sqlite3.connect(isolation.state / "rlm.sqlite3")) as database:
+        database.execute("DROP TABLE contexts")
+    cli("sessions", code=1)
+    assert cli("daemon", "stop").stdout == f"stopped process {pid}\n"
 
 
 def test_a_person_at_a_terminal_is_asked_before_every_kernel_ends(isolation: Any) -> None:
