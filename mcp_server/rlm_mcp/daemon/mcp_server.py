@@ -81,7 +81,7 @@ def build_server(service: Service) -> Server[Any]:
             found = await resources.read(service, _caller(service, context, None), params.uri)
         except Exception as error:
             fault = fault_from(error)
-            raise MCPError(INVALID_PARAMS, "; ".join(filter(None, (fault.message, fault.hint)))) from error
+            raise MCPError(INVALID_PARAMS, fault.text) from error
         if found is None:
             raise resources.nothing_at(params.uri)
         return found

@@ -84,7 +84,7 @@ class Subscriptions:
                 return self._service.frames.follow(session, caller, parts, tell)
         except Exception as error:
             fault = fault_from(error)
-            raise MCPError(INVALID_PARAMS, "; ".join(filter(None, (fault.message, fault.hint)))) from error
+            raise MCPError(INVALID_PARAMS, fault.text) from error
 
 
 class _Subscriber:

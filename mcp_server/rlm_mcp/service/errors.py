@@ -36,6 +36,11 @@ class ToolFault(ClientFault):
         self.hint = hint
         self.fields = fields
 
+    @property
+    def text(self) -> str:
+        """The message and the hint, for a protocol whose errors have one text."""
+        return "; ".join(filter(None, (self.message, self.hint)))
+
     def without_traceback(self) -> ToolFault:
         """Return the same fault without its traceback, which would keep the frames that it passed alive."""
         return ToolFault(self.code, self.message, self.hint, **self.fields)

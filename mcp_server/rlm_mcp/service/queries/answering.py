@@ -184,7 +184,7 @@ class QueryService:
                 named = {name: answers[name] for name in fresh} if isinstance(answers, dict) else list(answers or ())
                 outcomes, failed = await self._take(session, self.read(session, named))
             except ToolFault as fault:
-                problem = "; ".join(filter(None, (fault.message, fault.hint)))
+                problem = fault.text
         if failed:
             problem = "; ".join(f"{query}: {fault.message}" for query, fault in failed[:3])
             problem += f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
