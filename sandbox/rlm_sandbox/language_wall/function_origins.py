@@ -43,10 +43,10 @@ def functions_of(module: types.ModuleType) -> Iterator[types.FunctionType]:
 
 
 def _function_of(part: Any) -> types.FunctionType | None:
-    # Nothing is asked of the part itself: an attribute of a library may import what it stands for, and fail.
-    inner = part.fget if type(part) is property else part
-    inner = inner.__func__ if isinstance(inner, _METHODS) else inner
-    with suppress(AttributeError):
+    # The type decides, not what the part says of itself: it may import what it stands for, and fail.
+    inner: Any = part.fget if type(part) is property else part
+    inner = inner.__func__ if issubclass(type(inner), _METHODS) else inner
+    with suppress(Exception):
         inner = object.__getattribute__(inner, "__dict__").get("__wrapped__", inner)
     return inner if type(inner) is types.FunctionType else None
 

@@ -13,6 +13,8 @@ class Lazy:
     def __getattr__(self, name: str) -> Any:
         raise ModuleNotFoundError(name)
 
+    __class__ = __dict__ = property(__getattr__)  # type: ignore[assignment, arg-type]
+
 
 def test_every_kind_of_method_is_found_and_no_other_object_is_asked() -> None:
     """The wall freezes the functions of each module that is imported: one lazy attribute ended every import."""
