@@ -28,7 +28,7 @@ from rlm_mcp.service.sessions.budgets import Budgets, OverBudget, Payer
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.tool_answers import clean_text
 from rlm_memory import known_answers, queries
-from rlm_memory.errors import StoreFault
+from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.queries import Asker, QueryRow
 from rlm_memory.store import Store
 
@@ -208,6 +208,9 @@ class Providers:
             try:
                 with self._budgets.writing(session.key):
                     resolved = self._queries.resolve(session, outcomes)
+            except SessionEnded:  # as the one that pays can, while a session below it still asks
+                self._budgets.forget(session.key)
+                continue
             except StoreFault as error:
                 log.error("answers of session %s wait until they can be written down: %s", session.id, error)
                 desk.ready = {**outcomes, **desk.ready}
