@@ -47,6 +47,20 @@ def columns_of(table: Table) -> str:
     return ", ".join(f"{table.name}.{column.name}" for column in table.columns)
 
 
+def insert_into(table: Table) -> str:
+    """Return a statement that inserts a row, with a parameter for each column."""
+    names = [column.name for column in table.columns]
+    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
+
+
+def upsert_into(table: Table, *columns: str) -> str:
+    """Return a statement that inserts a row, or changes ``columns`` (default: all) of the one that has the same key."""
+    key = [column.name for column in table.primary_key]
+    changed = columns or [column.name for column in table.columns if column.name not in key]
+    put = ", ".join(f"{name} = excluded.{name}" for name in changed)
+    return f"{insert_into(table)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {put}"
+
+
 def upsert(table: Table, *columns: str) -> Insert:
     """A statement that inserts a row, or changes ``columns`` (default: all) of the one that has the same key."""
     put = insert(table)

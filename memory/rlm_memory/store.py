@@ -36,6 +36,8 @@ _PRAGMAS = (
     "PRAGMA busy_timeout=5000",
 )
 
+Value = str | bytes | int | float | None
+"""What a column may hold."""
 Given = Mapping[str, object] | Sequence[Mapping[str, object]] | None
 """The values of a statement; for a statement that is executed several times, those of each execution."""
 
@@ -159,25 +161,54 @@ class Store:
             for callback in tuple(self._watchers):
                 callback()
 
-    def run(self, statement: Executable, given: Given = None) -> int:
+    def run(self, statement: Executable | str, given: Given = None, /, **named: Value) -> int:
         """Execute a statement in the open transaction, or in one of its own. Return how many rows it changed."""
         with self.transaction() as connection:
+            if isinstance(statement, str):
+                return self._direct().execute(statement, named).rowcount
             return connection.execute(statement, given).rowcount
 
-    def rows(self, statement: Executable, given: Given = None) -> Sequence[RowMapping]:
-        """Return the rows of a statement, read in the open transaction or in one of its own."""
+    def run_each(self, sql: str, rows: Sequence[Mapping[str, Value]], /) -> None:
+        """Execute a statement once with each of the rows, in the open transaction or in one of its own."""
+        self.write(sql, rows)
+
+    def returned(self, sql: str, /, **named: Value) -> list[sqlite3.Row]:
+        """Return the rows of a statement that writes, executed in the open transaction or in one of its own."""
+        with self.transaction():
+            return _fetched(self._direct().cursor(), sql, named)
+
+    def rows(self, statement: Executable | str, given: Given = None, /, **named: Value) -> Sequence[Any]:
+        """Return the rows that a statement reads. Outside a transaction it begins none, which would take longer."""
+        if isinstance(statement, str):
+            with self._lock, self._faults():
+                return _fetched(self._direct().cursor(), statement, named)
         with self.transaction() as connection:
             return connection.execute(statement, given).mappings().all()
 
-    def row(self, statement: Executable, given: Given = None) -> RowMapping | None:
-        """Return the first row of a statement, or None, without reading any other."""
+    def row(self, statement: Executable | str, given: Given = None, /, **named: Value) -> Any:
+        """Return the first row that a statement reads, or None."""
+        if isinstance(statement, str):
+            with self._lock, self._faults():
+                cursor = self._direct().cursor()
+                cursor.row_factory = sqlite3.Row
+                try:
+                    return cursor.execute(statement, named).fetchone()
+                finally:
+                    cursor.close()  # an open statement would keep its snapshot, and the log in use
         with self.transaction() as connection:
             return connection.execute(statement, given).mappings().first()
 
-    def scalars(self, statement: Executable, given: Given = None) -> list[Any]:
-        """Return the first value of each row of a statement."""
+    def scalars(self, statement: Executable | str, given: Given = None, /, **named: Value) -> list[Any]:
+        """Return the first value of each row that a statement reads."""
+        if isinstance(statement, str):
+            return [row[0] for row in self.rows(statement, **named)]
         with self.transaction() as connection:
             return list(connection.execute(statement, given).scalars())
+
+    def scalar(self, sql: str, /, **named: Value) -> Any:
+        """Return the first value of the first row that a statement reads, or None."""
+        found = self.row(sql, **named)
+        return None if found is None else found[0]
 
     def read(self, sql: str, **given: str | float) -> list[sqlite3.Row]:
         """Read rows through the driver directly, which takes a tenth of the time: for what every call reads.
@@ -294,7 +325,7 @@ class Store:
             raise fault(self._where, getattr(error, "orig", None) or error) from error
 
 
-def _fetched(cursor: Any, sql: str, given: Mapping[str, str | float]) -> list[sqlite3.Row]:
+def _fetched(cursor: Any, sql: str, given: Mapping[str, Value]) -> list[sqlite3.Row]:
     cursor.row_factory = sqlite3.Row
     found: list[sqlite3.Row] = cursor.execute(sql, given).fetchall()
     return found
