@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Engine, Executable, RowMapping, bindparam, create_engine, event
+from sqlalchemy import URL, Connection, Engine, Executable, bindparam, create_engine, event
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
@@ -316,10 +316,10 @@ class Store:
     def _faults(self) -> Iterator[None]:
         try:
             yield
-        except IntegrityError as error:
-            code = getattr(error.orig, "sqlite_errorcode", None)
-            if code != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
-                raise StoreUnavailable(self._where, str(error.orig)) from error
+        except (IntegrityError, sqlite3.IntegrityError) as error:
+            refused = getattr(error, "orig", None) or error
+            if getattr(refused, "sqlite_errorcode", None) != sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+                raise StoreUnavailable(self._where, str(refused)) from error
             raise SessionEnded from None  # the statement's parameters must not be kept
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise fault(self._where, getattr(error, "orig", None) or error) from error
