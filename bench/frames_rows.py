@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from ratio import Case, Result, compare
-from sqlalchemy import text
 
 from rlm_memory import sessions
 from rlm_memory.frames import ending, tree
@@ -74,13 +73,13 @@ def pushed(store: Store, parent: FrameRow, session: SessionRow, goal: str) -> Fr
 
 def bare(store: Store) -> Callable[[], None]:
     """The least that changes a status and tells of it."""
-    event = text("INSERT INTO frame_events (frame, at, author, verb, data) VALUES (1, 1.0, 'bench', 'note', '{}')")
-    status = text("UPDATE frames SET started_at = 1.0 WHERE key = 1")
+    event = "INSERT INTO frame_events (frame, at, author, verb, data) VALUES (1, 1.0, 'bench', 'note', '{}')"
+    status = "UPDATE frames SET started_at = 1.0 WHERE key = 1"
 
     def run() -> None:
-        with store.transaction() as connection:
-            connection.execute(event)
-            connection.execute(status)
+        with store.transaction():
+            store.run(event)
+            store.run(status)
 
     return run
 

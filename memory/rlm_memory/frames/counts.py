@@ -15,31 +15,29 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
-
-from sqlalchemy import Connection, text
 
 from rlm_memory.frames.states import ENDED_FOR_GOOD, NO_TASKS_BELOW, OPEN, EdgeType, Kind, Status, resolves
+from rlm_memory.store import Store
 
-_CHILD: Final = text("""
-    UPDATE frames SET open_children = open_children + :by WHERE key = :parent RETURNING open_children""")
-_PLACE = text("""
+_CHILD = """
+    UPDATE frames SET open_children = open_children + :by WHERE key = :parent RETURNING open_children"""
+_PLACE = """
     SELECT coalesce(p.closed_above + (p.waiting > 0 OR p.status NOT IN ('planned', 'in_progress')), 0) AS above,
-        f.closed_above AS was, f.waiting FROM frames f LEFT JOIN frames p ON p.key = f.parent WHERE f.key = :key""")
-_RESOLVE = text("""
+        f.closed_above AS was, f.waiting FROM frames f LEFT JOIN frames p ON p.key = f.parent WHERE f.key = :key"""
+_RESOLVE = """
     UPDATE frame_edges SET resolved = CASE type WHEN 'blocks' THEN :blocks ELSE :on_failure END
     WHERE target = :target AND type IN ('blocks', 'on_failure')
         AND resolved <> CASE type WHEN 'blocks' THEN :blocks ELSE :on_failure END
-    RETURNING frame, resolved""")
-_RESOLVE_CHILDREN = text("""
+    RETURNING frame, resolved"""
+_RESOLVE_CHILDREN = """
     UPDATE frame_edges SET resolved = :now WHERE target = :target AND type = 'waits_for' AND resolved <> :now
-    RETURNING frame, resolved""")
-_WAIT = text("""
+    RETURNING frame, resolved"""
+_WAIT = """
     UPDATE frames SET waiting = waiting + :by WHERE key IN (SELECT value FROM json_each(:keys))
-    RETURNING key, waiting, status""")
-_DEPEND = text("UPDATE frames SET dependents = dependents + :by WHERE key = :target")
-_OWN = text("UPDATE frames SET closed_above = closed_above + :by WHERE key = :key")
-_SHIFT = text("""
+    RETURNING key, waiting, status"""
+_DEPEND = "UPDATE frames SET dependents = dependents + :by WHERE key = :target"
+_OWN = "UPDATE frames SET closed_above = closed_above + :by WHERE key = :key"
+_SHIFT = """
     WITH RECURSIVE below(key) AS (
         SELECT f.key FROM json_each(:keys) k JOIN frames f ON f.parent = k.value
         WHERE f.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
@@ -47,14 +45,14 @@ _SHIFT = text("""
         SELECT f.key FROM below JOIN frames f ON f.parent = below.key
         WHERE f.status IN ('planned', 'in_progress', 'blocked', 'invalidated')
     ) UPDATE frames SET closed_above = closed_above + :by * times.number
-    FROM (SELECT key, count(*) AS number FROM below GROUP BY key) AS times WHERE frames.key = times.key""")
-_FROM_OUTSIDE = text("""
+    FROM (SELECT key, count(*) AS number FROM below GROUP BY key) AS times WHERE frames.key = times.key"""
+_FROM_OUTSIDE = """
     SELECT frame, target FROM frame_edges WHERE NOT resolved
-    AND target IN (SELECT value FROM json_each(:gone)) AND frame NOT IN (SELECT value FROM json_each(:gone))""")
-_TO_OUTSIDE = text("""
+    AND target IN (SELECT value FROM json_each(:gone)) AND frame NOT IN (SELECT value FROM json_each(:gone))"""
+_TO_OUTSIDE = """
     SELECT target, count(*) AS number FROM frame_edges WHERE NOT resolved
     AND frame IN (SELECT value FROM json_each(:gone)) AND target NOT IN (SELECT value FROM json_each(:gone))
-    GROUP BY target""")
+    GROUP BY target"""
 
 
 def is_closed(status: Status, waiting: int) -> bool:
@@ -62,62 +60,62 @@ def is_closed(status: Status, waiting: int) -> bool:
     return waiting > 0 or status in NO_TASKS_BELOW
 
 
-def added(connection: Connection, parent: int | None, kind: Kind) -> None:
+def added(store: Store, parent: int | None, kind: Kind) -> None:
     """Update the counts after a frame was inserted below ``parent``."""
-    _count_child(connection, parent, kind, 1)
+    _count_child(store, parent, kind, 1)
 
 
-def removed(connection: Connection, keys: Sequence[int], parent: int | None, kind: Kind, status: Status) -> None:
+def removed(store: Store, keys: Sequence[int], parent: int | None, kind: Kind, status: Status) -> None:
     """Update the counts before a frame and everything below it (``keys``) is deleted.
 
     The other arguments describe the top one.
     """
-    gone = {"gone": json.dumps(keys)}
+    gone = json.dumps(keys)
     freed: dict[int, int] = defaultdict(int)
-    for row in connection.execute(_FROM_OUTSIDE, gone).all():
-        freed[row.frame] -= 1
-    for row in connection.execute(_TO_OUTSIDE, gone).all():
-        connection.execute(_DEPEND, {"target": row.target, "by": -row.number})
-    _wait(connection, freed)
+    for row in store.rows(_FROM_OUTSIDE, gone=gone):
+        freed[row["frame"]] -= 1
+    for row in store.rows(_TO_OUTSIDE, gone=gone):
+        store.run(_DEPEND, target=row["target"], by=-row["number"])
+    _wait(store, freed)
     if status in OPEN:
-        _count_child(connection, parent, kind, -1)
+        _count_child(store, parent, kind, -1)
 
 
-def changed(connection: Connection, key: int, parent: int | None, kind: Kind, was: Status, now: Status) -> None:
+def changed(store: Store, key: int, parent: int | None, kind: Kind, was: Status, now: Status) -> None:
     """Update the counts after a frame went from one status to another."""
     if _means(was) == _means(now):  # starting it changes nothing for others
         return
-    found = connection.execute(_RESOLVE, {"target": key, **_resolved_by(now)}).all()
-    _tell(connection, key, [(row.frame, bool(row.resolved)) for row in found])
-    place = connection.execute(_PLACE, {"key": key}).one()
-    by = int(is_closed(now, place.waiting)) - int(is_closed(was, place.waiting))
+    found = store.returned(_RESOLVE, target=key, **_resolved_by(now))
+    _tell(store, key, [(row["frame"], bool(row["resolved"])) for row in found])
+    (place,) = store.rows(_PLACE, key=key)
+    by = int(is_closed(now, place["waiting"])) - int(is_closed(was, place["waiting"]))
     if was in ENDED_FOR_GOOD:  # changes above it did not reach it in the meantime
-        behind = place.above - place.was
-        connection.execute(_OWN, {"key": key, "by": behind})
+        behind = place["above"] - place["was"]
+        store.run(_OWN, key=key, by=behind)
         by += behind
-    _shift(connection, [key], by)
+    _shift(store, [key], by)
     if (now in OPEN) != (was in OPEN):
-        _count_child(connection, parent, kind, 1 if now in OPEN else -1)
+        _count_child(store, parent, kind, 1 if now in OPEN else -1)
 
 
-def moved(connection: Connection, key: int, parent: int | None, to: int, kind: Kind, status: Status) -> None:
+def moved(store: Store, key: int, parent: int | None, to: int, kind: Kind, status: Status) -> None:
     """Update the counts after a frame was moved from one parent to another."""
-    place = connection.execute(_PLACE, {"key": key}).one()
-    connection.execute(_OWN, {"key": key, "by": place.above - place.was})
-    _shift(connection, [key], place.above - place.was)
+    (place,) = store.rows(_PLACE, key=key)
+    store.run(_OWN, key=key, by=place["above"] - place["was"])
+    _shift(store, [key], place["above"] - place["was"])
     if status in OPEN:
-        _count_child(connection, parent, kind, -1)
-        _count_child(connection, to, kind, 1)
+        _count_child(store, parent, kind, -1)
+        _count_child(store, to, kind, 1)
 
 
-def edge_added(connection: Connection, frame: int, target: int) -> None:
+def edge_added(store: Store, frame: int, target: int) -> None:
     """Update the counts after an unresolved edge was inserted."""
-    _tell(connection, target, [(frame, False)])
+    _tell(store, target, [(frame, False)])
 
 
-def edge_removed(connection: Connection, frame: int, target: int) -> None:
+def edge_removed(store: Store, frame: int, target: int) -> None:
     """Update the counts after an unresolved edge was deleted."""
-    _tell(connection, target, [(frame, True)])
+    _tell(store, target, [(frame, True)])
 
 
 def _means(status: Status) -> tuple[object, ...]:
@@ -129,30 +127,30 @@ def _resolved_by(status: Status) -> Mapping[str, bool]:
     return {kind.value: resolves(kind, status) for kind in (EdgeType.BLOCKS, EdgeType.ON_FAILURE)}
 
 
-def _count_child(connection: Connection, parent: int | None, kind: Kind, by: int) -> None:
+def _count_child(store: Store, parent: int | None, kind: Kind, by: int) -> None:
     """Add ``by`` to the open children of ``parent``.
 
     The first and the last child switch the edges that wait for all children.
     """
     if parent is None or kind is Kind.SESSION:
         return
-    left: int = connection.execute(_CHILD, {"parent": parent, "by": by}).scalar_one()
+    left: int = store.returned(_CHILD, parent=parent, by=by)[0][0]
     if left == max(by, 0):
-        found = connection.execute(_RESOLVE_CHILDREN, {"target": parent, "now": left == 0}).all()
-        _tell(connection, parent, [(row.frame, bool(row.resolved)) for row in found])
+        found = store.returned(_RESOLVE_CHILDREN, target=parent, now=left == 0)
+        _tell(store, parent, [(row["frame"], bool(row["resolved"])) for row in found])
 
 
-def _tell(connection: Connection, target: int, edges: Iterable[tuple[int, bool]]) -> None:
+def _tell(store: Store, target: int, edges: Iterable[tuple[int, bool]]) -> None:
     """Count edges that end at ``target``: each item is the waiting frame and whether its edge is resolved now."""
     by: dict[int, int] = defaultdict(int)
     for frame, resolved in edges:
         by[frame] += -1 if resolved else 1
     if by:
-        connection.execute(_DEPEND, {"target": target, "by": sum(by.values())})
-        _wait(connection, by)
+        store.run(_DEPEND, target=target, by=sum(by.values()))
+        _wait(store, by)
 
 
-def _wait(connection: Connection, by: Mapping[int, int]) -> None:
+def _wait(store: Store, by: Mapping[int, int]) -> None:
     """Change how many edges these frames wait for.
 
     A frame that starts or stops waiting closes or opens everything below it.
@@ -160,14 +158,14 @@ def _wait(connection: Connection, by: Mapping[int, int]) -> None:
     for step in {change for change in by.values() if change}:
         keys = json.dumps([frame for frame, change in by.items() if change == step])
         turned = [
-            row.key
-            for row in connection.execute(_WAIT, {"keys": keys, "by": step}).all()
-            if is_closed(Status(row.status), row.waiting) != is_closed(Status(row.status), row.waiting - step)
+            row["key"]
+            for row in store.returned(_WAIT, keys=keys, by=step)
+            if is_closed(status := Status(row["status"]), row["waiting"]) != is_closed(status, row["waiting"] - step)
         ]
-        _shift(connection, turned, 1 if step > 0 else -1)
+        _shift(store, turned, 1 if step > 0 else -1)
 
 
-def _shift(connection: Connection, keys: Sequence[int], by: int) -> None:
+def _shift(store: Store, keys: Sequence[int], by: int) -> None:
     """Add ``by`` to the number of closed frames above everything below these frames."""
     if keys and by:
-        connection.execute(_SHIFT, {"keys": json.dumps(keys), "by": by})
+        store.run(_SHIFT, keys=json.dumps(keys), by=by)

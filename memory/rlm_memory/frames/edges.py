@@ -11,31 +11,29 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import bindparam, delete, insert, select, text
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import EdgeRefused, FrameWaits
-from rlm_memory.frame_schema import edges
+from rlm_memory.frame_schema import edges as table
 from rlm_memory.frames import counts
 from rlm_memory.frames.rows import FrameRow, frame_id, get, note
 from rlm_memory.frames.states import OPEN, WAITING_TYPES, EdgeType, Kind, Status, resolves
+from rlm_memory.schema import insert_into
 from rlm_memory.store import Store
 
 MOST_EDGES = 1000
 """Maximum number of edges of one frame in either direction: its end has to visit each of them."""
 
-_ADD = insert(edges)
-_WAITS = (
-    select(edges.c.target).where(edges.c.frame == bindparam("of"), edges.c.resolved.is_(False)).order_by(edges.c.target)
-)
+_ADD = insert_into(table)
+_REMOVE = "DELETE FROM frame_edges WHERE frame = :frame AND target = :target"
+_WAITS = "SELECT target FROM frame_edges WHERE frame = :frame AND resolved = 0 ORDER BY target"
 _OF = "SELECT frame, target, type, resolved FROM frame_edges WHERE frame = :frame ORDER BY target, type"
-_COUNT = text("""
-    SELECT (SELECT count(*) FROM frame_edges WHERE frame = :frame),
-        (SELECT count(*) FROM frame_edges WHERE target = :target)""")
-_STANDING_BY = text("""
+_COUNT = """
+    SELECT max((SELECT count(*) FROM frame_edges WHERE frame = :frame),
+        (SELECT count(*) FROM frame_edges WHERE target = :target))"""
+_STANDING_BY = """
     SELECT DISTINCT e.frame FROM frame_edges e JOIN frames f ON f.key = e.frame
     WHERE e.type = 'on_failure' AND e.target IN (SELECT value FROM json_each(:keys)) AND f.status = 'planned'
-    ORDER BY e.frame""")
+    ORDER BY e.frame"""
 # The start (S) of a frame, its end (E) and the end of all its children (C), each with what must happen before it.
 _BEFORE: Final = {
     "S": (("E", "VALUES (:key)"), ("C", "VALUES (:key)"), ("S", "SELECT key FROM frames WHERE parent = :key")),
@@ -48,7 +46,7 @@ _BEFORE: Final = {
         ("S", "SELECT frame FROM frame_edges WHERE target = :key AND type IN ('blocks', 'on_failure')"),
     ),
 }
-_LATER = text("""
+_LATER = """
     WITH RECURSIVE later(key, what) AS (
         VALUES (:key, 'S')
         UNION SELECT key, 'E' FROM later WHERE what IN ('S', 'C')
@@ -58,7 +56,7 @@ _LATER = text("""
             WHERE what = 'E' AND f.parent IS NOT NULL
         UNION SELECT e.frame, 'S' FROM later JOIN frame_edges e ON e.target = later.key
             WHERE (what = 'E' AND e.type IN ('blocks', 'on_failure')) OR (what = 'C' AND e.type = 'waits_for')
-    ) SELECT 1 FROM later WHERE key = :on AND what = :ends LIMIT 1""")
+    ) SELECT 1 FROM later WHERE key = :on AND what = :ends LIMIT 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,47 +76,47 @@ def add(store: Store, frame: int, target: int, type_: EdgeType, *, author: str, 
         UnknownFrame: there is no such frame.
         EdgeRefused: the frames are not open goals of one tree, there are too many edges, or they would form a cycle.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         row, other = get(store, frame), get(store, target)
         existing = {edge.type: edge for edge in edges_of(store, frame) if edge.target == target}
         if type_ in existing:
             return existing[type_]
         _check(row, other, type_, existing)
-        if max(connection.execute(_COUNT, {"frame": frame, "target": target}).one()) >= MOST_EDGES:
+        if store.scalar(_COUNT, frame=frame, target=target) >= MOST_EDGES:
             raise EdgeRefused(
                 row.id, other.id, f"a frame may have at most {MOST_EDGES} edges: put another frame in between"
             )
         if type_ in WAITING_TYPES:
             _check_circle(store, row, other, type_)
         resolved = other.open_children == 0 if type_ is EdgeType.WAITS_FOR else resolves(type_, other.status)
-        connection.execute(_ADD, {"frame": frame, "target": target, "type": type_.value, "resolved": resolved})
+        store.run(_ADD, frame=frame, target=target, type=type_.value, resolved=resolved)
         if not resolved:
-            counts.edge_added(connection, frame, target)
+            counts.edge_added(store, frame, target)
         note(store, frame, "edge", author, now, type=type_, on=other.id)
         return Edge(frame, target, type_, resolved)
 
 
 def remove(store: Store, frame: int, target: int, *, author: str, now: float) -> list[Edge]:
     """Remove all edges from a frame to another and return them."""
-    with store.transaction() as connection:
+    with store.transaction():
         found = [edge for edge in edges_of(store, frame) if edge.target == target]
-        connection.execute(delete(edges).where(edges.c.frame == frame, edges.c.target == target))
+        store.run(_REMOVE, frame=frame, target=target)
         for edge in found:
             if not edge.resolved:
-                counts.edge_removed(connection, frame, target)
+                counts.edge_removed(store, frame, target)
             note(store, frame, "edge removed", author, now, type=edge.type, on=frame_id(target))
     return found
 
 
 def edges_of(store: Store, frame: int) -> list[Edge]:
     """List the edges of a frame to others."""
-    found = store.read(_OF, frame=frame)
+    found = store.rows(_OF, frame=frame)
     return [Edge(row["frame"], row["target"], EdgeType(row["type"]), bool(row["resolved"])) for row in found]
 
 
 def waits_for(store: Store, frame: int) -> list[str]:
     """List the ids of the frames that this frame itself waits for."""
-    return [frame_id(key) for key in store.scalars(_WAITS, {"of": frame})]
+    return [frame_id(key) for key in store.scalars(_WAITS, frame=frame)]
 
 
 def check_waits(store: Store, row: FrameRow, chain: Iterable[FrameRow]) -> None:
@@ -134,7 +132,7 @@ def check_waits(store: Store, row: FrameRow, chain: Iterable[FrameRow]) -> None:
 
 def standing_by(store: Store, keys: Collection[int]) -> list[int]:
     """List the frames planned in case these fail, if these have completed or are no longer wanted."""
-    return store.scalars(_STANDING_BY, {"keys": json.dumps(list(keys))})
+    return store.scalars(_STANDING_BY, keys=json.dumps(list(keys)))
 
 
 def _check(row: FrameRow, other: FrameRow, type_: EdgeType, known: Collection[EdgeType]) -> None:
@@ -156,7 +154,7 @@ def _check(row: FrameRow, other: FrameRow, type_: EdgeType, known: Collection[Ed
 
 def _check_circle(store: Store, row: FrameRow, other: FrameRow, type_: EdgeType) -> None:
     ends = "C" if type_ is EdgeType.WAITS_FOR else "E"
-    if store.row(_LATER, {"key": row.key, "on": other.key, "ends": ends}) is None:
+    if store.row(_LATER, key=row.key, on=other.key, ends=ends) is None:
         return
     way = _way(store, (row.key, "S"), (other.key, ends))
     raise EdgeRefused(row.id, other.id, f"they would wait in a circle: {' > '.join(way)}")
@@ -166,12 +164,12 @@ def _way(store: Store, start: tuple[int, str], goal: tuple[int, str]) -> Sequenc
     """Return the frames of a shortest cycle, each waiting for the next one."""
     came: dict[tuple[int, str], tuple[int, str] | None] = {start: None}
     reached = [start]
-    with store.transaction() as connection:
+    with store.transaction():
         while goal not in came:
             news = []
             for key, what in reached:
                 for kind, query in _BEFORE[what]:
-                    for earlier in connection.execute(text(query), {"key": key}).scalars():
+                    for earlier in store.scalars(query, key=key):
                         if (earlier, kind) not in came:
                             came[earlier, kind] = (key, what)
                             news.append((earlier, kind))

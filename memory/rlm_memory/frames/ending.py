@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import bindparam, delete, insert, select, text, update
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import FramesRunning, FrameStatusRefused
-from rlm_memory.frame_schema import frames, handovers, operations
+from rlm_memory.frame_schema import handovers
 from rlm_memory.frames import counts, summaries
 from rlm_memory.frames.edges import standing_by
 from rlm_memory.frames.results import Children, Ended, HandedOver, Invalidated, Outcome, compact, fold
@@ -34,20 +32,22 @@ from rlm_memory.frames.rows import (
     whole,
 )
 from rlm_memory.frames.states import EdgeType, Kind, Status, Verb, check_step, resolves
-from rlm_memory.schema import upsert
+from rlm_memory.schema import upsert_into
 from rlm_memory.store import Store
 
 Allowed = Callable[[FrameRow], None]
 """Check that raises if the caller may not change the frame."""
 
-_OWE = insert(operations)
-_CANCEL = delete(operations).where(operations.c.frame == bindparam("of"), operations.c.what == "push")
-_HAND_OVER = upsert(handovers)
-_MOVE = update(frames).where(frames.c.key == bindparam("named")).values(parent=bindparam("to"))
-_LIFT = text("""
+_OWE = "INSERT INTO frame_operations (frame, what, of_session) VALUES (:frame, :what, :of_session)"
+_CANCEL = "DELETE FROM frame_operations WHERE frame = :frame AND what = 'push'"
+_HAND_OVER = upsert_into(handovers)
+_ALONG = "SELECT key FROM frames WHERE cause = :cause AND status = 'invalidated' AND key != :named"
+_LEAVE = "UPDATE frames SET session = NULL WHERE key = :named"
+_MOVE = "UPDATE frames SET parent = :to WHERE key = :named"
+_LIFT = """
     WITH RECURSIVE moved(key) AS (
         SELECT :named UNION ALL SELECT frames.key FROM frames JOIN moved ON frames.parent = moved.key
-    ) UPDATE frames SET depth = depth - :by WHERE key IN (SELECT key FROM moved)""")
+    ) UPDATE frames SET depth = depth - :by WHERE key IN (SELECT key FROM moved)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def pop(
         UnknownFrame, FrameStatusRefused, FramesRunning: as `check_pop`.
         RowRequestError: what ``allowed`` raised.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         allowed(get(store, key))
         if (same := popped(store, key, outcome)) is not None:
             return same
@@ -142,7 +142,7 @@ def pop(
         if values:
             target = nearest_session(store, upper.key) or upper
             beside = {"frame": key, "target": target.key, "delivered_at": None}
-            connection.execute(_HAND_OVER, [beside | asdict(value) for value in values])
+            store.run_each(_HAND_OVER, [beside | asdict(value) for value in values])
         fold(store, row.parent)
     return answer
 
@@ -192,17 +192,15 @@ def reopen(store: Store, key: int, *, author: str, now: float) -> list[FrameRow]
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it has not ended, or one above it has.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         row = get(store, key)
         if (closed := first_closed(above(store, key)[1:])) is not None:
             raise FrameStatusRefused(
                 row.id, row.status, Verb.REOPEN, f"{closed.id} above it has ended: reopen that first"
             )
         step(store, row, Verb.REOPEN, Status.PLANNED, author=author, now=now)
-        along = select(frames.c.key).where(
-            frames.c.cause == row.cause, frames.c.status == Status.INVALIDATED.value, frames.c.key != key
-        )
-        same = sorted((get(store, other) for other in connection.execute(along).scalars()), key=_from_above)
+        along = store.scalars(_ALONG, cause=row.cause, named=key)
+        same = sorted((get(store, other) for other in along), key=_from_above)
         back = [key]
         for other in same:
             if first_closed(above(store, other.key)[1:]) is None:  # a failed frame between stays, with its subtree
@@ -221,7 +219,7 @@ def forget(store: Store, key: int) -> list[FrameRow]:
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it runs, or something below it does.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         deleted = whole(store, key)
         for frame in deleted:
             if frame.status is Status.IN_PROGRESS:
@@ -231,7 +229,7 @@ def forget(store: Store, key: int) -> list[FrameRow]:
         row = deleted[0]
         summaries.forget(store, [frame.key for frame in deleted])
         unfold(store, row)
-        counts.removed(connection, [frame.key for frame in deleted], row.parent, row.kind, row.status)
+        counts.removed(store, [frame.key for frame in deleted], row.parent, row.kind, row.status)
         remove(store, key)
         if row.parent is not None:
             _clear(store, get(store, row.parent))
@@ -245,10 +243,10 @@ def end_session(store: Store, session: int, *, author: str, now: float) -> list[
     frames: write their logs before the rows of the session are deleted.
     """
     blocked = []
-    with store.transaction() as connection:
+    with store.transaction():
         for row in sorted(in_session(store, session), key=lambda row: -row.depth):
             if row.kind is Kind.SESSION:
-                connection.execute(update(frames).where(frames.c.key == row.key).values(session=None))
+                store.run(_LEAVE, named=row.key)
                 _clear(store, get(store, row.key))
                 continue
             why = "its session was ended"
@@ -310,10 +308,10 @@ def _spare(store: Store, row: FrameRow, outcome: Status, planned: Sequence[Frame
 
 
 def _adopt(store: Store, row: FrameRow, upper: FrameRow, author: str, now: float) -> None:
-    with store.transaction() as connection:
-        connection.execute(_MOVE, {"named": row.key, "to": upper.key})
-        connection.execute(_LIFT, {"named": row.key, "by": row.depth - upper.depth - 1})
-        counts.moved(connection, row.key, row.parent, upper.key, row.kind, row.status)
+    with store.transaction():
+        store.run(_MOVE, named=row.key, to=upper.key)
+        store.run(_LIFT, named=row.key, by=row.depth - upper.depth - 1)
+        counts.moved(store, row.key, row.parent, upper.key, row.kind, row.status)
         note(store, row.key, "adopt", author, now, to=upper.id)
 
 
@@ -325,6 +323,6 @@ def _invalidate_all(store: Store, planned: Sequence[FrameRow], number: int, auth
 def _owe(store: Store, row: FrameRow, *, kernel: bool = True) -> None:
     """Promise the log of an ended frame and its kernel's end; a frame that never ran in a session gets only a log."""
     owed = ["log", *(["notebook", *(["end"] if kernel else [])] if row.session is not None else [])]
-    with store.transaction() as connection:
-        connection.execute(_CANCEL, {"of": row.key})  # a session that is still starting has no frame left to run for
-        connection.execute(_OWE, [{"frame": row.key, "what": what, "of_session": row.session} for what in owed])
+    with store.transaction():
+        store.run(_CANCEL, frame=row.key)  # a session that is still starting has no frame left to run for
+        store.run_each(_OWE, [{"frame": row.key, "what": what, "of_session": row.session} for what in owed])

@@ -7,11 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from sqlalchemy import insert, text
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import journal, limits
-from rlm_memory.frame_schema import compactions
 from rlm_memory.frames.rows import FrameRow, compaction_of, get
 from rlm_memory.frames.states import Status
 from rlm_memory.store import Store
@@ -34,14 +31,16 @@ _LAST_CELLS = 3
 _GOAL, _QUOTED = 120, 400
 """Characters that an extract has of the goal, and of what a cell wrote last."""
 
-_COMPACT = insert(compactions)
-_COSTS = text("""
+_COMPACT = """
+    INSERT INTO frame_compactions (frame, source, text, artifacts, decisions, at)
+    VALUES (:frame, :source, :text, :artifacts, :decisions, :at)"""
+_COSTS = """
     SELECT frames.ended, :line + coalesce(min(length(c.text), :longest), 0) AS cost FROM frames
     LEFT JOIN frame_compactions c
         ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = frames.key)
     WHERE frames.parent = :named AND frames.ended > (SELECT folded FROM frames WHERE key = :named)
-    ORDER BY frames.ended""")
-_FOLD = text("UPDATE frames SET folded = :to, folded_count = folded_count + :more WHERE key = :named")
+    ORDER BY frames.ended"""
+_FOLD = "UPDATE frames SET folded = :to, folded_count = folded_count + :more WHERE key = :named"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,8 @@ def compact(store: Store, row: FrameRow, outcome: Outcome, now: float) -> tuple[
     summary = outcome.summary.strip()
     said = limits.storable(summary or _extract(store, row, outcome.status), LONGEST_SUMMARY)
     source = "caller" if summary else "extract"
-    artifacts = list(dict.fromkeys((*outcome.artifacts, *outcome.written)))
-    values = {"artifacts": _items(artifacts), "decisions": _items(outcome.decisions), "at": now}
-    store.run(_COMPACT, {"frame": row.key, "source": source, "text": said, **values})
+    artifacts, decisions = _items([*dict.fromkeys((*outcome.artifacts, *outcome.written))]), _items(outcome.decisions)
+    _compact(store, row.key, source, said, artifacts, decisions, now)
     return said, source
 
 
@@ -120,13 +118,12 @@ def summarize(store: Store, key: int, said: str, *, now: float) -> bool:
     Raises:
         UnknownFrame: there is no such frame.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         row, latest = get(store, key), compaction_of(store, key)
         if row.ended is None or latest is None or latest.source == "caller":
             return False
-        values = {"artifacts": list(latest.artifacts), "decisions": list(latest.decisions), "at": now}
-        text_ = limits.storable(said, LONGEST_SUMMARY)
-        connection.execute(_COMPACT, {"frame": key, "source": "model", "text": text_, **values})
+        text = limits.storable(said, LONGEST_SUMMARY)
+        _compact(store, key, "model", text, latest.artifacts, latest.decisions, now)
         fold(store, row.parent)
         return True
 
@@ -135,16 +132,23 @@ def fold(store: Store, parent: int | None) -> None:
     """Fold the older half of the ended children when they take too much room, so that prefixes change rarely."""
     if parent is None:
         return
-    with store.transaction() as connection:
-        rows = connection.execute(_COSTS, {"named": parent, "longest": IN_LINE, "line": LINE}).all()
-        total = sum(row.cost for row in rows)
+    with store.transaction():
+        rows = store.rows(_COSTS, named=parent, longest=IN_LINE, line=LINE)
+        total = sum(row["cost"] for row in rows)
         if total <= SHOWN and len(rows) <= MOST_SHOWN:
             return
         folded = 0
         while total > SHOWN // 2 or len(rows) - folded > MOST_SHOWN // 2:
-            total -= rows[folded].cost
+            total -= rows[folded]["cost"]
             folded += 1
-        connection.execute(_FOLD, {"named": parent, "to": rows[folded - 1].ended, "more": folded})
+        store.run(_FOLD, named=parent, to=rows[folded - 1]["ended"], more=folded)
+
+
+def _compact(
+    store: Store, frame: int, source: str, text: str, artifacts: Sequence[str], decisions: Sequence[str], now: float
+) -> None:
+    lists = {"artifacts": json.dumps(artifacts), "decisions": json.dumps(decisions)}
+    store.run(_COMPACT, frame=frame, source=source, text=text, at=now, **lists)
 
 
 def _items(said: Sequence[str]) -> list[str]:

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping
 from sqlite3 import Row
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, text, update
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frame_schema import compactions, events, frames
@@ -24,31 +22,23 @@ from rlm_memory.store import Store
 
 _ID = re.compile(r"f([1-9][0-9]{0,17})")
 
-# The driver reads these directly, because every call reads some of them. The statements below are built once, because
-# building one takes longer than SQLite takes to run it.
 _COLUMNS = columns_of(frames)
 _GET = f"SELECT {_COLUMNS} FROM frames WHERE key = :named"
 _ROOT = f"SELECT {_COLUMNS} FROM frames WHERE tree = :of AND parent IS NULL"
 _CHILDREN = f"SELECT {_COLUMNS} FROM frames WHERE parent = :named ORDER BY key"
 _IN_SESSION = f"SELECT {_COLUMNS} FROM frames WHERE session = :of AND status = 'in_progress' ORDER BY key"
-_NOTE = insert(events).returning(events.c.number)
-_STEP = (
-    update(frames)
-    .where(frames.c.key == bindparam("named"))
-    .values(
-        status=bindparam("to"),
-        started_at=bindparam("began"),
-        ended_at=bindparam("until"),
-        ended=bindparam("order"),
-        cause=bindparam("because"),
-        session=bindparam("runs_in"),
-        holder=None,
-        freed_at=None,
-    )
-)
-_UNFOLD = text(
-    "UPDATE frames SET folded_count = folded_count - 1 WHERE key = :parent AND folded >= :ended AND folded_count > 0"
-)
+_EVENTS = f"SELECT {columns_of(events)} FROM frame_events WHERE frame = :of"
+_OLDEST_EVENTS = f"{_EVENTS} ORDER BY number LIMIT 1000"
+_LAST_EVENT = f"{_EVENTS} AND verb IN (SELECT value FROM json_each(:verbs)) ORDER BY number DESC LIMIT 1"
+_NOTE = """
+    INSERT INTO frame_events (frame, at, author, verb, data) VALUES (:frame, :at, :author, :verb, :data)
+    RETURNING number"""
+_STEP = """
+    UPDATE frames SET status = :status, started_at = :started_at, ended_at = :ended_at, ended = :ended, cause = :cause,
+        session = :session, holder = NULL, freed_at = NULL
+    WHERE key = :named"""
+_UNFOLD = """
+    UPDATE frames SET folded_count = folded_count - 1 WHERE key = :parent AND folded >= :ended AND folded_count > 0"""
 _ABOVE = f"""
     WITH RECURSIVE above(key, parent, step) AS (
         SELECT key, parent, 0 FROM frames WHERE key = :named
@@ -68,14 +58,14 @@ _WHOLE = f"""
         SELECT key FROM frames WHERE key = :named
         UNION ALL SELECT frames.key FROM frames JOIN whole ON frames.parent = whole.key
     ) SELECT {_COLUMNS} FROM whole JOIN frames ON frames.key = whole.key ORDER BY frames.depth, frames.key"""
-_DELETE = text("DELETE FROM frames WHERE key = :named")
+_DELETE = "DELETE FROM frames WHERE key = :named"
 _GONE = "frames gone"
 """The counter of deletions."""
 _STATE = """
     SELECT coalesce((SELECT max(number) FROM frame_events), 0),
         coalesce((SELECT max(number) FROM frame_compactions), 0),
         coalesce((SELECT value FROM counters WHERE scope = :gone), 0)"""
-_COMPACTION = f"SELECT {columns_of(compactions)} FROM {compactions} WHERE frame = :of ORDER BY number DESC LIMIT 1"
+_COMPACTION = f"SELECT {columns_of(compactions)} FROM frame_compactions WHERE frame = :of ORDER BY number DESC LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,30 +242,28 @@ def nearest_session(store: Store, key: int) -> FrameRow | None:
 
 def compaction_of(store: Store, key: int) -> Compaction | None:
     """Return the compaction of a frame that counts; None if it has none yet."""
-    for row in store.read(_COMPACTION, of=key):
-        lists = {name: tuple(json.loads(row[name])) for name in ("artifacts", "decisions")}
-        return Compaction(**{**dict(row), **lists})
-    return None
+    row = store.row(_COMPACTION, of=key)
+    if row is None:
+        return None
+    lists = {name: tuple(json.loads(row[name])) for name in ("artifacts", "decisions")}
+    return Compaction(**dict(row) | lists)
 
 
 def events_of(store: Store, key: int) -> list[Event]:
     """List the events of a frame, oldest first, up to a thousand."""
-    wanted = select(events).where(events.c.frame == key).order_by(events.c.number).limit(1000)
-    return [Event(**row) for row in store.rows(wanted)]
+    return [_event(row) for row in store.rows(_OLDEST_EVENTS, of=key)]
 
 
 def last_event(store: Store, key: int, *verbs: str) -> Event | None:
     """Return the latest event of the frame with one of those verbs, or None."""
-    wanted = select(events).where(events.c.frame == key, events.c.verb.in_(verbs))
-    row = store.row(wanted.order_by(events.c.number.desc()).limit(1))
-    return None if row is None else Event(**row)
+    row = store.row(_LAST_EVENT, of=key, verbs=json.dumps(verbs))
+    return None if row is None else _event(row)
 
 
 def note(store: Store, key: int, verb: str, author: str, now: float, **data: Any) -> int:
     """Append to the log. Return the number of the event."""
-    values = {"frame": key, "at": now, "author": author, "verb": verb, "data": data}
-    number: int = store.scalars(_NOTE, values)[0]
-    return number
+    ((number,),) = store.returned(_NOTE, frame=key, at=now, author=author, verb=verb, data=json.dumps(data))
+    return int(number)
 
 
 def same_tree(store: Store, beside: FrameRow, frame: str) -> FrameRow:
@@ -310,31 +298,29 @@ def step(
     ran = row.status is Status.IN_PROGRESS
     ends = ran and wanted not in {Status.PLANNED, Status.IN_PROGRESS}
     goes_on = wanted in {Status.PLANNED, Status.IN_PROGRESS}
-    with store.transaction() as connection:
+    with store.transaction():
         number = note(store, row.key, verb, author, now, was=row.status, status=wanted, **data)
-        connection.execute(
+        store.run(
             _STEP,
-            {
-                "named": row.key,
-                "to": wanted.value,
-                "began": now if verb is Verb.START else row.started_at,
-                "until": now if ends else None if goes_on else row.ended_at,
-                "order": number if ends else None if goes_on else row.ended,
-                "because": None if goes_on else cause or number,
-                # An ended frame remembers its session for its log; a frame that starts again gets another one.
-                "runs_in": None if goes_on else row.session,
-            },
+            named=row.key,
+            status=wanted.value,
+            started_at=now if verb is Verb.START else row.started_at,
+            ended_at=now if ends else None if goes_on else row.ended_at,
+            ended=number if ends else None if goes_on else row.ended,
+            cause=None if goes_on else cause or number,
+            # An ended frame remembers its session for its log; a frame that starts again gets another one.
+            session=None if goes_on else row.session,
         )
         if goes_on:
             unfold(store, row)
-        counts.changed(connection, row.key, row.parent, row.kind, row.status, wanted)
+        counts.changed(store, row.key, row.parent, row.kind, row.status, wanted)
     return number
 
 
 def remove(store: Store, key: int) -> None:
     """Delete a frame with everything below it."""
-    with store.transaction() as connection:
-        connection.execute(_DELETE, {"named": key})
+    with store.transaction():
+        store.run(_DELETE, named=key)
         store.count(_GONE)
 
 
@@ -343,14 +329,13 @@ def unchanged_while(store: Store) -> tuple[int, ...]:
 
     A rolled-back transaction counts as a change, because the numbers that it saw are used again.
     """
-    ((event, compaction, gone),) = store.read(_STATE, gone=_GONE)
-    return event, compaction, gone, store.rollbacks
+    return *store.row(_STATE, gone=_GONE), store.rollbacks
 
 
 def unfold(store: Store, row: FrameRow) -> None:
     """Stop counting a frame among its parent's folded children: it starts again, or is deleted."""
     if row.ended is not None and row.parent is not None:
-        store.run(_UNFOLD, {"parent": row.parent, "ended": row.ended})
+        store.run(_UNFOLD, parent=row.parent, ended=row.ended)
 
 
 def _has_open(store: Store, key: int) -> bool:
@@ -359,9 +344,11 @@ def _has_open(store: Store, key: int) -> bool:
 
 
 def _list(store: Store, statement: str, **values: str | int) -> list[FrameRow]:
-    return [_row(row) for row in store.read(statement, **values)]
+    return [
+        FrameRow(**dict(row) | {"kind": Kind(row["kind"]), "status": Status(row["status"])})
+        for row in store.rows(statement, **values)
+    ]
 
 
-def _row(found: Row) -> FrameRow:
-    values = dict(found)
-    return FrameRow(**{**values, "kind": Kind(values["kind"]), "status": Status(values["status"])})
+def _event(row: Row) -> Event:
+    return Event(**dict(row) | {"data": json.loads(row["data"])})

@@ -14,10 +14,8 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from sqlalchemy import bindparam, delete, select, text, update
-
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_memory.frame_schema import frames, handovers, operations
+from rlm_memory.frame_schema import operations
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.results import Ended, HandedOver, Outcome
 from rlm_memory.frames.rows import FrameRow, frame_key, get, in_session, nearest_session
@@ -27,27 +25,18 @@ from rlm_memory.store import Store
 log = logging.getLogger(__name__)
 
 _OWED = f"SELECT {columns_of(operations)} FROM frame_operations ORDER BY number"
-_KEPT = delete(operations).where(operations.c.number == bindparam("done"))
-_LOGGED = update(frames).where(frames.c.key == bindparam("named")).values(log=bindparam("at"))
-_TO_BE_WRITTEN = text(
-    "SELECT 1 FROM frame_operations WHERE of_session = :session AND what IN ('log', 'notebook') LIMIT 1"
-)
-_VALUE = handovers.c["frame", "name", "digest", "size", "form"]
-_DELIVERED = (
-    update(handovers)
-    .where(handovers.c.frame == bindparam("of"), handovers.c.name == bindparam("called"))
-    .values(delivered_at=bindparam("now"))
-)
-_giver = frames.alias()
-_HANDED = (
-    select(*_VALUE)
-    .join(frames, frames.c.key == handovers.c.target)
-    .join(_giver, _giver.c.key == handovers.c.frame)
-    .where(frames.c.session == bindparam("session"))
-    .order_by(_giver.c.ended, handovers.c.name)
-)
-_UNDELIVERED = _HANDED.where(handovers.c.delivered_at.is_(None))
-_VALUES = select(*_VALUE).where(handovers.c.frame == bindparam("of"))
+_KEPT = "DELETE FROM frame_operations WHERE number = :done"
+_LOGGED = "UPDATE frames SET log = :log WHERE key = :named"
+_TO_BE_WRITTEN = "SELECT 1 FROM frame_operations WHERE of_session = :session AND what IN ('log', 'notebook') LIMIT 1"
+_VALUES = "SELECT h.frame, h.name, h.digest, h.size, h.form FROM frame_handovers h"
+_OF_FRAME = f"{_VALUES} WHERE h.frame = :frame"
+_TO_SESSION = f"""
+    {_VALUES} JOIN frames target ON target.key = h.target JOIN frames giver ON giver.key = h.frame
+    WHERE target.session = :session"""
+_BY_AGE = "ORDER BY giver.ended, h.name"
+_HANDED = f"{_TO_SESSION} {_BY_AGE}"
+_UNDELIVERED = f"{_TO_SESSION} AND h.delivered_at IS NULL {_BY_AGE}"
+_DELIVERED = "UPDATE frame_handovers SET delivered_at = :now WHERE frame = :frame AND name = :name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +151,7 @@ class Runtime:
 
     def owed(self) -> list[Operation]:
         """List the promises that are still open, in the order in which they were made."""
-        return [Operation(**dict(row)) for row in self._store.read(_OWED)]
+        return [Operation(**dict(row)) for row in self._store.rows(_OWED)]
 
     async def keep(self, what: Collection[str] = ("log", "notebook", "end")) -> None:
         """Fulfil the promises of these kinds that ends of frames have made. The next call retries those that fail.
@@ -197,10 +186,10 @@ class Runtime:
             case "end" if owed.of_session is not None and not self._in_use(owed.of_session):
                 await self._effects.end_session(owed.of_session)
         self._step(f"keep: {owed.what}")
-        with self._store.transaction() as connection:
+        with self._store.transaction():
             if at is not None:
-                connection.execute(_LOGGED, {"named": owed.frame, "at": at})
-            connection.execute(_KEPT, {"done": owed.number})
+                self._store.run(_LOGGED, named=owed.frame, log=at)
+            self._store.run(_KEPT, done=owed.number)
         self._step(f"keep: {owed.what} noted")
 
     def _in_use(self, session: int) -> bool:
@@ -209,7 +198,7 @@ class Runtime:
 
     def _to_be_written(self, session: int | None) -> bool:
         """Whether a log or notebook with cells of that session is still to be written."""
-        return self._store.row(_TO_BE_WRITTEN, {"session": session}) is not None
+        return self._store.row(_TO_BE_WRITTEN, session=session) is not None
 
 
 def undelivered(store: Store, session: int, *, again: bool = False) -> list[Undelivered]:
@@ -217,17 +206,14 @@ def undelivered(store: Store, session: int, *, again: bool = False) -> list[Unde
 
     ``again`` includes those that an earlier kernel already had.
     """
-    wanted = _HANDED if again else _UNDELIVERED
-    return [Undelivered(**row) for row in store.rows(wanted, {"session": session})]
+    return [Undelivered(**dict(row)) for row in store.rows(_HANDED if again else _UNDELIVERED, session=session)]
 
 
 def delivered(store: Store, values: Sequence[Undelivered], *, now: float) -> None:
     """Record that values are in the kernel they were meant for."""
-    with store.transaction() as connection:
-        for value in values:
-            connection.execute(_DELIVERED, {"of": value.frame, "called": value.name, "now": now})
+    store.run_each(_DELIVERED, [{"frame": value.frame, "name": value.name, "now": now} for value in values])
 
 
 def handed_over(store: Store, key: int) -> list[Undelivered]:
     """List the values that a frame has handed over, delivered or not."""
-    return [Undelivered(**row) for row in store.rows(_VALUES, {"of": key})]
+    return [Undelivered(**dict(row)) for row in store.rows(_OF_FRAME, frame=key)]

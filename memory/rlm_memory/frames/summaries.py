@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy import bindparam, delete, insert, select
-
 from rlm_memory import journal, queries
 from rlm_memory.frame_schema import summaries as table
 from rlm_memory.frames import prompts, transcript
 from rlm_memory.frames.results import summarize
 from rlm_memory.frames.rows import FrameRow, above, compaction_of, get
 from rlm_memory.queries import QueryRow, QueryState
+from rlm_memory.schema import insert_into
 from rlm_memory.store import Store
 from rlm_memory.transcripts import PruningConfig
 from rlm_memory.transcripts.messages import as_text
@@ -27,11 +26,10 @@ from rlm_memory.transcripts.messages import as_text
 RECORD = 4000
 """Tokens (estimated) of a frame's turns that a model sees for its summary."""
 
-_ADD = insert(table)
-_ASKED = select(table.c.frame, table.c.compaction).where(
-    table.c.session == bindparam("of"), table.c.query == bindparam("named")
-)
-_OF_FRAME = select(table.c.session, table.c.query).where(table.c.frame == bindparam("of"))
+_ADD = insert_into(table)
+_ASKED = "SELECT frame, compaction FROM frame_summaries WHERE session = :session AND query = :query"
+_OF_FRAME = "SELECT session, query FROM frame_summaries WHERE frame = :frame"
+_FORGET = "DELETE FROM frame_summaries WHERE frame = :frame"
 
 
 def ask(store: Store, key: int, session: int, *, mode: str, now: float) -> QueryRow | None:
@@ -40,14 +38,13 @@ def ask(store: Store, key: int, session: int, *, mode: str, now: float) -> Query
     Raises:
         UnknownFrame: there is no such frame.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         row, latest = get(store, key), compaction_of(store, key)
         if row.ended is None or latest is None or latest.source != "extract":
             return None
         prompt = prompts.completion(record_of(store, row))
         (query,) = queries.ask(store, session, [prompt], None, now, mode=mode)
-        values = {"session": session, "query": query.id, "frame": key, "compaction": latest.number}
-        connection.execute(_ADD, values)
+        store.run(_ADD, session=session, query=query.id, frame=key, compaction=latest.number)
     return query
 
 
@@ -57,32 +54,33 @@ def take(store: Store, session: int, answers: Mapping[str, str | None], *, now: 
     Return the frames that have a new one.
     """
     changed = []
-    with store.transaction() as connection:
+    with store.transaction():
         for query, answer in answers.items():
-            request = connection.execute(_ASKED, {"of": session, "named": query}).one_or_none()
+            request = store.row(_ASKED, session=session, query=query)
             if request is None or not answer or not answer.strip():
                 continue
-            latest = compaction_of(store, request.frame)
-            same = latest is not None and latest.number == request.compaction
-            if same and summarize(store, request.frame, answer.strip(), now=now):
-                changed.append(request.frame)
+            frame, asked_for = request
+            latest = compaction_of(store, frame)
+            same = latest is not None and latest.number == asked_for
+            if same and summarize(store, frame, answer.strip(), now=now):
+                changed.append(frame)
     return changed
 
 
 def asked_for(store: Store, key: int) -> list[QueryRow]:
     """List the unanswered queries for summaries of a frame."""
-    with store.transaction() as connection:
-        found = [queries.get(store, *row) for row in connection.execute(_OF_FRAME, {"of": key})]
+    with store.transaction():
+        found = [queries.get(store, *row) for row in store.rows(_OF_FRAME, frame=key)]
     return [query for query in found if query.state is QueryState.PENDING]
 
 
 def forget(store: Store, keys: Iterable[int]) -> None:
     """Delete the queries about these frames: their prompts contain the frames' cells."""
-    with store.transaction() as connection:
+    with store.transaction():
         for key in keys:
-            for session, query in connection.execute(_OF_FRAME, {"of": key}).all():
+            for session, query in store.rows(_OF_FRAME, frame=key):
                 queries.forget(store, session, [query])
-            connection.execute(delete(table).where(table.c.frame == key))
+            store.run(_FORGET, frame=key)
 
 
 def record_of(store: Store, row: FrameRow) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from sqlalchemy import RowMapping, text
+from sqlite3 import Row
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.frames.context import assemble
@@ -18,9 +16,8 @@ LONGEST_GLANCE = 240
 _MOST_KEPT = 100
 
 _GLANCE = """
-    SELECT f.key, f.parent, f.kind, substr(f.goal, 1, :longest) AS goal, f.status, s.id AS session, f.started_at,
-        f.ended_at, coalesce(substr(c.text, 1, :longest), '') AS summary,
-        coalesce(json_array_length(c.artifacts), 0) AS artifacts
+    SELECT 'f' || f.key, 'f' || f.parent, f.kind, substr(f.goal, 1, :longest), f.status, s.id, f.started_at, f.ended_at,
+        coalesce(substr(c.text, 1, :longest), ''), coalesce(json_array_length(c.artifacts), 0)
     FROM frames f LEFT JOIN sessions s ON s.key = f.session
     LEFT JOIN frame_compactions c ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = f.key)
 """
@@ -53,27 +50,27 @@ _CAME_TO = """
     LEFT JOIN frame_compactions c
         ON c.number = (SELECT max(l.number) FROM frame_compactions l WHERE l.frame = child.key)
     WHERE child.ended IS NOT NULL ORDER BY child.ended DESC LIMIT :most"""
-_ALL = text(f"{_GLANCE} ORDER BY f.key")
-_CHANGED = text(f"""{_GLANCE} WHERE f.key IN (
+_ALL = f"{_GLANCE} ORDER BY f.key"
+_CHANGED = f"""{_GLANCE} WHERE f.key IN (
     SELECT frame FROM frame_events WHERE number > :event
-    UNION SELECT frame FROM frame_compactions WHERE number > :compaction) ORDER BY f.key""")
-_RUNNING = text(f"{_GLANCE} WHERE f.status = 'in_progress' AND f.kind != 'session' ORDER BY f.key LIMIT :most")
+    UNION SELECT frame FROM frame_compactions WHERE number > :compaction) ORDER BY f.key"""
+_RUNNING = f"{_GLANCE} WHERE f.status = 'in_progress' AND f.kind != 'session' ORDER BY f.key LIMIT :most"
 # Sessions come and go through this column alone: their number shows that it has changed.
-_STATE = text("""
+_STATE = """
     SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event,
         (SELECT coalesce(max(number), 0) FROM frame_compactions) AS compaction,
         (SELECT count(*) FROM frames) AS frames,
-        (SELECT count(*) FROM frames WHERE session IS NOT NULL) AS sessions""")
+        (SELECT count(*) FROM frames WHERE session IS NOT NULL) AS sessions"""
 # Rewriting a log changes no row of its frame: the change shows in that the log is no longer owed.
-_STATE_OF_ALL = text("""
+_STATE_OF_ALL = """
     SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event,
         (SELECT coalesce(max(number), 0) FROM frame_compactions) AS compaction,
-        (SELECT count(*) FROM frames) AS frames, (SELECT count(*) FROM frame_operations) AS owed""")
+        (SELECT count(*) FROM frames) AS frames, (SELECT count(*) FROM frame_operations) AS owed"""
 # From the newest event backwards: the latest event of a tree in use is among the first.
-_STATE_OF_TREE = text("""
+_STATE_OF_TREE = """
     SELECT (SELECT count(*) FROM frames WHERE tree = :tree) AS frames, (
         SELECT number FROM frame_events CROSS JOIN frames ON frames.key = frame_events.frame
-        WHERE frames.tree = :tree ORDER BY number DESC LIMIT 1) AS event""")
+        WHERE frames.tree = :tree ORDER BY number DESC LIMIT 1) AS event"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +109,22 @@ class Survey:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._state: Mapping[str, Any] | None = None
+        self._state: Row | None = None
         self.known: dict[str, FrameGlance] = {}
 
     def look(self) -> bool:
         """Bring ``known`` up to date. Return whether anything may have changed."""
-        with self._store.transaction() as connection:
-            state = connection.execute(_STATE).mappings().one()
+        with self._store.transaction():
+            (state,) = self._store.rows(_STATE)
             if state == self._state:
                 return False
-            before, self._state = self._state, dict(state)
+            before, self._state = self._state, state
             if before is not None:
-                since = {"event": before["event"], "compaction": before["compaction"], "longest": LONGEST_GLANCE}
-                for row in connection.execute(_CHANGED, since).mappings():
-                    glance = _glance(row)
+                for glance in _glances(self._store, _CHANGED, event=before["event"], compaction=before["compaction"]):
                     self.known[glance.id] = glance
             here = sum(glance.session is not None for glance in self.known.values())
             if before is None or (len(self.known), here) != (state["frames"], state["sessions"]):
-                found_rows = connection.execute(_ALL, {"longest": LONGEST_GLANCE}).mappings()
-                self.known = {glance.id: glance for glance in map(_glance, found_rows)}
+                self.known = {glance.id: glance for glance in _glances(self._store, _ALL)}
         return True
 
 
@@ -185,52 +179,39 @@ def came_to(store: Store, session: int, most: int) -> dict[str, CameTo]:
             row["text"] or "",
             *(json.loads(row[name] or "[]") for name in ("artifacts", "decisions", "given")),
         )
-        for row in reversed(store.read(_CAME_TO, session=session, most=most))
+        for row in reversed(store.rows(_CAME_TO, session=session, most=most))
     }
 
 
 def lines(store: Store, tree: str, most: int = -1) -> list[str]:
     """Return a line for each frame of a tree, root first, each after its parent, siblings by age."""
-    return [line for (line,) in store.read(_OF_TREE, named=tree, most=most)]
+    return store.scalars(_OF_TREE, named=tree, most=most)
 
 
 def lines_below(store: Store, row: FrameRow) -> list[str]:
     """Return such lines for a frame and everything below it, starting at the margin."""
-    return [line for (line,) in store.read(_BELOW, named=row.key, most=-1)]
+    return store.scalars(_BELOW, named=row.key, most=-1)
 
 
 def children(store: Store, key: int, most: int) -> list[int]:
     """List the keys of a frame's children, oldest first, up to ``most``."""
-    return [found for (found,) in store.read(_CHILDREN, named=key, most=most)]
+    return store.scalars(_CHILDREN, named=key, most=most)
 
 
 def state_of_all(store: Store) -> Mapping[str, int]:
     """Return numbers of which at least one changes whenever anything about any frame changes, its log included."""
-    return dict(store.rows(_STATE_OF_ALL)[0])
+    return dict(store.row(_STATE_OF_ALL))
 
 
 def state_of_tree(store: Store, tree: str) -> Mapping[str, int | None]:
     """Return numbers of which at least one changes whenever a frame of the tree is added, deleted or changed."""
-    return dict(store.rows(_STATE_OF_TREE, {"tree": tree})[0])
+    return dict(store.row(_STATE_OF_TREE, tree=tree))
 
 
 def running(store: Store, most: int) -> list[FrameGlance]:
     """List the running goals, oldest first, up to ``most``, without frames that stand for sessions."""
-    with store.transaction() as connection:
-        rows = connection.execute(_RUNNING, {"longest": LONGEST_GLANCE, "most": most}).mappings()
-        return [_glance(row) for row in rows]
+    return _glances(store, _RUNNING, most=most)
 
 
-def _glance(row: RowMapping) -> FrameGlance:
-    return FrameGlance(
-        id=frame_id(row["key"]),
-        parent=None if row["parent"] is None else frame_id(row["parent"]),
-        kind=row["kind"],
-        goal=row["goal"],
-        status=row["status"],
-        session=row["session"],
-        started=row["started_at"],
-        ended=row["ended_at"],
-        summary=row["summary"],
-        artifacts=row["artifacts"],
-    )
+def _glances(store: Store, statement: str, **values: int) -> list[FrameGlance]:
+    return [FrameGlance(*row) for row in store.rows(statement, longest=LONGEST_GLANCE, **values)]

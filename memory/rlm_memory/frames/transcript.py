@@ -14,14 +14,12 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from operator import itemgetter
+from sqlite3 import Row
 from typing import Any
-
-from sqlalchemy import RowMapping, bindparam, delete, insert, select
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.errors import RowRequestError
-from rlm_memory.frame_schema import messages as table
 from rlm_memory.frames.rows import frame_id, get
 from rlm_memory.journal import JournalEntry
 from rlm_memory.store import Store
@@ -40,10 +38,14 @@ MOST_BYTES = 8 << 20
 BUDGET = 16_000
 """Tokens (estimated) of a frame's turns in full, above which the older ones are folded."""
 
-_ADD = insert(table)
-_OF_FRAME = (
-    select(table.c.number, table.c.message, table.c.at).where(table.c.frame == bindparam("of")).order_by(table.c.number)
-)
+_ADD = "INSERT INTO frame_messages (frame, message, size, at) VALUES (:frame, :message, :size, :at)"
+_OF_FRAME = "SELECT number, message, at FROM frame_messages WHERE frame = :frame ORDER BY number"
+_TRIM = """
+    DELETE FROM frame_messages WHERE number IN (
+        SELECT number FROM (
+            SELECT number, row_number() OVER newest AS position, sum(size) OVER newest AS total
+            FROM frame_messages WHERE frame = :frame WINDOW newest AS (ORDER BY number DESC)
+        ) WHERE position > :rows OR total > :size)"""
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 _CALLED = "_called"
 """Key of a row that is a call: the tool and its arguments. The rest of the row is the message with the result."""
@@ -97,25 +99,24 @@ def called(store: Store, key: int, call: ToolCall) -> None:
 
 def calls_of(store: Store, key: int) -> list[ToolCall]:
     """List the tool calls made for a frame, oldest first."""
-    rows = store.rows(_OF_FRAME, {"of": key})
-    made = [(row["message"].get(_CALLED), row) for row in rows]
-    return [ToolCall(**said, result=row["message"]["content"], at=row["at"]) for said, row in made if said]
+    rows = [(json.loads(row["message"]), row["at"]) for row in store.rows(_OF_FRAME, frame=key)]
+    return [
+        ToolCall(**message[_CALLED], result=message["content"], at=at) for message, at in rows if message.get(_CALLED)
+    ]
 
 
 def _append(store: Store, key: int, message: Mapping[str, Any], now: float) -> None:
     """Add a row. The oldest rows are deleted when there are too many."""
     try:
-        kept = _cut(message, LONGEST_TEXT)
-        size = len(json.dumps(kept))
+        kept = json.dumps(_cut(message, LONGEST_TEXT))
     except (TypeError, ValueError, RecursionError) as error:
         raise RowRequestError(
             f"JSON cannot hold the message ({error}); give texts, numbers, lists and mappings"
         ) from error
-    with store.transaction() as connection:
+    with store.transaction():
         get(store, key)
-        connection.execute(_ADD, {"frame": key, "message": kept, "size": size, "at": now})
-        over = limits.numbers_beyond(table, table.c.frame == key, size=MOST_BYTES, rows=MOST_ROWS)
-        connection.execute(delete(table).where(table.c.number.in_(over)))
+        store.run(_ADD, frame=key, message=kept, size=len(kept), at=now)
+        store.run(_TRIM, frame=key, rows=MOST_ROWS, size=MOST_BYTES)
 
 
 def context_of(
@@ -127,9 +128,9 @@ def context_of(
         UnknownFrame: there is no such frame.
     """
     context = ContextManager(ContextPruner(config or PruningConfig(max_tokens=BUDGET, strategy="summarize")))
-    with store.transaction() as connection:
+    with store.transaction():
         get(store, key)
-        rows = connection.execute(_OF_FRAME, {"of": key}).mappings().all()
+        rows = store.rows(_OF_FRAME, frame=key)
     messages = sorted(((row["at"], _said(row)) for row in rows), key=itemgetter(0))
     ran = ((cell.ended_at, _of_cell(cell, key)) for cell in cells)
     for at, what in heapq.merge(ran, messages, key=itemgetter(0)):
@@ -153,9 +154,9 @@ def _of_cell(cell: JournalEntry, key: int) -> Turn:
     return _call(f"cell-{cell.number}", "eval_code", {"code": cell.code}, result)
 
 
-def _said(row: RowMapping) -> Turn | Message:
+def _said(row: Row) -> Turn | Message:
     """Return a row as part of the conversation: a message, or a whole turn if it is a call."""
-    message = dict(row["message"])
+    message = json.loads(row["message"])
     call = message.pop(_CALLED, None)
     return message if call is None else _call(f"call-{row['number']}", call["tool"], call["arguments"], message)
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import bindparam, insert, text, update
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.errors import FrameStatusRefused, RowRequestError
-from rlm_memory.frame_schema import frames, operations
+from rlm_memory.frame_schema import frames
 from rlm_memory.frames import counts
 from rlm_memory.frames.edges import check_waits
 from rlm_memory.frames.rows import (
@@ -31,6 +29,7 @@ from rlm_memory.frames.rows import (
 )
 from rlm_memory.frames.states import OPEN, Kind, Status, Verb
 from rlm_memory.places import name_of_tree, tree_of
+from rlm_memory.schema import insert_into
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
@@ -41,20 +40,15 @@ DEEPEST_PLANNED = 50
 MOST_PLANNED = 500
 """Maximum number of frames that one call may plan."""
 
-# Every push runs these. They are built once, because building a statement takes longer than SQLite takes to run it.
-_INSERT = insert(frames)
-_RUNS_IN = (
-    update(frames)
-    .where(frames.c.key == bindparam("named"))
-    .values(session=bindparam("of"), forked_from=bindparam("source"))
-)
+_INSERT = insert_into(frames)
+_RUNS_IN = "UPDATE frames SET session = :session, forked_from = :source WHERE key = :named"
 # A frame that started only because something below it did. Anyone may claim it once nothing below it is open.
-_NOBODYS = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=bindparam("now"))
-_OWE = insert(operations)
-_KEPT = text("DELETE FROM frame_operations WHERE frame = :frame AND what = 'push'")
-_PARENTS = text("""
+_NOBODYS = "UPDATE frames SET freed_at = :now WHERE key = :named"
+_PROMISE = "INSERT INTO frame_operations (frame, what) VALUES (:frame, 'push')"
+_KEPT = "DELETE FROM frame_operations WHERE frame = :frame AND what = 'push'"
+_PARENTS = """
     SELECT frames.session, sessions.id FROM frames JOIN sessions ON sessions.key = frames.forked_from
-    WHERE frames.session IN (SELECT value FROM json_each(:among))""")
+    WHERE frames.session IN (SELECT value FROM json_each(:among))"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +109,7 @@ def note_fork(store: Store, session: SessionRow, parent: SessionRow, *, now: flo
 
 def parents(store: Store, among: Iterable[int]) -> dict[int, str]:
     """Map each forked session among these to the name of the session it was forked from, if that is still there."""
-    with store.transaction() as connection:
-        found = connection.execute(_PARENTS, {"among": json.dumps(sorted(among))})
-        return {row.session: row.id for row in found}
+    return {row["session"]: row["id"] for row in store.rows(_PARENTS, among=json.dumps(sorted(among)))}
 
 
 def plan(store: Store, wanted: Plan, parent: int, *, author: str, now: float) -> FrameRow:
@@ -146,7 +138,7 @@ def start(
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or its status, or that of a frame above, does not allow it.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         chain = above(store, key)
         row = chain[0] if chain else get(store, key)
         if (closed := first_closed(chain[1:])) is not None:
@@ -159,11 +151,11 @@ def start(
             if upper.status is Status.PLANNED:
                 step(store, upper, Verb.START, Status.IN_PROGRESS, author=author, now=now, below=row.id)
                 if upper.kind is Kind.TASK:
-                    connection.execute(_NOBODYS, {"named": upper.key, "now": now})
+                    store.run(_NOBODYS, named=upper.key, now=now)
         if session is not None:
             _run_in(store, key, session, None)
         if push:
-            connection.execute(_OWE, {"frame": key, "what": "push", "of_session": None})
+            store.run(_PROMISE, frame=key)
         return get(store, key)
 
 
@@ -175,8 +167,8 @@ def keep_push(store: Store, key: int, session: int, source: int | None) -> None:
     Raises:
         UnknownFrame, FrameStatusRefused: the frame is gone or has ended, so the session has nothing to run for.
     """
-    with store.transaction() as connection:
-        if not connection.execute(_KEPT, {"frame": key}).rowcount:
+    with store.transaction():
+        if not store.run(_KEPT, frame=key):
             row = get(store, key)
             raise FrameStatusRefused(row.id, row.status, Verb.START, "it ended while its kernel was being started")
         _run_in(store, key, session, source)
@@ -184,11 +176,11 @@ def keep_push(store: Store, key: int, session: int, source: int | None) -> None:
 
 def undo_push(store: Store, key: int, *, author: str, now: float, why: str) -> FrameRow:
     """Take back a push whose session never came: the frame is planned again."""
-    with store.transaction() as connection:
+    with store.transaction():
         row = get(store, key)
         if row.status is Status.IN_PROGRESS:
             step(store, row, Verb.UNDO, Status.PLANNED, author=author, now=now, why=why)
-        connection.execute(_KEPT, {"frame": key})
+        store.run(_KEPT, frame=key)
         return get(store, key)
 
 
@@ -217,7 +209,7 @@ def _add(
 ) -> FrameRow:
     """Insert a frame; a frame that stands for a session runs at once."""
     runs = kind is Kind.SESSION
-    with store.transaction() as connection:
+    with store.transaction():
         row = FrameRow(
             key=store.count("frame") + 1,
             tree=tree,
@@ -240,11 +232,12 @@ def _add(
             priority=priority,
             closed_above=0 if parent is None else parent.closed_above + counts.is_closed(parent.status, parent.waiting),
         )
-        connection.execute(_INSERT, {name: getattr(row, name) for name in row.__slots__})
-        counts.added(connection, row.parent, kind)
+        values = {name: getattr(row, name) for name in row.__slots__}
+        store.run(_INSERT, **values | {"kind": kind.value, "status": row.status.value})
+        counts.added(store, row.parent, kind)
         note(store, row.key, "plan", author, now, status=row.status)
     return row
 
 
 def _run_in(store: Store, key: int, session: int, source: int | None) -> None:
-    store.run(_RUNS_IN, {"named": key, "of": session, "source": source})
+    store.run(_RUNS_IN, named=key, session=session, source=source)

@@ -238,7 +238,7 @@ def test_ended_children_that_just_fit_are_all_shown(grown: Grown) -> None:
     """F-13: each line counts with its line break; with a character less the oldest go."""
     for number in range(4):
         grown.pop(grown.push(f"goal {number}"))
-    (row,) = grown.store.read("SELECT * FROM frames WHERE key = :root", root=grown.root.key)
+    (row,) = grown.store.rows("SELECT * FROM frames WHERE key = :root", root=grown.root.key)
     lines = context._ended(grown.store, row, 100_000, 300)
     whole = sum(len(line) + 1 for line in lines)
     assert context._ended(grown.store, row, whole, 300) == lines

@@ -7,19 +7,17 @@ runs with every other test: ``RLM_FRAMES_OPS=20000 RLM_FRAMES_SEED=7`` makes a l
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from sqlite3 import Row
 from typing import TypeVar, cast
 from xml.etree import ElementTree as ET
 
 import pytest
-from sqlalchemy import Engine, event, select
+from told_statements import tell_of_statements
 
 from rlm_memory import journal, queries, sessions
 from rlm_memory.errors import RowRequestError
-from rlm_memory.frame_schema import frames as table
 from rlm_memory.frames import context, ending, rows, runtime, summaries, tree
 from rlm_memory.frames.results import HandedOver, Outcome
 from rlm_memory.frames.rows import FrameRow
@@ -36,7 +34,7 @@ OPERATIONS = 40
 """Operations of one tree."""
 T = TypeVar("T")
 PLACES = {
-    *("BEGIN", "SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "commit"),
+    *("BEGIN", "SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "COMMIT"),
     *("push: rows", "effect: kernel forked", "push: session's rows", "push: done", "recover: push"),
     *("pop: values", "pop: rows", "cell: values put", "effect: session's rows gone", "effect: log written"),
     *("effect: notebook written", "keep: log", "keep: notebook", "keep: end"),
@@ -76,22 +74,6 @@ class Fuse:
             raise Crash(place)
 
 
-class BurningStore(Store):
-    """A store whose statements by the driver are places too: no event tells of them."""
-
-    fuse: Fuse | None = None
-
-    def read(self, sql: str, **given: str | float) -> list[Row]:
-        if self.fuse is not None:
-            self.fuse(sql.split(maxsplit=1)[0].upper())
-        return super().read(sql, **given)
-
-    def write(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
-        if self.fuse is not None:
-            self.fuse(sql.split(maxsplit=1)[0].upper())
-        super().write(sql, rows)
-
-
 class Machine:
     """What a daemon's death leaves: kernels, stored values, log files. It does the effects of push and pop."""
 
@@ -105,18 +87,7 @@ class Machine:
         self.now = 1e9
         self.after: Callable[[], None] = _nothing
         """What must hold of the operation that was cut short, once the next daemon has begun."""
-        self.store = self._open()
-
-    def _open(self) -> Store:
-        store = BurningStore.open(self.path)
-        store.fuse = self.fuse
-
-        def before(*said: object) -> None:
-            self.fuse(str(said[2]).split(maxsplit=1)[0])
-
-        event.listen(_engine(store), "before_cursor_execute", before)
-        event.listen(_engine(store), "commit", lambda _connection: self.fuse("commit"))
-        return store
+        self.store = Store.open(path)
 
     @property
     def runtime(self) -> Runtime:
@@ -126,7 +97,7 @@ class Machine:
         """Begin as a new daemon does: kernels of no session are ended, promises are kept or taken back."""
         fuse, self.fuse.left = self.fuse.left, 0
         self.store.close()
-        self.store = self._open()
+        self.store = Store.open(self.path)
         self.fuse.left = fuse
         lives = {row.key for row in sessions.all_sessions(self.store)}
         for key in self.kernels.keys() - lives:
@@ -196,14 +167,8 @@ class Machine:
         self.kernels.pop(session, None)
 
 
-def _engine(store: Store) -> Engine:
-    return store._engine
-
-
 def all_frames(store: Store) -> dict[int, FrameRow]:
-    with store.transaction() as connection:
-        keys = connection.execute(select(table.c.key)).scalars().all()
-    return {key: rows.get(store, key) for key in keys}
+    return {key: rows.get(store, key) for key in store.scalars("SELECT key FROM frames")}
 
 
 def check(machine: Machine, first: int) -> None:
@@ -360,9 +325,12 @@ def grow(path: Path, seed: int, fuse: Fuse) -> int:
 
 
 @pytest.mark.timeout(0 if OPS > 1000 else 300)
-def test_every_operation_is_done_or_not_done_wherever_the_daemon_dies(tmp_path: Path) -> None:
+def test_every_operation_is_done_or_not_done_wherever_the_daemon_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """F-11: no crash loses a frame, a log, a cell of a frame that runs or a value, and none leaves a kernel behind."""
     fuse, crashes = Fuse(), 0
+    tell_of_statements(monkeypatch, fuse)
     for number in range(max(1, OPS // OPERATIONS)):
         seed = SEED * 100_000 + number
         try:

@@ -59,8 +59,7 @@ def test_the_conversation_outlives_the_frames_end_and_goes_when_it_is_forgotten(
         "content": "marker-5a17",
     }
     ending.forget(grown.store, frame.key)
-    with grown.store.transaction() as connection:
-        assert connection.exec_driver_sql("SELECT count(*) FROM frame_messages").scalar_one() == 0
+    assert grown.store.scalar("SELECT count(*) FROM frame_messages") == 0
 
 
 def test_a_conversation_is_bounded(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,5 +173,4 @@ def test_cells_are_turns_between_the_notes_and_fold_by_themselves(grown: Grown) 
     assert f"of {frame.id}, in the journal of its session and in its log" in masks[0]
     assert folded.stats()["estimated_tokens"] <= 1000
     assert folded.rebuild() == whole.rebuild()
-    with grown.store.transaction() as connection:
-        assert connection.exec_driver_sql("SELECT count(*) FROM frame_messages").scalar_one() == 2
+    assert grown.store.scalar("SELECT count(*) FROM frame_messages") == 2

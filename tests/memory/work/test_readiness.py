@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, select
+from told_statements import tell_of_statements
 
 from rlm_memory import sessions
 from rlm_memory.errors import EdgeRefused, RowRequestError
-from rlm_memory.frame_schema import edges as edge_table
-from rlm_memory.frame_schema import frames as table
 from rlm_memory.frames import edges as frame_edges
 from rlm_memory.frames import ending, rows, tree
 from rlm_memory.frames.results import Children, Outcome
@@ -25,7 +23,6 @@ from rlm_memory.frames.states import OUTCOMES, EdgeType, Kind, Status
 from rlm_memory.store import Store
 from rlm_memory.work import holders, items, leases, paths, progress
 from rlm_memory.work.ready import PRIORITIES, count_ready, next_batch, ready
-from rlm_memory.work_schema import paths as path_table
 
 OPS = int(os.environ.get("RLM_WORK_OPS", "300"))
 SEED = int(os.environ.get("RLM_WORK_SEED", "1"))
@@ -138,34 +135,38 @@ def overlap(one: str, other: str) -> bool:
 
 
 def look(store: Store) -> Model:
-    with store.transaction() as connection:
-        keys = connection.execute(select(table.c.key)).scalars().all()
-        edges: dict[tuple[int, int], set[EdgeType]] = {}
-        for row in connection.execute(select(edge_table)):
-            edges.setdefault((row.frame, row.target), set()).add(EdgeType(row.type))
-        declared: dict[int, list[str]] = {}
-        for row in connection.execute(select(path_table)):
-            declared.setdefault(row.frame, []).append(row.path)
-    return Model({key: rows.get(store, key) for key in keys}, edges, declared)
+    edges: dict[tuple[int, int], set[EdgeType]] = {}
+    for frame, target, type_ in store.rows("SELECT frame, target, type FROM frame_edges"):
+        edges.setdefault((frame, target), set()).add(EdgeType(type_))
+    declared: dict[int, list[str]] = {}
+    for frame, path in store.rows("SELECT frame, path FROM frame_paths"):
+        declared.setdefault(frame, []).append(path)
+    return Model({key: rows.get(store, key) for key in store.scalars("SELECT key FROM frames")}, edges, declared)
+
+
+@dataclass
+class Fuse:
+    """Crashes at the n-th statement that it is told of; 0 never does."""
+
+    left: int = 0
+
+    def __call__(self, _place: str) -> None:
+        if self.left > 0:
+            self.left -= 1
+            if self.left == 0:
+                raise Crash
 
 
 @dataclass
 class World:
-    """A tree, the dice, and after how many statements the next crash is."""
+    """A tree, and the dice."""
 
     store: Store
     root: FrameRow
     session: int
     dice: random.Random
     now: float = 1e9
-    left: int = 0
     fences: dict[int, int] = field(default_factory=dict)
-
-    def crash(self, *_said: object) -> None:
-        if self.left > 0:
-            self.left -= 1
-            if self.left == 0:
-                raise Crash
 
     def check(self) -> None:
         store, model = self.store, look(self.store)
@@ -341,19 +342,18 @@ ACTS: Mapping[Callable[[World, Model], None], int] = {
 }
 
 
-def grow(path: Path, seed: int, done: Counter[str]) -> int:
+def grow(path: Path, seed: int, fuse: Fuse, done: Counter[str]) -> int:
     """Grow one tree; returns how often an operation was cut short."""
     dice, crashes = random.Random(seed), 0
     store = Store.open(path)
     policy = sessions.PolicyText("default", "{}", "")
     session = sessions.open_session(store, "s", workspace="", policy=policy, idle_seconds=9, now=1.0)
     world = World(store, tree.of_session(store, session, author="t", now=1e9), session.key, dice)
-    event.listen(store._engine, "before_cursor_execute", world.crash)
     for _ in range(OPERATIONS):
         world.now += dice.choice([0.0, 1.0, 1.0, DAY, 9 * DAY])
         (act,) = dice.choices(list(ACTS), list(ACTS.values()))
         model = look(store)
-        world.left = dice.choice([0] * 12 + [*range(1, 20)])
+        fuse.left = dice.choice([0] * 12 + [*range(1, 20)])
         try:
             act(world, model)
             done[act.__name__] += 1
@@ -362,7 +362,7 @@ def grow(path: Path, seed: int, done: Counter[str]) -> int:
         except Crash:
             crashes += 1
         finally:
-            world.left = 0
+            fuse.left = 0
         try:
             world.check()
         except AssertionError:
@@ -373,14 +373,14 @@ def grow(path: Path, seed: int, done: Counter[str]) -> int:
 
 
 @pytest.mark.timeout(0 if OPS > 1000 else 300)
-def test_what_the_queue_says_is_what_the_definitions_say(tmp_path: Path) -> None:
+def test_what_the_queue_says_is_what_the_definitions_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """E-8, E-9: after any operation, cut short anywhere, counts, order, batches and refusals of circles are right."""
-    done: Counter[str] = Counter()
-    crashes = 0
+    fuse, done, crashes = Fuse(), Counter[str](), 0
+    tell_of_statements(monkeypatch, fuse)
     for number in range(max(1, OPS // OPERATIONS)):
         seed = SEED * 100_000 + number
         try:
-            crashes += grow(tmp_path / f"{seed}.sqlite3", seed, done)
+            crashes += grow(tmp_path / f"{seed}.sqlite3", seed, fuse, done)
         except BaseException:
             print(f"seed {seed}")
             raise
