@@ -136,7 +136,7 @@ def state(row: FrameRow, *, stale: bool = False) -> str:
 
 def newest(store: Store) -> tuple[int, int]:
     """Return numbers of which at least one changes whenever anything except the life of a holder changes."""
-    (row,) = store.read(_STATE)
+    (row,) = store.rows(_STATE)
     return row["event"], row["frames"]
 
 
@@ -149,7 +149,7 @@ def held(store: Store, *, now: float) -> dict[int, Held]:
             row["claimed_at"],
             stale=holders.is_stale(row["beat_at"], row["expires_at"], now),
         )
-        for row in store.read(_HELD)
+        for row in store.rows(_HELD)
     }
 
 
@@ -158,28 +158,28 @@ def read(store: Store, *, now: float) -> Board:
     with store.transaction():
         rows = [
             FrameRow(**{**dict(row), "kind": Kind(row["kind"]), "status": Status(row["status"])})
-            for row in store.read(_TASKS)
+            for row in store.rows(_TASKS)
         ]
         links: dict[int, list[Link]] = defaultdict(list)
-        for row in store.read(_LINKS):
+        for row in store.rows(_LINKS):
             links[row["frame"]].append(Link(frame_id(row["target"]), row["type"], not row["resolved"]))
         paths: dict[int, list[str]] = defaultdict(list)
-        for row in store.read(_PATHS):
+        for row in store.rows(_PATHS):
             paths[row["frame"]].append(row["path"])
-        roots = {row["tree"]: frame_id(row["key"]) for row in store.read(_ROOTS)}
-        reasons = {row["key"]: row["reason"] for row in store.read(_REASONS)}
+        roots = {row["tree"]: frame_id(row["key"]) for row in store.rows(_ROOTS)}
+        reasons = {row["key"]: row["reason"] for row in store.rows(_REASONS)}
         owned = held(store, now=now)
         cards = {
             row.id: _card(row, roots[row.tree], owned.get(row.key, _NOBODY), reasons.get(row.key, ""), paths, links)
             for row in rows
         }
         ready = [row for row in rows if paths.get(row.key) and cards[row.id].state == "ready"]
-        held_back = {row["key"] for row in store.read(_KEPT_BACK, keys=json.dumps([row.key for row in ready]))}
+        held_back = {row["key"] for row in store.rows(_KEPT_BACK, keys=json.dumps([row.key for row in ready]))}
         refused = [
             Conflict(
                 "write", roots[row["tree"]], row["path"] or "", "", frame_id(row["frame"]), row["author"], row["at"]
             )
-            for row in store.read(_REFUSED, verb=REFUSED_WRITE, most=_MOST_REFUSED)
+            for row in store.rows(_REFUSED, verb=REFUSED_WRITE, most=_MOST_REFUSED)
         ]
     owners = [row for row in rows if leases.is_held(row) and paths.get(row.key)]
     conflicts = [

@@ -10,31 +10,32 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from sqlite3 import Row
 from typing import Any
-
-from sqlalchemy import bindparam, select, text
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames.rows import FrameRow, frame_id, whole
-from rlm_memory.schema import upsert
+from rlm_memory.schema import columns_of, upsert_into
 from rlm_memory.store import Store
 from rlm_memory.work.items import Item
 from rlm_memory.work.progress import Progress
 from rlm_memory.work_schema import chain_runs, chains
 
-_PUT, _PUT_RUN = upsert(chains), upsert(chain_runs)
-_OF_TREE = select(chains).where(chains.c.tree == bindparam("of")).order_by(chains.c.number)
-_RUNS = select(chain_runs.c.data).where(chain_runs.c.chain == bindparam("of")).order_by(chain_runs.c.number)
+_PUT, _PUT_RUN = upsert_into(chains), upsert_into(chain_runs)
+_CHAINS = f"SELECT {columns_of(chains)} FROM work_chains"
+_LATEST = f"{_CHAINS} WHERE number = :number"
+_OPEN = f"{_CHAINS} WHERE tree = :tree AND ended_at IS NULL ORDER BY number"
+_RUNS = "SELECT data FROM work_chain_runs WHERE chain = :chain ORDER BY number"
 _IN = "IN (SELECT value FROM json_each(:keys))"
-_ITEMS = text(f"SELECT frame, type, description, acceptance FROM frame_items WHERE frame {_IN}")
-_PROGRESS = text(f"SELECT frame, data, updated_at FROM frame_progress WHERE frame {_IN}")
-_EDGES = text(f"""
+_ITEMS = f"SELECT frame, type, description, acceptance FROM frame_items WHERE frame {_IN}"
+_PROGRESS = f"SELECT frame, data, updated_at FROM frame_progress WHERE frame {_IN}"
+_EDGES = f"""
     SELECT frame, target FROM frame_edges WHERE frame {_IN} AND type IN ('blocks', 'waits_for', 'on_failure')
-    ORDER BY frame, target""")
-_BADLY = text(f"""
+    ORDER BY frame, target"""
+_BADLY = f"""
     SELECT parent, count(*) AS number FROM frames WHERE parent {_IN} AND status IN ('failed', 'blocked')
-    GROUP BY parent""")
+    GROUP BY parent"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ def begin(store: Store, tree: str, scope: int | None, loop: str, data: Mapping[s
 
 def note(store: Store, chain: ChainRow) -> None:
     """Store the present state of a chain."""
-    store.run(_PUT, {name: getattr(chain, name) for name in chain.__slots__})
+    values = {name: getattr(chain, name) for name in chain.__slots__}
+    store.run(_PUT, **values | {"data": json.dumps(dict(chain.data))})
 
 
 def latest(store: Store, number: int) -> ChainRow:
@@ -79,46 +81,42 @@ def latest(store: Store, number: int) -> ChainRow:
     Raises:
         RowRequestError: there is none with that number, or no longer.
     """
-    row = store.row(select(chains).where(chains.c.number == number))
+    row = store.row(_LATEST, number=number)
     if row is None:
         raise RowRequestError(f"there is no chain {number}")
-    return ChainRow(**row)
+    return _chain(row)
 
 
 def open_ones(store: Store, tree: str) -> list[ChainRow]:
     """List the open chains of a tree, oldest first."""
-    found = [ChainRow(**row) for row in store.rows(_OF_TREE, {"of": tree})]
-    return [chain for chain in found if chain.ended_at is None]
+    return [_chain(row) for row in store.rows(_OPEN, tree=tree)]
 
 
 def note_run(
     store: Store, chain: int, number: int, frame: int, data: Mapping[str, Any], ended_at: float | None
 ) -> None:
     """Store the present state of an agent's run."""
-    with store.transaction() as connection:
+    with store.transaction():
         latest(store, chain)
-        values = {"chain": chain, "number": number, "frame": frame, "ended_at": ended_at, "data": dict(data)}
-        connection.execute(_PUT_RUN, values)
+        store.run(_PUT_RUN, chain=chain, number=number, frame=frame, ended_at=ended_at, data=json.dumps(dict(data)))
 
 
 def runs(store: Store, chain: int) -> list[object]:
     """List the runs of a chain, in the order of their numbers."""
-    return store.scalars(_RUNS, {"of": chain})
+    return [json.loads(data) for data in store.scalars(_RUNS, chain=chain)]
 
 
 def survey(store: Store, top: int) -> list[Surveyed]:
     """List a frame and everything below it with their edges and counts, top first."""
-    with store.transaction() as connection:
+    with store.transaction():
         frames = whole(store, top)
-        keys = {"keys": json.dumps([row.key for row in frames])}
-        described = {row.frame: Item(*row[1:]) for row in connection.execute(_ITEMS, keys)}
-        progress_of = {
-            row.frame: Progress(json.loads(row.data), row.updated_at) for row in connection.execute(_PROGRESS, keys)
-        }
-        badly = {row.parent: row.number for row in connection.execute(_BADLY, keys)}
+        keys = json.dumps([row.key for row in frames])
+        described = {frame: Item(*said) for frame, *said in store.rows(_ITEMS, keys=keys)}
+        progress_of = {frame: Progress(json.loads(data), at) for frame, data, at in store.rows(_PROGRESS, keys=keys)}
+        badly = {row["parent"]: row["number"] for row in store.rows(_BADLY, keys=keys)}
         after: defaultdict[int, list[str]] = defaultdict(list)
-        for row in connection.execute(_EDGES, keys):
-            after[row.frame].append(frame_id(row.target))
+        for frame, target in store.rows(_EDGES, keys=keys):
+            after[frame].append(frame_id(target))
     return [
         Surveyed(
             row,
@@ -129,3 +127,7 @@ def survey(store: Store, top: int) -> list[Surveyed]:
         )
         for row in frames
     ]
+
+
+def _chain(row: Row) -> ChainRow:
+    return ChainRow(**{**row, "data": json.loads(row["data"])})

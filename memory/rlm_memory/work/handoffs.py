@@ -11,15 +11,13 @@ import json
 from collections.abc import Sequence
 from enum import StrEnum
 
-from sqlalchemy import bindparam, select, text
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.errors import FrameStatusRefused
 from rlm_memory.frames.results import LONGEST_SUMMARY, MOST_ITEMS
-from rlm_memory.frames.rows import FrameRow, above, compaction_of, get
+from rlm_memory.frames.rows import above, compaction_of, get
 from rlm_memory.frames.states import Kind, Status
-from rlm_memory.schema import upsert
+from rlm_memory.schema import columns_of, upsert_into
 from rlm_memory.store import Store
 from rlm_memory.work import progress
 from rlm_memory.work_schema import handoffs as table
@@ -27,30 +25,30 @@ from rlm_memory.work_schema import handoffs as table
 IN_SHORT = 600
 """Characters of a summary of two or three sentences."""
 _LONGEST_ITEM = 500
+_LISTS = ("files", "decisions")
 
-_GET = select(table).where(table.c.frame == bindparam("of"))
-_PUT = upsert(table)
+_GET = f"SELECT {columns_of(table)} FROM frame_handoffs WHERE frame = :frame"
+_PUT = upsert_into(table)
 _UNDER = """
     WITH RECURSIVE under(key) AS (
         SELECT key FROM frames WHERE parent = :done
         UNION ALL SELECT f.key FROM under JOIN frames f ON f.parent = under.key
     )"""
 # A frame in progress, or one that ended badly, stays as it is; so does everything below it.
-_COMPACT = text(f"""{_UNDER}
+_COMPACT = f"""{_UNDER}
     UPDATE frame_handoffs SET details = NULL, compacted_at = :now
     WHERE details IS NOT NULL AND status = 'PASS' AND frame IN (
         SELECT under.key FROM under JOIN frames f ON f.key = under.key
         WHERE f.status = 'completed' AND (f.holder IS NULL OR f.freed_at IS NOT NULL))
-    RETURNING frame""")
-_ARCHIVE = text(f"""{_UNDER}
+    RETURNING frame"""
+_ARCHIVE = f"""{_UNDER}
     UPDATE frame_handoffs SET archived_at = :now
     WHERE archived_at IS NULL AND status = 'PASS' AND frame IN (
-        SELECT under.key FROM under JOIN frames f ON f.key = under.key WHERE f.status = 'completed')
-    RETURNING frame""")
-_DONE = text("""
-    SELECT key FROM frames WHERE status = 'completed' AND kind IN ('story', 'epic')
-    AND (:tree IS NULL OR tree = :tree) ORDER BY depth DESC, key""")
-_BADLY = text("SELECT count(*) FROM frames WHERE parent = :of AND status IN ('failed', 'blocked')")
+        SELECT under.key FROM under JOIN frames f ON f.key = under.key WHERE f.status = 'completed')"""
+_DONE = """
+    SELECT key, kind FROM frames WHERE status = 'completed' AND kind IN ('story', 'epic')
+    AND (:tree IS NULL OR tree = :tree) ORDER BY depth DESC, key"""
+_BADLY = "SELECT count(*) FROM frames WHERE parent = :parent AND status IN ('failed', 'blocked')"
 
 
 class Result(StrEnum):
@@ -119,14 +117,15 @@ def hand_off(
     Raises:
         UnknownFrame, FrameStatusRefused: there is none, or it stands for a session.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         row = get(store, key)
         if row.kind is Kind.SESSION:
             raise FrameStatusRefused(row.id, row.status, "hand off", "it stands for a session: name a goal")
         text = limits.storable(summary.strip(), LONGEST_SUMMARY)
         written = HandOff(key, status, text, _items(files), _items(decisions), details, size, now)
         values = {name: getattr(written, name) for name in written.__slots__}
-        connection.execute(_PUT, values | {"status": status.value})
+        lists = {name: json.dumps(values[name]) for name in _LISTS}
+        store.run(_PUT, **values | lists | {"status": status.value})
     return written
 
 
@@ -136,10 +135,11 @@ def of_frame(store: Store, key: int) -> HandOff | None:
     Raises:
         UnknownFrame: there is no such frame.
     """
-    with store.transaction() as connection:
-        written = connection.execute(_GET, {"of": key}).mappings().one_or_none()
+    with store.transaction():
+        written = store.row(_GET, frame=key)
         if written is not None:
-            return HandOff(**{**written, "status": Result(written["status"])})
+            lists = {name: json.loads(written[name]) for name in _LISTS}
+            return HandOff(**{**written, **lists, "status": Result(written["status"])})
         row, compaction = get(store, key), compaction_of(store, key)
     if compaction is None or row.status not in _RESULTS:
         return None
@@ -158,11 +158,11 @@ def boundaries(store: Store, key: int) -> Boundaries:
     """Return what the end of a frame has completed above it."""
     done: dict[Kind, str] = {}
     failed = False
-    with store.transaction() as connection:
+    with store.transaction():
         for upper in above(store, key)[1:]:
             if upper.kind not in {Kind.STORY, Kind.EPIC} or upper.open_children:
                 break
-            if connection.execute(_BADLY, {"of": upper.key}).scalar_one():
+            if store.scalar(_BADLY, parent=upper.key):
                 failed = True
                 break
             done.setdefault(upper.kind, upper.id)
@@ -177,12 +177,11 @@ def decay(store: Store, *, now: float, tree: str | None = None) -> list[int]:
     Repeating it changes nothing more: call it after an end, and when a daemon starts.
     """
     gone: list[int] = []
-    with store.transaction() as connection:
-        for done in connection.execute(_DONE, {"tree": tree}).scalars().all():
-            row: FrameRow = get(store, done)
-            gone += connection.execute(_COMPACT, {"done": done, "now": now}).scalars().all()
-            if row.kind is Kind.EPIC:
-                connection.execute(_ARCHIVE, {"done": done, "now": now})
+    with store.transaction():
+        for done in store.rows(_DONE, tree=tree):
+            gone += (row["frame"] for row in store.returned(_COMPACT, done=done["key"], now=now))
+            if done["kind"] == Kind.EPIC:
+                store.run(_ARCHIVE, done=done["key"], now=now)
     return gone
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sqlalchemy import bindparam, insert, select, text, update
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
-from rlm_memory.schema import upsert
+from rlm_memory.schema import columns_of, insert_into, upsert_into
 from rlm_memory.store import Store
 from rlm_memory.work_schema import holders, machine
 
@@ -23,23 +21,17 @@ _LONGEST = 500
 _KEPT = 1000
 """Number of past holders, the latest, that are kept though no frame names them."""
 
-_GET = select(holders).where(holders.c.id == bindparam("named"))
-_OF_PROOF = (
-    select(holders)
-    .where(holders.c.proof == bindparam("shown"), holders.c.anchor == bindparam("kind"))
-    .order_by(holders.c.beat_at.desc())
-    .limit(1)
-)
-_LIVING = select(holders).where(holders.c.gone_at.is_(None)).order_by(holders.c.id)
-_BEAT = (
-    update(holders)
-    .where(holders.c.id == bindparam("named"))
-    .values(beat_at=bindparam("now"), expires_at=bindparam("until"), gone_at=None)
-)
-_GONE = update(holders).where(holders.c.id == bindparam("named")).values(gone_at=bindparam("now"))
-_FORGET = text(f"""
+_HOLDERS = f"SELECT {columns_of(holders)} FROM holders"
+_GET = f"{_HOLDERS} WHERE id = :id"
+_OF_PROOF = f"{_HOLDERS} WHERE proof = :proof AND anchor = :anchor ORDER BY beat_at DESC LIMIT 1"
+_LIVING = f"{_HOLDERS} WHERE gone_at IS NULL ORDER BY id"
+_ADD = insert_into(holders)
+_BEAT = "UPDATE holders SET beat_at = :now, expires_at = :until, gone_at = NULL WHERE id = :id"
+_GONE = "UPDATE holders SET gone_at = :now WHERE id = :id"
+_BOOT, _PUT_BOOT = "SELECT value FROM machine WHERE name = 'boot'", upsert_into(machine)
+_FORGET = f"""
     DELETE FROM holders WHERE gone_at IS NOT NULL AND id NOT IN (SELECT holder FROM frames WHERE holder IS NOT NULL)
-    AND id IN (SELECT id FROM holders WHERE gone_at IS NOT NULL ORDER BY gone_at DESC LIMIT -1 OFFSET {_KEPT})""")
+    AND id IN (SELECT id FROM holders WHERE gone_at IS NOT NULL ORDER BY gone_at DESC LIMIT -1 OFFSET {_KEPT})"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ def enlist(
     seconds: float | None = None,
 ) -> Holder:
     """Return the holder with that proof of life, created if there is none; it is alive from now on, for ``seconds``."""
-    with store.transaction() as connection:
+    with store.transaction():
         existing = of_proof(store, anchor, proof)
         until = None if seconds is None else now + seconds
         if existing is not None:
@@ -95,20 +87,20 @@ def enlist(
             until,
             None,
         )
-        connection.execute(insert(holders), {name: getattr(holder, name) for name in holder.__slots__})
-        connection.execute(_FORGET)
+        store.run(_ADD, **{name: getattr(holder, name) for name in holder.__slots__})
+        store.run(_FORGET)
         return holder
 
 
 def find(store: Store, holder: str) -> Holder | None:
     """Return a holder by its id, or None."""
-    row = store.row(_GET, {"named": holder})
+    row = store.row(_GET, id=holder)
     return None if row is None else Holder(**row)
 
 
 def of_proof(store: Store, anchor: Anchor, proof: str) -> Holder | None:
     """Return the holder with that proof of life, or None."""
-    row = store.row(_OF_PROOF, {"kind": anchor, "shown": proof})
+    row = store.row(_OF_PROOF, anchor=anchor, proof=proof)
     return None if row is None else Holder(**row)
 
 
@@ -120,17 +112,17 @@ def living(store: Store) -> list[Holder]:
 def beat(store: Store, holder: Holder, *, now: float, seconds: float | None = None) -> None:
     """Record that a holder is active; one that lives until a time lives ``seconds`` from now."""
     until = holder.expires_at if seconds is None else now + seconds
-    store.run(_BEAT, {"named": holder.id, "now": now, "until": until})
+    store.run(_BEAT, id=holder.id, now=now, until=until)
 
 
 def gone(store: Store, holder: str, *, now: float) -> None:
     """Record that a holder's life has ended."""
-    store.run(_GONE, {"named": holder, "now": now})
+    store.run(_GONE, id=holder, now=now)
 
 
 def note_boot(store: Store, boot: str) -> bool:
     """Record the boot of the machine in which the daemon runs. Return whether the last daemon ran in another."""
-    with store.transaction() as connection:
-        before = connection.execute(select(machine.c.value).where(machine.c.name == "boot")).scalar_one_or_none()
-        connection.execute(upsert(machine), {"name": "boot", "value": boot})
+    with store.transaction():
+        before = store.scalar(_BOOT)
+        store.run(_PUT_BOOT, name="boot", value=boot)
     return before not in {None, boot}

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import field
+from sqlite3 import Row
 from typing import Any
-
-from sqlalchemy import RowMapping, bindparam, select, update
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.errors import RowRequestError
-from rlm_memory.frame_schema import frames
 from rlm_memory.frames.rows import get as get_frame
 from rlm_memory.frames.rows import note
 from rlm_memory.frames.tree import LONGEST_GOAL
-from rlm_memory.schema import upsert
+from rlm_memory.schema import upsert_into
 from rlm_memory.store import Store
 from rlm_memory.work.ready import PRIORITIES
 from rlm_memory.work_schema import aliases as names
@@ -26,10 +25,13 @@ TYPES = ("feature", "bug", "spike", "chore", "api", "test")
 _LONGEST = 16_384
 _LONGEST_NAME = 200
 
-_GET = select(table).where(table.c.frame == bindparam("of"))
-# Built once: building a statement takes longer than executing it, and importing a tracker's file does that for each
-# task.
-_DESCRIBE, _NAME = upsert(table), upsert(names)
+_GET = "SELECT type, description, acceptance FROM frame_items WHERE frame = :frame"
+_DESCRIBE, _NAME = upsert_into(table), upsert_into(names)
+_SET_PRIORITY = "UPDATE frames SET priority = :priority WHERE key = :key"
+_SET_GOAL = "UPDATE frames SET goal = :goal WHERE key = :key"
+_NAMED = "SELECT source, alias, frame, data FROM frame_aliases WHERE"
+_OF_TREE = f"{_NAMED} tree = :tree AND source = :source ORDER BY frame"
+_OF_FRAME = f"{_NAMED} frame = :frame ORDER BY source, alias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class Alias:
 
 def get(store: Store, frame: int) -> Item:
     """Return the properties of a task."""
-    row = store.row(_GET, {"of": frame})
-    return Item() if row is None else Item(row["type"], row["description"], row["acceptance"])
+    row = store.row(_GET, frame=frame)
+    return Item() if row is None else Item(*row)
 
 
 def describe(
@@ -66,14 +68,14 @@ def describe(
     """
     if type_ is not None and type_ not in TYPES:
         raise RowRequestError(f"there is no type of task {type_[:80]!r}; use one of {', '.join(TYPES)}")
-    with store.transaction() as connection:
+    with store.transaction():
         old = get(store, frame)
         values = {
             "type": old.type if type_ is None else type_,
             "description": old.description if description is None else limits.storable(description, _LONGEST),
             "acceptance": old.acceptance if acceptance is None else limits.storable(acceptance, _LONGEST),
         }
-        connection.execute(_DESCRIBE, {"frame": frame, **values})
+        store.run(_DESCRIBE, frame=frame, **values)
     return Item(**values)
 
 
@@ -86,9 +88,9 @@ def set_priority(store: Store, frame: int, priority: int, *, author: str, now: f
     """
     if priority not in PRIORITIES:
         raise RowRequestError(f"a priority must be one of {', '.join(map(str, PRIORITIES))}")
-    with store.transaction() as connection:
+    with store.transaction():
         was = get_frame(store, frame).priority
-        connection.execute(update(frames).where(frames.c.key == frame).values(priority=priority))
+        store.run(_SET_PRIORITY, key=frame, priority=priority)
         note(store, frame, "priority", author, now, was=was, priority=priority)
 
 
@@ -98,9 +100,9 @@ def set_goal(store: Store, frame: int, goal: str, *, author: str, now: float) ->
     Raises:
         UnknownFrame: there is no such frame.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         was = get_frame(store, frame).goal
-        connection.execute(update(frames).where(frames.c.key == frame).values(goal=kept("goal", goal)))
+        store.run(_SET_GOAL, key=frame, goal=kept("goal", goal))
         note(store, frame, "goal", author, now, was=was)
 
 
@@ -113,24 +115,22 @@ def kept(name: str, value: Any) -> Any:
 
 def name(store: Store, frame: int, alias: Alias) -> None:
     """Record the name by which another tracker knows a frame."""
-    with store.transaction() as connection:
+    with store.transaction():
         tree = get_frame(store, frame).tree
         called = limits.storable(alias.alias, _LONGEST_NAME)
-        values = {"tree": tree, "source": alias.source, "alias": called, "frame": frame, "data": dict(alias.data)}
-        connection.execute(_NAME, values)
+        data = json.dumps(dict(alias.data))
+        store.run(_NAME, tree=tree, source=alias.source, alias=called, frame=frame, data=data)
 
 
 def aliases(store: Store, tree: str, source: str) -> list[tuple[int, Alias]]:
     """List the frames of a tree that another tracker knows, with what it says about them."""
-    wanted = select(names).where(names.c.tree == tree, names.c.source == source).order_by(names.c.frame)
-    return [(row["frame"], _alias(row)) for row in store.rows(wanted)]
+    return [(row["frame"], _alias(row)) for row in store.rows(_OF_TREE, tree=tree, source=source)]
 
 
 def aliases_of(store: Store, frame: int) -> list[Alias]:
     """List the names by which other trackers know a frame."""
-    wanted = select(names).where(names.c.frame == frame).order_by(names.c.source, names.c.alias)
-    return [_alias(row) for row in store.rows(wanted)]
+    return [_alias(row) for row in store.rows(_OF_FRAME, frame=frame)]
 
 
-def _alias(row: RowMapping) -> Alias:
-    return Alias(row["source"], row["alias"], row["data"])
+def _alias(row: Row) -> Alias:
+    return Alias(row["source"], row["alias"], json.loads(row["data"]))

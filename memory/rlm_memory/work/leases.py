@@ -13,11 +13,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sqlalchemy import bindparam, text, update
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import FrameStatusRefused, LeaseLost, NotReady, PathTaken
-from rlm_memory.frame_schema import READY, frames
+from rlm_memory.frame_schema import READY
 from rlm_memory.frames import tree
 from rlm_memory.frames.edges import waits_for
 from rlm_memory.frames.rows import FrameRow, above, frame_id, get, note
@@ -28,35 +26,35 @@ from rlm_memory.work.holders import STALE_SECONDS, Holder
 from rlm_memory.work.paths import in_conflict
 from rlm_memory.work.ready import ready
 
-_IS_READY = text(f"SELECT 1 FROM frames WHERE key = :key AND {READY}")
-_TAKE = text(f"""
+_IS_READY = f"SELECT 1 FROM frames WHERE key = :key AND {READY}"
+_TAKE = f"""
     UPDATE frames SET holder = :holder, fence = fence + 1, freed_at = NULL, session = coalesce(:session, session)
-    WHERE key = :key AND {READY} RETURNING fence""")
+    WHERE key = :key AND {READY} RETURNING fence"""
 # This runs after the frame was started, so the frame no longer meets READY: the same transaction checked that before.
-_HOLD = text("""
+_HOLD = """
     UPDATE frames SET holder = :holder, fence = fence + 1, freed_at = NULL, session = coalesce(:session, session)
-    WHERE key = :key RETURNING fence""")
+    WHERE key = :key RETURNING fence"""
 # Without a holder: otherwise the frame would return to it as if the holder had lost it.
-_GIVE_BACK = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=bindparam("now"), holder=None)
-_RESTORE = update(frames).where(frames.c.key == bindparam("named")).values(freed_at=None, holder=bindparam("by"))
-_FREE = text("""
-    UPDATE frames SET freed_at = :now WHERE holder = :holder AND freed_at IS NULL RETURNING key, fence""")
-_HELD = text("SELECT key FROM frames WHERE holder = :holder AND freed_at IS NULL ORDER BY key")
-_STALE = text("""
+_GIVE_BACK = "UPDATE frames SET freed_at = :now, holder = NULL WHERE key = :key"
+_RESTORE = "UPDATE frames SET freed_at = NULL, holder = :holder WHERE key = :key"
+_FREE = """
+    UPDATE frames SET freed_at = :now WHERE holder = :holder AND freed_at IS NULL RETURNING key, fence"""
+_HELD = "SELECT key FROM frames WHERE holder = :holder AND freed_at IS NULL ORDER BY key"
+_STALE = """
     SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
     WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NULL AND h.beat_at < :before
         AND h.expires_at IS NULL
-    ORDER BY f.priority + 50 * f.dependents DESC, f.created_at, f.key""")
-_LOST = text("""
+    ORDER BY f.priority + 50 * f.dependents DESC, f.created_at, f.key"""
+_LOST = """
     SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
     WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NOT NULL
         AND (h.id = :holder OR (h.gone_at IS NOT NULL AND h.kin = :kin AND f.freed_at <= :since))
-    ORDER BY f.freed_at, f.key""")
-_CLAIMED = text("""
+    ORDER BY f.freed_at, f.key"""
+_CLAIMED = """
     SELECT max(json_extract(data, '$.fence')) FROM frame_events
-    WHERE frame = :key AND author = :holder AND verb IN ('claim', 'returned')""")
-_ANEW = text("""
-    UPDATE frames SET fence = fence + 1 WHERE status = 'in_progress' AND fence > 0 RETURNING key, fence""")
+    WHERE frame = :key AND author = :holder AND verb IN ('claim', 'returned')"""
+_ANEW = """
+    UPDATE frames SET fence = fence + 1 WHERE status = 'in_progress' AND fence > 0 RETURNING key, fence"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def claim(
     Raises:
         UnknownFrame, NotReady, PathTaken: the named frame cannot be claimed now.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         if (own := _own_again(store, holder, tree_name, key, scope, since)) is not None:
             return _restore(store, get(store, own), holder, now)
         if key is None:
@@ -107,12 +105,10 @@ def claim(
         else:
             _check_ready(store, key)
         row = get(store, key)
-        values = {"key": key, "holder": holder.id, "session": session}
         if row.status is Status.PLANNED:
             tree.start(store, key, author=holder.id, now=now, session=session)
-            fence = connection.execute(_HOLD, values).scalar_one()
-        else:
-            fence = connection.execute(_TAKE, values).scalar_one()
+        take = _HOLD if row.status is Status.PLANNED else _TAKE
+        ((fence,),) = store.returned(take, key=key, holder=holder.id, session=session)
         note(store, key, "claim", holder.id, now, fence=fence, was=row.holder)
         return _lease(store, row, fence, holder)
 
@@ -124,12 +120,12 @@ def release(store: Store, key: int, holder: str | None, *, now: float, author: s
         UnknownFrame, LeaseLost: there is none, or another one holds it.
         FrameStatusRefused: nobody holds it.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         row = get(store, key)
         if not is_held(row):
             raise FrameStatusRefused(row.id, row.status, "release", "nobody has claimed it")
         check(store, row, holder, fence, now=now)
-        connection.execute(_GIVE_BACK, {"named": key, "now": now})
+        store.run(_GIVE_BACK, key=key, now=now)
         note(store, key, "release", author, now, fence=row.fence, was=row.holder)
 
 
@@ -139,11 +135,11 @@ def steal(store: Store, key: int, holder: Holder, *, now: float, why: str, sessi
     Raises:
         UnknownFrame, NotReady, PathTaken: there is none, or nobody could claim it.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         row = get(store, key)
         if is_held(row):
             note(store, key, "steal", holder.id, now, fence=row.fence, was=row.holder, why=why)
-            connection.execute(_GIVE_BACK, {"named": key, "now": now})
+            store.run(_GIVE_BACK, key=key, now=now)
         taken = claim(store, holder, row.tree, now=now, key=key, session=session)
         assert taken is not None
         return taken
@@ -151,21 +147,21 @@ def steal(store: Store, key: int, holder: Holder, *, now: float, why: str, sessi
 
 def free(store: Store, holder: str, *, now: float, why: str) -> list[str]:
     """Free everything that a dead holder held, in one step. Return the frames' ids."""
-    with store.transaction() as connection:
-        freed = connection.execute(_FREE, {"holder": holder, "now": now}).all()
-        for row in freed:
-            note(store, row.key, "freed", holder, now, fence=row.fence, why=why)
+    with store.transaction():
+        freed = store.returned(_FREE, holder=holder, now=now)
+        for key, fence in freed:
+            note(store, key, "freed", holder, now, fence=fence, why=why)
         holders.gone(store, holder, now=now)
-    return [frame_id(row.key) for row in freed]
+    return [frame_id(key) for key, _ in freed]
 
 
 def fenced_anew(store: Store, *, now: float, why: str) -> list[str]:
     """Raise the fence of every frame in progress: a power cut may have set it back."""
-    with store.transaction() as connection:
-        raised = connection.execute(_ANEW).all()
-        for row in raised:
-            note(store, row.key, "fence", "recovery", now, fence=row.fence, why=why)
-    return [frame_id(row.key) for row in raised]
+    with store.transaction():
+        raised = store.returned(_ANEW)
+        for key, fence in raised:
+            note(store, key, "fence", "recovery", now, fence=fence, why=why)
+    return [frame_id(key) for key, _ in raised]
 
 
 def check(store: Store, row: FrameRow, holder: str | None, fence: int | None = None, *, now: float) -> None:
@@ -181,8 +177,8 @@ def check(store: Store, row: FrameRow, holder: str | None, fence: int | None = N
         raise LeaseLost(row.id, fence, row.fence, _who(store, row))
     if holder is None or holder == row.holder:
         if holder is not None and row.freed_at is not None and in_conflict(store, row.tree, row.key) is None:
-            with store.transaction() as connection:
-                connection.execute(_RESTORE, {"named": row.key, "by": holder})
+            with store.transaction():
+                store.run(_RESTORE, key=row.key, holder=holder)
                 note(store, row.key, "returned", holder, now, fence=row.fence)
         return
     if is_held(row):
@@ -198,7 +194,7 @@ def is_held(row: FrameRow) -> bool:
 
 def held_by(store: Store, holder: str) -> list[FrameRow]:
     """List the frames that a holder has claimed."""
-    return [get(store, key) for key in store.scalars(_HELD, {"holder": holder})]
+    return [get(store, key) for key in store.scalars(_HELD, holder=holder)]
 
 
 def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
@@ -206,31 +202,28 @@ def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
 
     Holders that live until a time are not included: they have stated themselves how long they may be silent.
     """
-    with store.transaction() as connection:
-        values = {"tree": tree_name, "before": now - STALE_SECONDS}
-        return list(connection.execute(_STALE, values).scalars())
+    return store.scalars(_STALE, tree=tree_name, before=now - STALE_SECONDS)
 
 
 def _own_again(
     store: Store, holder: Holder, tree_name: str, key: int | None, scope: int | None, since: float
 ) -> int | None:
     """Return the frame that the holder, or a dead one of the same kin, lost and nobody has claimed since."""
-    with store.transaction() as connection:
-        values = {"tree": tree_name, "kin": holder.kin, "holder": holder.id, "since": min(since, 1e18)}
-        for lost in connection.execute(_LOST, values).scalars().all():
+    with store.transaction():
+        for lost in store.scalars(_LOST, tree=tree_name, kin=holder.kin, holder=holder.id, since=min(since, 1e18)):
             if key is not None and lost != key:
                 continue
             row = get(store, lost)
             inside = scope is None or any(upper.key == scope for upper in above(store, lost))
-            is_ready = connection.execute(_IS_READY, {"key": lost}).first() is not None
+            is_ready = store.row(_IS_READY, key=lost) is not None
             if inside and is_ready and in_conflict(store, row.tree, lost) is None:
                 return int(lost)
     return None
 
 
 def _restore(store: Store, row: FrameRow, holder: Holder, now: float) -> Lease:
-    with store.transaction() as connection:
-        connection.execute(_RESTORE, {"named": row.key, "by": holder.id})
+    with store.transaction():
+        store.run(_RESTORE, key=row.key, holder=holder.id)
         note(store, row.key, "returned", holder.id, now, fence=row.fence, was=row.holder)
     return _lease(store, row, row.fence, holder, returned=True)
 
@@ -241,9 +234,9 @@ def _lease(store: Store, row: FrameRow, fence: int, holder: Holder, *, returned:
 
 
 def _check_ready(store: Store, key: int) -> None:
-    with store.transaction() as connection:
+    with store.transaction():
         row = get(store, key)
-        if connection.execute(_IS_READY, {"key": key}).first() is None:
+        if store.row(_IS_READY, key=key) is None:
             raise NotReady(row.id, _why_not(store, row))
         if (taken := in_conflict(store, row.tree, key)) is not None:
             raise PathTaken(row.id, taken.path.removeprefix("/"), taken.frame, taken.holder)
@@ -274,5 +267,5 @@ def _who(store: Store, row: FrameRow) -> str:
 
 def _fence_of(store: Store, key: int, holder: str) -> int | None:
     """Return the fence of a holder's latest claim of a frame, or None."""
-    fence: int | None = store.scalars(_CLAIMED, {"key": key, "holder": holder})[0]
+    fence: int | None = store.scalar(_CLAIMED, key=key, holder=holder)
     return fence

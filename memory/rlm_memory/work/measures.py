@@ -53,7 +53,7 @@ def measures(store: Store, tree: str) -> list[MeasuredLine]:
         ("agents per chain", _CHAINS, False, "no target", None, "chains"),
     )
     with store.transaction():
-        counted = [(line, store.read(line[1], tree=tree)[0]) for line in lines]
+        counted = [(line, store.rows(line[1], tree=tree)[0]) for line in lines]
     table = []
     for (name, _, share, target, least, of), row in counted:
         value = (row["value"] or 0) / row["events"] if row["events"] else None

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from sqlalchemy import bindparam, select
-
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_memory.schema import upsert
+from rlm_memory.schema import columns_of, upsert_into
 from rlm_memory.store import Store
 from rlm_memory.work_schema import session_metrics as table
 
 FIRST_SIZE, SMALLEST, LARGEST = 2, 2, 4
-_GET = select(table).where(table.c.session_id == bindparam("of"))
+_GET = f"SELECT {columns_of(table)} FROM session_metrics WHERE session_id = :of"
+_PUT = upsert_into(table)
 
 
 class BatchOutcome(StrEnum):
@@ -72,8 +71,8 @@ def note_batch(
 
     ``size`` is the intended size of the batch: fewer frames may have been ready.
     """
-    with store.transaction() as connection:
-        row = connection.execute(_GET, {"of": session_id}).mappings().one_or_none()
+    with store.transaction():
+        row = store.row(_GET, of=session_id)
         old = None if row is None else SessionMetrics(**row)
         metrics = SessionMetrics(
             session_id=session_id,
@@ -87,5 +86,5 @@ def note_batch(
             interrupted=(old.interrupted if old else 0) + interrupted,
             next_size=next_size(size, outcome),
         )
-        connection.execute(upsert(table), {name: getattr(metrics, name) for name in metrics.__slots__})
+        store.run(_PUT, **{name: getattr(metrics, name) for name in metrics.__slots__})
     return metrics

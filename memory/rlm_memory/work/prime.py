@@ -10,8 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, text
-
 from rlm_memory import locks
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames.context import PER_TOKEN
@@ -26,22 +24,22 @@ TOKENS = 600
 _HEAD = "Goals of this repository, kept by rlm-kernel, and the state of the work on them:"
 _GOAL, _SHORT, _FIELD, _LIST = 240, 80, 260, 420
 _MOST_OTHERS, _MOST_READY, _MOST_TAKEN, _MOST_FILES = 4, 3, 6, 12
-_LEAVES = text("""
+_LEAVES = """
     SELECT f.key FROM frames f LEFT JOIN frame_progress p ON p.frame = f.key
     WHERE f.tree = :tree AND f.status = 'in_progress'
         AND (f.kind <> 'session' OR p.frame IS NOT NULL)
         AND NOT EXISTS (
             SELECT 1 FROM frames c WHERE c.parent = f.key AND c.status = 'in_progress' AND c.kind <> 'session')
-    ORDER BY f.kind = 'session', coalesce(p.updated_at, 0) DESC, f.key DESC LIMIT :most""")
-_TAKEN = text("""
+    ORDER BY f.kind = 'session', coalesce(p.updated_at, 0) DESC, f.key DESC LIMIT :most"""
+_TAKEN = """
     SELECT p.path, f.key FROM frames f JOIN frame_paths p ON p.frame = f.key
-    WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NULL ORDER BY p.path, f.key LIMIT :most""")
-_TREES = text("""
+    WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NULL ORDER BY p.path, f.key LIMIT :most"""
+_TREES = """
     SELECT DISTINCT f.tree FROM frames f WHERE f.status IN ('in_progress', 'planned') AND (
         :since_event = 0 OR f.key IN (SELECT frame FROM frame_events WHERE number > :since_event)
         OR f.key IN (SELECT frame FROM frame_progress WHERE updated_at >= :since_progress))
     UNION SELECT DISTINCT f.tree FROM frames f JOIN frame_events e ON e.frame = f.key WHERE e.number > :since_event
-        AND :since_event > 0""").bindparams(bindparam("since_progress"), bindparam("since_event"))
+        AND :since_event > 0"""
 _STATE = """
     SELECT (SELECT coalesce(max(number), 0) FROM frame_events) AS event,
         (SELECT coalesce(max(updated_at), 0.0) FROM frame_progress) AS progress,
@@ -52,7 +50,7 @@ _BLANK = re.compile(r"\s+")
 
 def assemble(store: Store, tree: str, *, own: int | None = None) -> str:
     """Return the text of a tree; empty if nothing is in progress or planned. ``own`` is the caller's frame."""
-    with store.transaction() as connection:
+    with store.transaction():
         goals = worked_on(store, tree, 1 + _MOST_OTHERS, own)
         lines = [_HEAD]
         if goals:
@@ -60,10 +58,10 @@ def assemble(store: Store, tree: str, *, own: int | None = None) -> str:
         if goals[1:]:
             lines += ["Also in progress:", *(_in_short(store, row) for row in goals[1:])]
         lines += _ready(store, tree)
-        claimed = connection.execute(_TAKEN, {"tree": tree, "most": _MOST_TAKEN + 1}).all()
+        claimed = store.rows(_TAKEN, tree=tree, most=_MOST_TAKEN + 1)
         if claimed:
             paths = ", ".join(
-                f"{row.path.removeprefix('/') or '/'} ({frame_id(row.key)})" for row in claimed[:_MOST_TAKEN]
+                f"{row['path'].removeprefix('/') or '/'} ({frame_id(row['key'])})" for row in claimed[:_MOST_TAKEN]
             )
             more = " and more" if len(claimed) > _MOST_TAKEN else ""
             lines.append(
@@ -87,8 +85,8 @@ def worked_on(store: Store, tree: str, most: int, own: int | None = None) -> lis
 
     A frame that stands for a session is included only if work on it was seen.
     """
-    with store.transaction() as connection:
-        keys = list(connection.execute(_LEAVES, {"tree": tree, "most": most}).scalars())
+    with store.transaction():
+        keys = store.scalars(_LEAVES, tree=tree, most=most)
         if own is not None and _runs(store, own, tree):
             keys = [own, *(key for key in keys if key != own)][:most]
         return [get(store, key) for key in keys]
@@ -125,14 +123,14 @@ def next_step(data: Mapping[str, Any]) -> str:
 
 def state(store: Store) -> tuple[int, float, int, int]:
     """Return values that change whenever the text of some tree may change; the first two are `trees`' ``since``."""
-    (row,) = store.read(_STATE)
+    (row,) = store.rows(_STATE)
     return row["event"], row["progress"], row["frames"], row["paths"]
 
 
 def trees(store: Store, since: tuple[int, float, int, int] | None) -> list[str]:
     """List the trees that have changed since; without ``since``, those with anything open."""
     event, changed, *_ = since or (0, 0.0)
-    return store.scalars(_TREES, {"since_event": event, "since_progress": changed})
+    return store.scalars(_TREES, since_event=event, since_progress=changed)
 
 
 def _runs(store: Store, key: int, tree: str) -> bool:

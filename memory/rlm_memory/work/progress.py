@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from sqlalchemy import bindparam, select
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import RowRequestError
-from rlm_memory.schema import upsert
+from rlm_memory.schema import upsert_into
 from rlm_memory.store import Store
 from rlm_memory.work_schema import progress as table
 
@@ -22,8 +20,8 @@ _MOST_ERRORS = 20
 _KEPT = frozenset({"decisions", "errors", "files_modified"})
 """Lists to which writers append; every other list is replaced."""
 
-_GET = select(table).where(table.c.frame == bindparam("of"))
-_PUT = upsert(table)
+_GET = "SELECT data, updated_at FROM frame_progress WHERE frame = :frame"
+_PUT = upsert_into(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +34,8 @@ class Progress:
 
 def get(store: Store, frame: int) -> Progress:
     """Return the work in progress of a frame."""
-    row = store.row(_GET, {"of": frame})
-    return Progress() if row is None else Progress(dict(row["data"]), row["updated_at"])
+    row = store.row(_GET, frame=frame)
+    return Progress() if row is None else Progress(json.loads(row["data"]), row["updated_at"])
 
 
 def update(store: Store, frame: int, data: Mapping[str, Any], *, now: float) -> Progress:
@@ -46,16 +44,16 @@ def update(store: Store, frame: int, data: Mapping[str, Any], *, now: float) -> 
     Raises:
         RowRequestError: it would be too large.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         whole = merge(get(store, frame).data, dict(data))
         whole["errors"] = whole.get("errors", [])[-_MOST_ERRORS:]
         if not whole["errors"]:
             del whole["errors"]
-        size = len(json.dumps(whole))
-        if size > LARGEST:
-            why = f"work in progress may hold at most {LARGEST:,} bytes, this would be {size:,}"
+        text = json.dumps(whole)
+        if len(text) > LARGEST:
+            why = f"work in progress may hold at most {LARGEST:,} bytes, this would be {len(text):,}"
             raise RowRequestError(f"{why}; send null for a field to delete it, or put long text into a file")
-        connection.execute(_PUT, {"frame": frame, "data": whole, "updated_at": now})
+        store.run(_PUT, frame=frame, data=text, updated_at=now)
     return Progress(whole, now)
 
 

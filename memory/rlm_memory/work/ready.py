@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import text
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.frame_schema import BASE, READY
 from rlm_memory.frames.rows import frame_id
@@ -28,7 +26,7 @@ _OF_STEP = f"f.tree = :tree AND {READY} AND {BASE} = step.base AND {_FREE}"
 _FOUND = f"(SELECT count(*) FROM (SELECT 1 FROM frames f WHERE {_OF_STEP} LIMIT :most))"
 _SCORE = f"{BASE} + min(100.0, max(0.0, (:now - created_at) * 100.0 / {OLDEST_COUNTS}))"
 # `found` counts the frames of the steps before; `least` is set once these are enough, because nothing below can win.
-_READY = text(f"""
+_READY = f"""
     WITH RECURSIVE step(base, found, least) AS (
         SELECT max({BASE}), 0, NULL FROM frames WHERE tree = :tree AND {READY}
         UNION ALL
@@ -38,23 +36,23 @@ _READY = text(f"""
     )
     SELECT key, {_SCORE} AS score FROM step JOIN frames ON key IN (
         SELECT f.key FROM frames f WHERE {_OF_STEP} ORDER BY created_at, key LIMIT :most
-    ) WHERE least IS NULL OR base >= least ORDER BY score DESC, created_at, key LIMIT :most""")
+    ) WHERE least IS NULL OR base >= least ORDER BY score DESC, created_at, key LIMIT :most"""
 _SCOPE = """
     WITH RECURSIVE scope(key) AS (
         SELECT :scope
         UNION ALL SELECT c.key FROM scope JOIN frames c ON c.parent = scope.key
             WHERE c.status IN ('planned', 'in_progress')
     )"""
-_READY_BELOW = text(f"""{_SCOPE}
+_READY_BELOW = f"""{_SCOPE}
     SELECT f.key AS key, {_SCORE} AS score FROM scope JOIN frames f ON f.key = scope.key
-    WHERE {READY} AND {_FREE} ORDER BY score DESC, created_at, f.key LIMIT :most""")
-_COUNT = text(f"SELECT count(*) FROM frames WHERE tree = :tree AND {READY}")
-_ADDED = text("""
+    WHERE {READY} AND {_FREE} ORDER BY score DESC, created_at, f.key LIMIT :most"""
+_COUNT = f"SELECT count(*) FROM frames WHERE tree = :tree AND {READY}"
+_ADDED = """
     SELECT 1 FROM frames WHERE tree = :tree AND kind <> 'session' AND (author = 'work' OR author LIKE 'import of %')
-    LIMIT 1""")
-_COUNT_BELOW = text(f"{_SCOPE} SELECT count(*) FROM scope JOIN frames f ON f.key = scope.key WHERE {READY}")
+    LIMIT 1"""
+_COUNT_BELOW = f"{_SCOPE} SELECT count(*) FROM scope JOIN frames f ON f.key = scope.key WHERE {READY}"
 # What cannot start (S) or end (E), or have all its children ended (C), before something else has.
-_STOPPED = text("""
+_STOPPED = """
     WITH RECURSIVE later(key, what) AS (
         SELECT :key, :what
         UNION SELECT key, 'E' FROM later WHERE what IN ('S', 'C')
@@ -66,14 +64,14 @@ _STOPPED = text("""
             WHERE NOT e.resolved AND (
                 (what = 'E' AND e.type IN ('blocks', 'on_failure')) OR (what = 'C' AND e.type = 'waits_for'))
     ) SELECT count(DISTINCT later.key) FROM later JOIN frames f ON f.key = later.key
-    WHERE what = 'S' AND f.kind = 'task' AND f.status = 'planned' AND f.key <> :key""")
+    WHERE what = 'S' AND f.kind = 'task' AND f.status = 'planned' AND f.key <> :key"""
 # What someone must decide: a frame failed or is blocked, or all its children have ended and it was not popped.
-_IN_THE_WAY = text("""
+_IN_THE_WAY = """
     SELECT key, status FROM frames f WHERE tree = :tree AND kind <> 'session' AND (
         status = 'blocked'
         OR (dependents > 0 AND status = 'failed')
         OR (dependents > 0 AND status IN ('planned', 'in_progress') AND open_children = 0 AND kind <> 'task')
-    ) ORDER BY key""")
+    ) ORDER BY key"""
 _STARTS_NOTHING = "blocked"
 
 
@@ -104,20 +102,18 @@ def ready(store: Store, tree: str, *, now: float, most: int = 1, scope: int | No
 
     Frames that declare a path on which someone works are left out.
     """
-    values = {"tree": tree, "now": now, "most": most}
-    rows = store.rows(_READY, values) if scope is None else store.rows(_READY_BELOW, values | {"scope": scope})
+    rows = store.rows(_READY if scope is None else _READY_BELOW, tree=tree, now=now, most=most, scope=scope)
     return [Ready(row["key"], row["score"]) for row in rows]
 
 
 def count_ready(store: Store, tree: str, *, scope: int | None = None) -> int:
     """Count what may be claimed, ignoring paths."""
-    found = store.scalars(_COUNT, {"tree": tree}) if scope is None else store.scalars(_COUNT_BELOW, {"scope": scope})
-    return int(found[0])
+    return int(store.scalar(_COUNT if scope is None else _COUNT_BELOW, tree=tree, scope=scope))
 
 
 def has_queue(store: Store, tree: str) -> bool:
     """Whether anyone has added or imported a task into the queue of a tree; agents' plans do not count."""
-    return store.row(_ADDED, {"tree": tree}) is not None
+    return store.row(_ADDED, tree=tree) is not None
 
 
 def next_batch(store: Store, tree: str, *, now: float, most: int = 3, scope: int | None = None) -> list[str]:
@@ -147,11 +143,10 @@ def _apart(found: Sequence[Ready], of: dict[int, list[str]], most: int) -> list[
 
 def stuck(store: Store, tree: str) -> list[Stuck]:
     """List what keeps planned tasks waiting until someone decides, the one that stops most first."""
-    with store.transaction() as connection:
+    with store.transaction():
         found = []
-        for row in connection.execute(_IN_THE_WAY, {"tree": tree}).all():
-            begins = "S" if row.status == _STARTS_NOTHING else "E"
-            waiting = connection.execute(_STOPPED, {"key": row.key, "what": begins}).scalar_one()
+        for key, status in store.rows(_IN_THE_WAY, tree=tree):
+            waiting = store.scalar(_STOPPED, key=key, what="S" if status == _STARTS_NOTHING else "E")
             if waiting:
-                found.append(Stuck(frame_id(row.key), row.status, waiting))
+                found.append(Stuck(frame_id(key), status, waiting))
     return sorted(found, key=lambda one: (-one.waiting, one.frame))
