@@ -100,11 +100,11 @@ def assemble(store: Store, key: int, *, tokens: int = BUDGET) -> str:
     """
     room = _scaled(max(tokens, LEAST_BUDGET))
     with store.transaction():
-        chain = store.read(_ABOVE, named=key, most=NEAREST)
+        chain = store.rows(_ABOVE, named=key, most=NEAREST)
         if not chain:
             get(store, key)  # raises
         if chain[0]["depth"]:
-            chain[:0] = store.read(_TOP, of=chain[0]["tree"])
+            chain = [*store.rows(_TOP, of=chain[0]["tree"]), *chain]
         inner = _current(store, chain[-1], room)
         for nearness, (row, below) in enumerate(reversed(list(pairwise(chain)))):
             inner = _around(store, row, below, inner, room, nearness)
@@ -149,7 +149,7 @@ def _current(store: Store, row: Row, room: _Room) -> list[str]:
 
 def _ended(store: Store, row: Row, room: int, longest: int) -> list[str]:
     """Render the ended children, oldest first, after one line that counts those without room."""
-    found = store.read(_ENDED, named=row["key"], folded=row["folded"], most=2 * MOST_SHOWN)
+    found = store.rows(_ENDED, named=row["key"], folded=row["folded"], most=2 * MOST_SHOWN)
     lines = [_child(child, "summary", child["summary"] or "", longest) for child in found]
     first, left = 0, sum(map(len, lines)) + len(lines)
     while left > room:
@@ -167,7 +167,7 @@ def _ended(store: Store, row: Row, room: int, longest: int) -> list[str]:
 def _still(store: Store, row: Row, skip: int, room: int) -> list[str]:
     """Render children that run or are planned, running ones first."""
     lines: list[str] = []
-    for child in store.read(_OPEN, named=row["key"], skip=skip, most=room // 50 + 2):
+    for child in store.rows(_OPEN, named=row["key"], skip=skip, most=room // 50 + 2):
         line = _child(child, "goal", child["goal"], 120)
         room -= len(line) + 1
         if room < 0:
