@@ -394,6 +394,26 @@ async def test_time_counts_once_however_many_work_and_not_while_none_does(accoun
     assert used() == 3000.0
 
 
+async def test_a_budget_is_read_once_and_written_only_if_something_was_used(accounts, monkeypatch) -> None:
+    """The daemon does both for every session that an agent uses, and most of them pay no provider."""
+    book, session, clock, _ = accounts
+    read: list[int] = []
+    transactions: list[None] = []
+    real = budgets.budgets.used
+    monkeypatch.setattr(budgets.budgets, "used", lambda store, key: read.append(key) or real(store, key))
+    stop = book._store.watch(lambda: transactions.append(None))
+    assert book.used(session).calls == 1
+    assert read == [session.key]
+    book.write(session.key)
+    book.write(session.key + 1000)
+    assert transactions == []
+    with book.working(session):
+        clock(1.0)
+    book.write(session.key)
+    assert len(transactions) == 1
+    stop()
+
+
 async def test_what_was_charged_is_written_down_with_all_others_and_goes_with_its_session(accounts) -> None:
     """K-22: a daemon that ends writes down what it has not yet; no other session finds it."""
     book, session, _, agent = accounts

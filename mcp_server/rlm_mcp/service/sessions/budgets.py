@@ -56,6 +56,11 @@ class _Account:
     since: float = 0.0
     """When providers began to work; what passes until they pause is time of the budget, however many they are."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to write down."""
+        return bool(self.at_work or self.bills) or self.unwritten != Used()
+
 
 class Budgets:
     """The budgets of all sessions."""
@@ -87,13 +92,14 @@ class Budgets:
 
         What providers do for a session that another one pays for is what that one has used.
         """
-        payer = self._payers.get(session.key)
-        calls = budgets.used(self._store, session.key).calls
-        key = payer.session.key if payer is not None else session.key
-        account = self._account(key)
-        total = budgets.used(self._store, key) + account.unwritten
+        own = paid = budgets.used(self._store, session.key)
+        account = self._account(session.key)
+        if (payer := self._payers.get(session.key)) is not None:
+            paid = budgets.used(self._store, payer.session.key)
+            account = self._account(payer.session.key)
+        total = paid + account.unwritten
         seconds = total.milliseconds / 1000 + (_now() - account.since if account.at_work else 0.0)
-        return BudgetUsed(calls, total.tokens, round(total.cost, 6), round(seconds, 6))
+        return BudgetUsed(own.calls, total.tokens, round(total.cost, 6), round(seconds, 6))
 
     def shown(self, session: Session) -> dict[str, dict[str, float]]:
         """What is used, and what may be."""
@@ -156,8 +162,10 @@ class Budgets:
 
     def write(self, session: int) -> None:
         """Write down what has been used of a budget."""
-        with suppress(SessionEnded), self.writing(session):
-            pass
+        account = self._accounts.get(session)
+        if account is not None and account.is_due:
+            with suppress(SessionEnded), self.writing(session):
+                pass
 
     @contextmanager
     def writing(self, session: int) -> Iterator[None]:
