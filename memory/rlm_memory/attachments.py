@@ -6,12 +6,22 @@ with it.
 
 from __future__ import annotations
 
-from sqlalchemy import delete, insert, select, update
+from sqlite3 import Row
 
 from rlm_ipc.attachment_requests import AttachmentKind
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_memory.schema import attachment_events, attachments
+from rlm_memory.schema import attachments, columns_of, insert_into
 from rlm_memory.store import Store
+
+_GRANT = insert_into(attachments)
+_READ = f"SELECT {columns_of(attachments)} FROM attachments"
+_FIND = f"{_READ} WHERE id = :named"
+_ALL = f"{_READ} ORDER BY created_at"
+_OF_SESSION = f"{_READ} WHERE session = :of ORDER BY created_at"
+_DROP = "DELETE FROM attachments WHERE id = :named"
+_REVOKE = "UPDATE attachments SET ended_at = :now, revoked = 1 WHERE id = :named AND ended_at IS NULL"
+_NOTE = "INSERT INTO attachment_events (attachment, session, event, at) VALUES (:attachment, :session, :event, :at)"
+_EVENTS = "SELECT attachment, session, event, at FROM attachment_events WHERE session = :of ORDER BY number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,49 +50,39 @@ class AttachmentEvent:
 def grant(store: Store, attachment: AttachmentRow) -> None:
     """Add an attachment."""
     values = {name: getattr(attachment, name) for name in AttachmentRow.__slots__}
-    store.run(insert(attachments).values({**values, "mode": attachment.mode.value}))
+    store.run(_GRANT, **{**values, "mode": attachment.mode.value})
 
 
 def find(store: Store, attachment: str) -> AttachmentRow | None:
     """Return an attachment, even a revoked one."""
-    row = store.row(select(attachments).where(attachments.c.id == attachment))
-    return None if row is None else AttachmentRow(**{**row, "mode": AttachmentKind(row["mode"])})
+    row = store.row(_FIND, named=attachment)
+    return None if row is None else _row(row)
 
 
 def of_sessions(store: Store, session: int | None = None) -> list[AttachmentRow]:
     """List the attachments of a session (default: of all), revoked ones included, oldest first."""
-    statement = select(attachments).order_by(attachments.c.created_at)
-    if session is not None:
-        statement = statement.where(attachments.c.session == session)
-    rows = store.rows(statement)
-    return [AttachmentRow(**{**row, "mode": AttachmentKind(row["mode"])}) for row in rows]
+    return [_row(row) for row in store.rows(_ALL if session is None else _OF_SESSION, of=session)]
 
 
 def drop(store: Store, attachment: str) -> None:
     """Delete an attachment."""
-    store.run(delete(attachments).where(attachments.c.id == attachment))
+    store.run(_DROP, named=attachment)
 
 
 def revoke(store: Store, attachment: str, now: float) -> bool:
     """End an attachment for good. Return False if it had already ended."""
-    statement = (
-        update(attachments)
-        .where(attachments.c.id == attachment, attachments.c.ended_at.is_(None))
-        .values(ended_at=now, revoked=True)
-    )
-    return store.run(statement) > 0
+    return store.run(_REVOKE, named=attachment, now=now) > 0
 
 
 def note(store: Store, event: AttachmentEvent) -> None:
     """Record an event of an attachment."""
-    values = {name: getattr(event, name) for name in AttachmentEvent.__slots__}
-    store.run(insert(attachment_events).values(values))
+    store.run(_NOTE, **{name: getattr(event, name) for name in AttachmentEvent.__slots__})
 
 
 def events(store: Store, session: int) -> list[AttachmentEvent]:
     """List the events of a session's attachments, oldest first."""
-    table = attachment_events
-    columns = [table.c[name] for name in AttachmentEvent.__slots__]
-    with store.transaction() as connection:
-        rows = connection.execute(select(*columns).where(table.c.session == session).order_by(table.c.number))
-        return [AttachmentEvent(**row) for row in rows.mappings()]
+    return [AttachmentEvent(*row) for row in store.rows(_EVENTS, of=session)]
+
+
+def _row(row: Row) -> AttachmentRow:
+    return AttachmentRow(**{**row, "mode": AttachmentKind(row["mode"]), "revoked": bool(row["revoked"])})

@@ -3,17 +3,15 @@
 A budget belongs to one life of a session and only ever grows.
 
 A session that has used nothing has no row, so a session that is opened again after its end starts with a full budget,
-and so does a forked one. The row is
-deleted with the session. Queries may be withdrawn, replaced or deleted, but what they used still counts.
+and so does a forked one. The row is deleted with the session. Queries may be withdrawn, replaced or deleted, but what
+they used still counts.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam
-from sqlalchemy.dialects.sqlite import insert
+from dataclasses import asdict
 
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_memory.schema import budgets as table
 from rlm_memory.store import Store
 
 
@@ -36,21 +34,20 @@ class Used:
         )
 
 
-_NAMES = ("calls", "tokens", "cost", "milliseconds")
-_ONE = f"select {', '.join(_NAMES)} from budgets where session = :of"
-_ADD = (
-    insert(table)
-    .values(session=bindparam("of"), **{name: bindparam(f"more_{name}") for name in _NAMES})
-    .on_conflict_do_update(
-        index_elements=[table.c.session],
-        set_={name: table.c[name] + bindparam(f"more_{name}") for name in _NAMES},
-    )
-)
+_ONE = "SELECT calls, tokens, cost, milliseconds FROM budgets WHERE session = :of"
+_ADD = """
+    INSERT INTO budgets (session, calls, tokens, cost, milliseconds)
+    VALUES (:of, :calls, :tokens, :cost, :milliseconds)
+    ON CONFLICT (session) DO UPDATE SET
+        calls = calls + excluded.calls, tokens = tokens + excluded.tokens, cost = cost + excluded.cost,
+        milliseconds = milliseconds + excluded.milliseconds
+"""
 
 
 def used(store: Store, session: int) -> Used:
     """Return what the queries of the session have used."""
-    return next((Used(*row) for row in store.read(_ONE, of=session)), Used())
+    row = store.row(_ONE, of=session)
+    return Used() if row is None else Used(*row)
 
 
 def add(store: Store, session: int, more: Used) -> None:
@@ -59,5 +56,4 @@ def add(store: Store, session: int, more: Used) -> None:
     Raises:
         SessionEnded: it has ended.
     """
-    values = {f"more_{name}": getattr(more, name) for name in _NAMES}
-    store.run(_ADD, {"of": session, **values})
+    store.run(_ADD, of=session, **asdict(more))

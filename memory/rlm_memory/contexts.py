@@ -14,32 +14,39 @@ from enum import StrEnum
 from sqlite3 import Row
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, literal, select, union
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import QuotaExceeded
-from rlm_memory.frame_schema import handovers
-from rlm_memory.lock_schema import texts as lock_texts
+from rlm_memory.schema import columns_of, insert_into
 from rlm_memory.schema import contexts as table
-from rlm_memory.schema import handles
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
-from rlm_memory.work_schema import handoffs
 
-# Agents' calls run these each time, so they go to the driver directly: building a statement takes longer than SQLite
-# takes to run it.
-_ALL = f"SELECT {', '.join(column.name for column in table.columns)} FROM contexts WHERE session = :of"
+_ALL = f"SELECT {columns_of(table)} FROM contexts WHERE session = :of"
 _FIND = f"{_ALL} AND name = :called"
 _OF_SESSION = f"{_ALL} ORDER BY created_at, revision"
 _NAMES = "SELECT name FROM contexts WHERE session = :of ORDER BY name"
 _TOUCH = "UPDATE contexts SET last_accessed_at = :now WHERE session = :of AND name = :called"
-_HELD = union(
-    select(table.c.digest).where(table.c.digest == bindparam("text")),
-    select(handles.c.digest).where(handles.c.digest == bindparam("text")),
-    select(handovers.c.digest).where(handovers.c.digest == bindparam("text")),
-    select(handoffs.c.details).where(handoffs.c.details == bindparam("text")),
-    select(lock_texts.c.digest).where(lock_texts.c.digest == bindparam("text")),
-)
+_PUT = insert_into(table)
+_REMOVE = "DELETE FROM contexts WHERE session = :of AND name = :called"
+_DROP = """
+    DELETE FROM contexts WHERE session = :of AND name IN (SELECT value FROM json_each(:among)) RETURNING name
+"""
+_DROP_ATTACHED = "DELETE FROM contexts WHERE session = :of AND handle = :handle RETURNING name"
+# A union holds each text once. The text to leave out may be none.
+_CHARGED = """
+    SELECT coalesce(sum(size), 0) FROM (
+        SELECT digest, size FROM contexts WHERE session = :of AND origin = 'loaded'
+        UNION
+        SELECT digest, size FROM handles WHERE session = :of AND charged
+    ) WHERE digest IS NOT :besides
+"""
+_HELD = """
+    SELECT 1 FROM contexts WHERE digest = :text
+    UNION ALL SELECT 1 FROM handles WHERE digest = :text
+    UNION ALL SELECT 1 FROM frame_handovers WHERE digest = :text
+    UNION ALL SELECT 1 FROM frame_handoffs WHERE details = :text
+    UNION ALL SELECT 1 FROM lock_texts WHERE digest = :text
+"""
 
 
 class ContextOrigin(StrEnum):
@@ -89,17 +96,18 @@ class ContextRow:
 
 def find(store: Store, session: int, name: str) -> ContextRow | None:
     """Return the row of the context ``name``, or None."""
-    return next((_row(row) for row in store.read(_FIND, of=session, called=name)), None)
+    row = store.row(_FIND, of=session, called=name)
+    return None if row is None else _row(row)
 
 
 def of_session(store: Store, session: int) -> list[ContextRow]:
     """List the session's contexts, oldest first."""
-    return [_row(row) for row in store.read(_OF_SESSION, of=session)]
+    return [_row(row) for row in store.rows(_OF_SESSION, of=session)]
 
 
 def names(store: Store, session: int) -> list[str]:
     """List the names of the session's contexts, sorted."""
-    return [name for (name,) in store.read(_NAMES, of=session)]
+    return store.scalars(_NAMES, of=session)
 
 
 def put(
@@ -123,21 +131,20 @@ def put(
     Raises:
         QuotaExceeded: the session would hold more than ``quota``; the old row is still there.
     """
-    with store.transaction() as connection:
-        connection.execute(delete(table).where(table.c.session == session, table.c.name == name))
+    with store.transaction():
+        store.run(_REMOVE, of=session, called=name)
         if quota is not None:
             _check_quota(store, session, content, quota)
-        connection.execute(
-            insert(table).values(
-                session=session,
-                name=name,
-                **asdict(content),
-                origin=origin.value,
-                handle=handle,
-                revision=store.count("context revision") + 1 if revision is None else revision,
-                created_at=now,
-                last_accessed_at=now,
-            )
+        store.run(
+            _PUT,
+            session=session,
+            name=name,
+            **{**asdict(content), "metadata": json.dumps(content.metadata)},
+            origin=origin.value,
+            handle=handle,
+            revision=store.count("context revision") + 1 if revision is None else revision,
+            created_at=now,
+            last_accessed_at=now,
         )
         row = find(store, session, name)
     assert row is not None
@@ -146,43 +153,28 @@ def put(
 
 def charged_bytes(store: Store, session: int, *, besides: str | None = None) -> int:
     """Sum the bytes of the distinct texts charged to the session, leaving out the digest ``besides``."""
-    loaded = select(table.c.digest, table.c.size).where(
-        table.c.session == session, table.c.origin == ContextOrigin.LOADED.value
-    )
-    pinned = select(handles.c.digest, handles.c.size).where(
-        handles.c.session == session, handles.c.charged == literal(True)
-    )
-    held = union(loaded, pinned).subquery()  # a union holds each text once
-    statement = select(func.coalesce(func.sum(held.c.size), 0))
-    if besides is not None:
-        statement = statement.where(held.c.digest != besides)
-    total: int = store.scalars(statement)[0]
-    return total
+    return int(store.scalar(_CHARGED, of=session, besides=besides))
 
 
 def touch(store: Store, session: int, name: str, now: float) -> None:
     """Record that the context was read."""
-    store.write(_TOUCH, [{"of": session, "called": name, "now": now}])
+    store.run(_TOUCH, of=session, called=name, now=now)
 
 
 def drop(store: Store, session: int, chosen: Iterable[str]) -> list[str]:
     """Delete the named contexts and return the names that were there."""
-    wanted = sorted(set(chosen))
-    if not wanted:
-        return []
-    statement = delete(table).where(table.c.session == session, table.c.name.in_(wanted)).returning(table.c.name)
-    return sorted(store.scalars(statement))
+    wanted = list(chosen)
+    return sorted(name for (name,) in store.returned(_DROP, of=session, among=json.dumps(wanted))) if wanted else []
 
 
 def drop_attached(store: Store, session: int, handle: str) -> list[str]:
     """Delete the contexts that came through that handle and return their names; others with equal content stay."""
-    statement = delete(table).where(table.c.session == session, table.c.handle == handle).returning(table.c.name)
-    return sorted(store.scalars(statement))
+    return sorted(name for (name,) in store.returned(_DROP_ATTACHED, of=session, handle=handle))
 
 
 def is_held(store: Store, digest: str) -> bool:
     """Whether a context, a handle, a frame's hand-over or a section of a lock still refers to the text."""
-    return store.row(_HELD, {"text": digest}) is not None
+    return store.row(_HELD, text=digest) is not None
 
 
 def _check_quota(store: Store, session: int, content: StoredContent, quota: int) -> None:
@@ -192,7 +184,4 @@ def _check_quota(store: Store, session: int, content: StoredContent, quota: int)
 
 
 def _row(found: Row) -> ContextRow:
-    values = dict(found)
-    return ContextRow(
-        **{**values, "metadata": json.loads(values["metadata"]), "origin": ContextOrigin(values["origin"])}
-    )
+    return ContextRow(**{**found, "metadata": json.loads(found["metadata"]), "origin": ContextOrigin(found["origin"])})

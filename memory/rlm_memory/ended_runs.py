@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
-from rlm_memory.schema import ended_runs as table
+from rlm_memory.schema import ended_runs, insert_into
 from rlm_memory.store import Store
 
 MOST_ROWS = 500
@@ -24,6 +22,23 @@ MOST_ROWS = 500
 MOST_BYTES = 64 << 20
 """Bytes of all records together, compressed."""
 SECONDS_KEPT = 30 * 86_400.0
+
+_KEEP = insert_into(ended_runs)
+_EXPIRE = "DELETE FROM run_records WHERE ended_at < :earliest"
+_DROP = "DELETE FROM run_records WHERE key = :of"
+_DROP_BEYOND = f"DELETE FROM run_records WHERE number IN ({limits.oldest_beyond('run_records')})"
+_FIND = "SELECT key, parent, ended_at, lines, record FROM run_records WHERE key = :of"
+_BELOW = "SELECT key FROM run_records WHERE parent = :of ORDER BY number"
+_LINES = "SELECT lines FROM run_records ORDER BY number DESC LIMIT :most"
+_LATEST = "SELECT count(*), coalesce(max(number), 0) FROM run_records"
+_FORGET = """
+    DELETE FROM run_records WHERE key IN (
+        WITH RECURSIVE family (key) AS (
+            VALUES (:of) UNION SELECT forks.key FROM run_records AS forks JOIN family ON forks.parent = family.key
+        )
+        SELECT key FROM family
+    )
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +55,36 @@ class EndedRuns:
 def keep(store: Store, runs: EndedRuns) -> None:
     """Keep the runs of a session that is ending. If there are too many, the oldest are deleted."""
     packed = zlib.compress(json.dumps(runs.record).encode())
-    values = {**asdict(runs), "lines": list(runs.lines), "record": packed, "size": len(packed)}
-    with store.transaction() as connection:
+    lines = json.dumps(list(runs.lines))
+    with store.transaction():
         expire(store, runs.ended_at)
-        connection.execute(delete(table).where(table.c.key == runs.key))
-        connection.execute(insert(table).values(**values))
-        over = limits.numbers_beyond(table, size=MOST_BYTES, rows=MOST_ROWS)
-        connection.execute(delete(table).where(table.c.number.in_(over)))
+        store.run(_DROP, of=runs.key)
+        store.run(_KEEP, **{**asdict(runs), "lines": lines, "record": packed, "size": len(packed), "number": None})
+        store.run(_DROP_BEYOND, size=MOST_BYTES, rows=MOST_ROWS)
 
 
 def expire(store: Store, now: float) -> int:
     """Delete the runs that have passed the maximum age. Return the number of sessions affected."""
-    return store.run(delete(table).where(table.c.ended_at < now - SECONDS_KEPT))
+    return store.run(_EXPIRE, earliest=now - SECONDS_KEPT)
 
 
 def find(store: Store, session: int) -> EndedRuns | None:
     """Return the runs of an ended session."""
-    statement = select(table.c.key, table.c.parent, table.c.ended_at, table.c.lines, table.c.record)
-    row = store.row(statement.where(table.c.key == session))
-    return None if row is None else EndedRuns(**{**row, "record": json.loads(zlib.decompress(row["record"]))})
+    row = store.row(_FIND, of=session)
+    if row is None:
+        return None
+    record = json.loads(zlib.decompress(row["record"]))
+    return EndedRuns(**{**row, "lines": json.loads(row["lines"]), "record": record})
 
 
 def below(store: Store, session: int) -> list[int]:
     """List the sessions that were forked from this one, in the order in which they ended."""
-    return store.scalars(select(table.c.key).where(table.c.parent == session).order_by(table.c.number))
+    return store.scalars(_BELOW, of=session)
 
 
 def lines(store: Store, most: int) -> list[Mapping[str, Any]]:
     """List the lines of the ``most`` sessions that ended last, latest first."""
-    statement = select(table.c.lines).order_by(table.c.number.desc()).limit(most)
-    return [line for row in store.scalars(statement) for line in row]
+    return [line for found in store.scalars(_LINES, most=most) for line in json.loads(found)]
 
 
 def latest(store: Store) -> tuple[int, int]:
@@ -77,17 +92,10 @@ def latest(store: Store) -> tuple[int, int]:
 
     Any change in the table changes this pair.
     """
-    statement = select(func.count().label("kept"), func.coalesce(func.max(table.c.number), 0).label("latest"))
-    (row,) = store.rows(statement)
-    return row["kept"], row["latest"]
+    ((kept, number),) = store.rows(_LATEST)
+    return kept, number
 
 
 def forget(store: Store, session: int) -> int:
     """Delete the runs of a session and of all its forks. Return how many sessions that was."""
-    with store.transaction() as connection:
-        gone: list[int] = []
-        among = [session]
-        while among:
-            gone += among
-            among = list(connection.execute(select(table.c.key).where(table.c.parent.in_(among))).scalars())
-        return connection.execute(delete(table).where(table.c.key.in_(gone))).rowcount
+    return store.run(_FORGET, of=session)

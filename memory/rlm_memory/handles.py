@@ -10,18 +10,17 @@ A grant to a session names it: whoever holds that name, now or later, may resolv
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, insert, or_, select
-
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.contexts import StoredContent
 from rlm_memory.errors import UnknownHandle
-from rlm_memory.schema import grants, handles
+from rlm_memory.schema import columns_of, grants, handles, insert_into
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 
@@ -31,6 +30,25 @@ PATTERN = re.compile(r"ctx_[A-Za-z0-9_.-]{1,8}_[a-z0-9-]+_\d{3,}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _UNTYPED = re.compile(r"[^a-z0-9-]+")
 _LONGEST_TYPE = 24
+
+_REGISTER, _GRANT = insert_into(handles), insert_into(grants)
+# Sessions without a workspace do not share the empty one.
+_RESOLVE = f"""
+    SELECT {columns_of(handles)} FROM handles
+    WHERE handle = :named AND (
+        session = :of
+        OR EXISTS (
+            SELECT 1 FROM grants
+            WHERE grants.handle = handles.handle AND (
+                audience = 'everyone'
+                OR audience = 'session' AND subject = :id
+                OR audience = 'workspace' AND subject = :workspace AND subject != ''
+            )
+        )
+    )
+"""
+_DROP = "DELETE FROM handles WHERE handle = :named"
+_DROP_NAMED = "DELETE FROM handles WHERE session = :of AND name = :called"
 
 
 class Audience(StrEnum):
@@ -83,14 +101,12 @@ def register(
     """Create a handle for ``content``, which ``owner`` calls ``name``, and grant it."""
     prefix = _UNSAFE.sub("_", owner.id[:8])
     kind = _UNTYPED.sub("-", content.type.lower()).strip("-")[:_LONGEST_TYPE] or "custom"
-    with store.transaction() as connection:
+    with store.transaction():
         handle = f"ctx_{prefix}_{kind}_{store.count(f'handle {prefix}') + 1:03d}"
         row = HandleRow(handle, owner.key, name, **asdict(content), charged=charged, created_at=now)
-        connection.execute(insert(handles).values({c.name: getattr(row, c.name) for c in handles.c}))
-        for grant in set(to):
-            connection.execute(
-                insert(grants).values(handle=handle, audience=grant.audience.value, subject=grant.subject)
-            )
+        store.run(_REGISTER, **{**asdict(row), "metadata": json.dumps(row.metadata)})
+        granted = [{"audience": grant.audience.value, "subject": grant.subject} for grant in set(to)]
+        store.run_each(_GRANT, [{"handle": handle, **grant} for grant in granted])
     return row
 
 
@@ -100,29 +116,17 @@ def resolve(store: Store, handle: str, by: SessionRow) -> HandleRow:
     Raises:
         UnknownHandle: there is no such handle, or it is not granted to that session.
     """
-    statement = select(handles).where(handles.c.handle == handle, _granted(by))
-    row = store.row(statement)
+    row = store.row(_RESOLVE, named=handle, of=by.key, id=by.id, workspace=by.workspace)
     if row is None:
         raise UnknownHandle(handle)
-    return HandleRow(**row)
+    return HandleRow(**{**row, "metadata": json.loads(row["metadata"]), "charged": bool(row["charged"])})
 
 
 def drop(store: Store, handle: str) -> None:
     """Delete one handle with its grants."""
-    store.run(delete(handles).where(handles.c.handle == handle))
+    store.run(_DROP, named=handle)
 
 
 def drop_named(store: Store, session: int, name: str) -> None:
     """Delete the handles that the session registered for ``name``, with their grants."""
-    store.run(delete(handles).where(handles.c.session == session, handles.c.name == name))
-
-
-def _granted(by: SessionRow) -> ColumnElement[bool]:
-    meant = [
-        and_(grants.c.audience == Audience.EVERYONE.value),
-        and_(grants.c.audience == Audience.SESSION.value, grants.c.subject == by.id),
-    ]
-    if by.workspace:  # sessions without a workspace do not share the empty one
-        meant.append(and_(grants.c.audience == Audience.WORKSPACE.value, grants.c.subject == by.workspace))
-    granted = select(grants.c.handle).where(grants.c.handle == handles.c.handle, or_(*meant)).exists()
-    return or_(handles.c.session == by.key, granted)
+    store.run(_DROP_NAMED, of=session, called=name)

@@ -11,20 +11,26 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 
-from sqlalchemy import bindparam, delete, exists, func, insert, select, update
-
 from rlm_memory import queries
 from rlm_memory.errors import InvalidTransition
-from rlm_memory.queries import NewQuery, QueryRow, QueryState, Resolved
+from rlm_memory.queries import NewQuery, QueryRow, Resolved
 from rlm_memory.schema import inherited_queries as table
-from rlm_memory.schema import queries as rows
+from rlm_memory.schema import insert_into
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
 
-_HELD = select(table.c.session, table.c.query).where(
-    table.c.asked_in == bindparam("asked_in"),
-    table.c.query.in_(select(func.json_each(bindparam("among")).table_valued("value").c.value)),
-)
+_INHERIT = insert_into(table)
+_ASKERS = "SELECT query, asked_in FROM inherited_queries WHERE session = :of"
+_AMONG = "query IN (SELECT value FROM json_each(:among))"
+_HELD = f"SELECT session, query FROM inherited_queries WHERE asked_in = :asked_in AND {_AMONG}"
+_HEIRS = """
+    SELECT query, min(session) AS fork FROM inherited_queries AS held
+    WHERE asked_in = :asked_in AND EXISTS (
+        SELECT 1 FROM queries WHERE session = held.session AND id = held.query AND state = 'pending'
+    )
+"""
+_TAKE_OVER = "DELETE FROM inherited_queries WHERE session = :fork AND query = :named"
+_PASS_ON = "UPDATE inherited_queries SET asked_in = :fork WHERE asked_in = :asked_in AND query = :named"
 
 
 def inherit(store: Store, session: int, parent: int, held: Iterable[QueryRow], now: float) -> None:
@@ -34,14 +40,12 @@ def inherit(store: Store, session: int, parent: int, held: Iterable[QueryRow], n
     """
     asked = list(held)
     new = [NewQuery(row.id, row.number, row.prompt, row.model, row.mode, row.form, row.recursive) for row in asked]
-    of_parent = select(table.c.query, table.c.asked_in).where(table.c.session == parent)
-    with store.transaction() as connection:
+    with store.transaction():
         store.raise_count(f"query {name_of(store, session)}", queries.next_in_code(store, name_of(store, parent)))
-        askers = {row.query: row.asked_in for row in connection.execute(of_parent)}
+        askers = {row["query"]: row["asked_in"] for row in store.rows(_ASKERS, of=parent)}
         queries.record(store, session, new, now)
         lent = [{"session": session, "query": row.id, "asked_in": askers.get(row.id, parent)} for row in asked]
-        if lent:
-            connection.execute(insert(table), lent)
+        store.run_each(_INHERIT, lent)
 
 
 def share(store: Store, session: int, resolved: Iterable[Resolved], now: float) -> dict[int, dict[str, QueryRow]]:
@@ -51,12 +55,12 @@ def share(store: Store, session: int, resolved: Iterable[Resolved], now: float) 
     """
     came = {one.query: one for one in resolved}
     shared: dict[int, dict[str, QueryRow]] = {}
-    with store.transaction() as connection:
-        for held in connection.execute(_HELD, {"asked_in": session, "among": json.dumps(list(came))}).all():
-            one = came[held.query]
+    with store.transaction():
+        for fork, query in store.rows(_HELD, asked_in=session, among=json.dumps(list(came))):
+            one = came[query]
             with suppress(InvalidTransition):
-                row = queries.resolve(store, held.session, one.query, answer=one.answer, error=one.error, now=now)
-                shared.setdefault(held.session, {})[one.query] = row
+                row = queries.resolve(store, fork, query, answer=one.answer, error=one.error, now=now)
+                shared.setdefault(fork, {})[query] = row
     return shared
 
 
@@ -65,17 +69,9 @@ def pass_on(store: Store, session: int, among: Iterable[str] | None = None) -> N
 
     These are all queries that it has asked, because it is ending, or only those in ``among``.
     """
-    mine = [table.c.asked_in == session]
-    if among is not None:
-        mine.append(table.c.query.in_(sorted(among)))
-    waits = exists().where(
-        rows.c.session == table.c.session,
-        rows.c.id == table.c.query,
-        rows.c.state == QueryState.PENDING.value,
-    )
-    oldest = select(table.c.query, func.min(table.c.session).label("fork")).where(*mine, waits).group_by(table.c.query)
-    with store.transaction() as connection:
-        for heir in connection.execute(oldest).all():
-            connection.execute(delete(table).where(table.c.session == heir.fork, table.c.query == heir.query))
-            others = table.c.asked_in == session, table.c.query == heir.query
-            connection.execute(update(table).where(*others).values(asked_in=heir.fork))
+    only = "" if among is None else f"AND {_AMONG}"
+    ids = None if among is None else json.dumps(list(among))
+    with store.transaction():
+        for query, fork in store.rows(f"{_HEIRS} {only} GROUP BY query", asked_in=session, among=ids):
+            store.run(_TAKE_OVER, fork=fork, named=query)
+            store.run(_PASS_ON, fork=fork, asked_in=session, named=query)

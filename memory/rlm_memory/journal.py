@@ -12,15 +12,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any
-
-from sqlalchemy import Select, case, delete, exists, func, not_, select
+from sqlite3 import Row
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
-from rlm_memory.frame_schema import frames
-from rlm_memory.schema import journal as table
-from rlm_memory.store import Store
+from rlm_memory.store import Store, Value
 
 LONGEST_CODE = 65_536
 """Characters kept of a cell's code."""
@@ -41,8 +37,8 @@ MOST_BYTES_IN_ALL = 64 << 20
 MOST_ROWS_OPEN, MOST_BYTES_OPEN = 4000, 16 << 20
 """Rows kept of one running frame, and bytes of their code and output."""
 
-_RUNS = exists().where(frames.c.key == table.c.frame, frames.c.status == "in_progress")
-"""Whether a row belongs to a running frame."""
+_BOUNDED = "NOT EXISTS (SELECT 1 FROM frames WHERE frames.key = journal.frame AND frames.status = 'in_progress')"
+"""Whether a row belongs to no running frame."""
 
 
 class Author(StrEnum):
@@ -96,11 +92,19 @@ class JournalEntry:
 
 _COLUMNS = tuple(each.name for each in fields(JournalEntry) if each.name != "number")
 _WRITTEN = (*_COLUMNS, "size")
-# Rows are written after every cell, and building a statement takes longer than executing it.
-_APPEND = (
-    f"insert into journal ({', '.join(_WRITTEN)}) select {', '.join(f':{name}' for name in _WRITTEN)} "
-    "where exists (select 1 from sessions where key = :session) on conflict do nothing"
-)
+_APPEND = f"""
+    INSERT INTO journal ({", ".join(_WRITTEN)}) SELECT {", ".join(f":{name}" for name in _WRITTEN)}
+    WHERE EXISTS (SELECT 1 FROM sessions WHERE key = :session) ON CONFLICT DO NOTHING
+"""
+_READ = f"SELECT number, {', '.join(_COLUMNS)} FROM journal"
+_LATEST_FIRST = "ORDER BY number DESC LIMIT :last"
+_OF_SESSION = f"{_READ} WHERE session = :of {_LATEST_FIRST}"
+_FIND = f"{_READ} WHERE session = :of AND number = :number"
+_OF_FRAME = f"{_READ} WHERE frame = :of {_LATEST_FIRST}"
+_TALLY = "SELECT count(*), coalesce(sum(status != 'ok'), 0) FROM journal WHERE frame = :of"
+_BEYOND = f"{_READ} WHERE number IN ({limits.oldest_beyond('journal', 'frame = :of')}) ORDER BY number"
+_LET_GO = "DELETE FROM journal WHERE number IN (SELECT value FROM json_each(:gone))"
+_LAST_SERIAL = "SELECT coalesce(max(serial), 0) FROM journal WHERE kernel = :of"
 
 
 def append(store: Store, entries: Iterable[JournalEntry]) -> None:
@@ -108,69 +112,61 @@ def append(store: Store, entries: Iterable[JournalEntry]) -> None:
 
     Entries of ended sessions are skipped, and so are those whose ``kernel`` and ``serial`` are already there.
     """
-    store.write(_APPEND, [_values(entry) for entry in entries])
+    store.run_each(_APPEND, [_values(entry) for entry in entries])
 
 
 def of_session(store: Store, session: int, *, last: int | None = None) -> list[JournalEntry]:
     """List the session's cells, oldest first; only the ``last`` ones if that is given."""
-    return _latest(store, select(table).where(table.c.session == session), last)
+    return _latest(store, _OF_SESSION, session, last)
 
 
 def find(store: Store, session: int, number: int) -> JournalEntry | None:
     """Return the session's cell with that number, if the journal still has it."""
-    found = _latest(store, select(table).where(table.c.session == session, table.c.number == number), 1)
-    return found[0] if found else None
+    row = store.row(_FIND, of=session, number=number)
+    return None if row is None else _entry(row)
 
 
 def of_frame(store: Store, frame: int, *, last: int | None = None) -> list[JournalEntry]:
     """List the frame's cells, oldest first; only the ``last`` ones if that is given."""
-    return _latest(store, select(table).where(table.c.frame == frame), last)
+    return _latest(store, _OF_FRAME, frame, last)
 
 
 def tally(store: Store, frame: int) -> tuple[int, int]:
     """Count the frame's cells, and how many of them failed."""
-    failed = func.coalesce(func.sum(case((table.c.status == "ok", 0), else_=1)), 0).label("failed")
-    (found,) = store.rows(select(func.count().label("ran"), failed).where(table.c.frame == frame))
-    return found["ran"], found["failed"]
+    ((ran, failed),) = store.rows(_TALLY, of=frame)
+    return ran, failed
 
 
 def beyond(store: Store, frame: int, *, rows: int = MOST_ROWS_OPEN, size: int = MOST_BYTES_OPEN) -> list[JournalEntry]:
     """List the oldest cells of a frame that exceed its bound, oldest first."""
-    over = limits.numbers_beyond(table, table.c.frame == frame, size=size, rows=rows)
-    return _latest(store, select(table).where(table.c.number.in_(over)), None)
+    return [_entry(row) for row in store.rows(_BEYOND, of=frame, rows=rows, size=size)]
 
 
 def let_go(store: Store, entries: Iterable[JournalEntry]) -> None:
     """Delete the rows of entries that are now kept elsewhere."""
-    gone = [entry.number for entry in entries]
-    store.run(delete(table).where(table.c.number.in_(gone)))
+    store.run(_LET_GO, gone=json.dumps([entry.number for entry in entries]))
 
 
 def last_serial(store: Store, kernel: str) -> int:
     """Return the highest serial that the supervisor has reported for that kernel; 0 if none."""
-    statement = select(func.coalesce(func.max(table.c.serial), 0)).where(table.c.kernel == kernel)
-    found: int = store.scalars(statement)[0]
-    return found
+    return int(store.scalar(_LAST_SERIAL, of=kernel))
 
 
 def trim(store: Store, session: int, *, rows: int = MOST_ROWS, size: int = MOST_BYTES) -> None:
     """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left."""
-    limits.trim(store, table, size=size, rows=rows, session=session, among=not_(_RUNS))
+    limits.trim(store, "journal", size=size, rows=rows, session=session, among=_BOUNDED)
 
 
 def trim_all(store: Store, *, size: int = MOST_BYTES_IN_ALL) -> None:
     """Delete the oldest rows of all sessions until at most ``size`` bytes are left."""
-    limits.trim_all(store, table, size=size, among=not_(_RUNS))
+    limits.trim_all(store, "journal", size=size, among=_BOUNDED)
 
 
-def _latest(store: Store, wanted: Select[Any], last: int | None) -> list[JournalEntry]:
-    with store.transaction() as connection:
-        found = connection.execute(wanted.order_by(table.c.number.desc()).limit(last)).mappings()
-        rows = [dict(row) for row in found]
-    return [_entry(row) for row in reversed(rows)]
+def _latest(store: Store, statement: str, of: int, last: int | None) -> list[JournalEntry]:
+    return [_entry(row) for row in reversed(store.rows(statement, of=of, last=-1 if last is None else last))]
 
 
-def _values(entry: JournalEntry) -> dict[str, object]:
+def _values(entry: JournalEntry) -> dict[str, Value]:
     values = {name: getattr(entry, name) for name in _COLUMNS}
     code = limits.storable(entry.code, LONGEST_CODE)
     output = limits.storable(entry.output, LONGEST_OUTPUT)
@@ -196,9 +192,6 @@ def _lines(traceback: Sequence[str]) -> list[str]:
     return found[::-1]
 
 
-def _entry(row: dict[str, object]) -> JournalEntry:
-    del row["size"]
-    row["author"] = Author(str(row["author"]))
-    for name in ("displays", "traceback", "queries"):
-        row[name] = tuple(row[name])  # type: ignore[arg-type]  # a JSON list
-    return JournalEntry(**row)  # type: ignore[arg-type]  # the columns are the fields
+def _entry(row: Row) -> JournalEntry:
+    lists = {name: tuple(json.loads(row[name] or "[]")) for name in ("displays", "traceback", "queries")}
+    return JournalEntry(**{**row, **lists, "author": Author(row["author"]), "value": row["value"] or ""})

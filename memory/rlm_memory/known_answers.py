@@ -10,40 +10,34 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from sqlalchemy import bindparam, delete, func, select, update
-
 from rlm_memory.queries import QueryRow
-from rlm_memory.schema import known_answers as table
-from rlm_memory.schema import upsert
+from rlm_memory.schema import known_answers, upsert_into
 from rlm_memory.store import Store
 
 _MOST_KEPT = 10_000
 _DROPPED_AT_ONCE = 500
 
-
-_USE = update(table).where(table.c.key == bindparam("asked")).values(used_at=bindparam("now")).returning(table.c.answer)
-_KEEP = upsert(table)
-_COUNT = select(func.count()).select_from(table)
-_DROP = delete(table).where(table.c.key.in_(select(table.c.key).order_by(table.c.used_at).limit(_DROPPED_AT_ONCE)))
+_USE = "UPDATE known_answers SET used_at = :now WHERE key = :asked RETURNING answer"
+_KEEP = upsert_into(known_answers)
+_DROP = "DELETE FROM known_answers WHERE key IN (SELECT key FROM known_answers ORDER BY used_at LIMIT :most)"
 
 
 def find(store: Store, asked: Iterable[QueryRow], now: float) -> dict[str, str]:
     """Return the earlier answers to such queries, by the ids of those that have one."""
     known = {}
-    with store.transaction() as connection:
+    with store.transaction():
         for query in asked:
-            answer = connection.execute(_USE, {"asked": _key(query), "now": now}).scalar_one_or_none()
-            if answer is not None:
+            for (answer,) in store.returned(_USE, asked=_key(query), now=now):
                 known[query.id] = answer
     return known
 
 
 def keep(store: Store, query: QueryRow, answer: str, now: float) -> None:
     """Store an answer, in place of the one that was unused for the longest time if the cache is full."""
-    with store.transaction() as connection:
-        connection.execute(_KEEP, {"key": _key(query), "answer": answer, "used_at": now})
-        if connection.execute(_COUNT).scalar_one() > _MOST_KEPT:
-            connection.execute(_DROP)
+    with store.transaction():
+        store.run(_KEEP, key=_key(query), answer=answer, used_at=now)
+        if store.scalar("SELECT count(*) FROM known_answers") > _MOST_KEPT:
+            store.run(_DROP, most=_DROPPED_AT_ONCE)
 
 
 def _key(query: QueryRow) -> str:

@@ -5,12 +5,8 @@ Such a table has the columns ``number`` (the order of its rows), ``session`` and
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Select, Table, delete, func, or_, select, true
-
 from rlm_memory.store import Store
 
-_ALL = true()
-_HELD = "select count(*), coalesce(sum(size), 0) from {} where session = :of"
 _CUT = "\n… cut"
 
 
@@ -26,44 +22,37 @@ def storable_line(text: str, longest: int) -> str:
     return storable(text, longest).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def trim(
-    store: Store,
-    table: Table,
-    *,
-    size: int,
-    rows: int,
-    session: int,
-    among: ColumnElement[bool] = _ALL,
-) -> None:
-    """Delete the session's oldest rows in ``among`` until at most ``rows`` and at most ``size`` bytes are left."""
-    ((count, total),) = store.read(_HELD.format(table.name), of=session)
+def trim(store: Store, table: str, *, size: int, rows: int, session: int, among: str = "true") -> None:
+    """Delete the session's oldest rows until at most ``rows`` and at most ``size`` bytes are left.
+
+    ``among`` is an SQL condition: other rows stay.
+    """
+    held = f"SELECT count(*), coalesce(sum(size), 0) FROM {table} WHERE session = :of"
+    ((count, total),) = store.rows(held, of=session)
     if count <= rows and total <= size:
         return
-    own, number = (table.c.session == session, among), table.c.number
+    own = f"session = :of AND {among}"
     if total > size:
-        condition: list[ColumnElement[bool]] = [number.in_(numbers_beyond(table, *own, size=size, rows=rows))]
+        over = f"number IN ({oldest_beyond(table, own)})"
     else:  # usual for a session in long use: the index leads to the oldest row that stays
-        beyond = select(number).where(*own).order_by(number.desc()).limit(1).offset(rows)
-        condition = [*own, number <= beyond.scalar_subquery()]
-    store.run(delete(table).where(*condition))
+        newest = f"SELECT number FROM {table} WHERE {own} ORDER BY number DESC LIMIT 1 OFFSET :rows"
+        over = f"{own} AND number <= ({newest})"
+    store.run(f"DELETE FROM {table} WHERE {over}", of=session, size=size, rows=rows)
 
 
-def trim_all(store: Store, table: Table, *, size: int, among: ColumnElement[bool] = _ALL) -> None:
-    """Delete the oldest rows in ``among``, over all sessions, until at most ``size`` bytes are left."""
-    with store.transaction() as connection:
-        held: int = connection.execute(select(func.coalesce(func.sum(table.c.size), 0)).where(among)).scalar_one()
-        if held > size:
-            over = numbers_beyond(table, among, size=size)
-            connection.execute(delete(table).where(table.c.number.in_(over)))
+def trim_all(store: Store, table: str, *, size: int, among: str = "true") -> None:
+    """Delete the oldest rows of all sessions that meet ``among`` until at most ``size`` bytes are left."""
+    with store.transaction():
+        if store.scalar(f"SELECT coalesce(sum(size), 0) FROM {table} WHERE {among}") > size:
+            over = oldest_beyond(table, among)
+            store.run(f"DELETE FROM {table} WHERE number IN ({over})", size=size, rows=None)
 
 
-def numbers_beyond(table: Table, *among: ColumnElement[bool], size: int, rows: int | None = None) -> Select[tuple[int]]:
-    """Select the numbers of the oldest rows in ``among`` that exceed ``rows``, or ``size`` bytes."""
-    newest = table.c.number.desc()
-    position = func.row_number().over(order_by=newest).label("position")
-    total = func.sum(table.c.size).over(order_by=newest).label("total")
-    found = select(table.c.number, position, total).where(*among).subquery()
-    too_much = found.c.total > size
-    if rows is not None:
-        too_much = or_(too_much, found.c.position > rows)
-    return select(found.c.number).where(too_much)
+def oldest_beyond(table: str, among: str = "true") -> str:
+    """Return a query for the numbers of the oldest rows that exceed ``:rows``, if given, or ``:size`` bytes."""
+    return f"""
+        SELECT number FROM (
+            SELECT number, row_number() OVER newest AS position, sum(size) OVER newest AS total
+            FROM {table} WHERE {among} WINDOW newest AS (ORDER BY number DESC)
+        ) WHERE total > :size OR position > :rows
+    """

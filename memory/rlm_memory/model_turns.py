@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
-
-from sqlalchemy import func, insert, select
+from dataclasses import asdict, fields
+from sqlite3 import Row
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
-from rlm_memory.schema import turns as table
+from rlm_memory.schema import insert_into, turns
 from rlm_memory.store import Store
 
 LONGEST_TEXT = 65_536
@@ -45,32 +43,36 @@ class TurnRow:
     number: int = 0
 
 
+_APPEND = insert_into(turns)
+_OF_SESSION = (
+    f"SELECT {', '.join(each.name for each in fields(TurnRow))} FROM turns WHERE session = :of ORDER BY number"
+)
+
+
 def append(store: Store, row: TurnRow) -> None:
     """Add a turn, and delete the oldest ones when there are too many."""
     said = [{key: limits.storable(text, LONGEST_TEXT) for key, text in message.items()} for message in row.said]
     reply = limits.storable(row.reply, LONGEST_TEXT)
     final = None if row.final is None else limits.storable(row.final, LONGEST_TEXT)
     size = len(json.dumps([said, list(row.variables)])) + len(reply.encode()) + len((final or "").encode())
-    with store.transaction() as connection:
-        values = {**asdict(row), "said": said, "reply": reply, "final": final, "size": size}
-        del values["number"]
-        connection.execute(insert(table).values(**values))
-        limits.trim(store, table, size=MOST_BYTES, rows=MOST_ROWS, session=row.session)
-        limits.trim_all(store, table, size=MOST_BYTES_IN_ALL)
+    lists = {"said": json.dumps(said), "variables": json.dumps(row.variables)}
+    with store.transaction():
+        store.run(_APPEND, **{**asdict(row), **lists, "reply": reply, "final": final, "size": size, "number": None})
+        limits.trim(store, "turns", size=MOST_BYTES, rows=MOST_ROWS, session=row.session)
+        limits.trim_all(store, "turns", size=MOST_BYTES_IN_ALL)
 
 
 def of_session(store: Store, session: int) -> list[TurnRow]:
     """List the session's turns, oldest first."""
-    columns = [column for column in table.columns if column.name != "size"]
-    statement = select(*columns).where(table.c.session == session).order_by(table.c.number)
-    return [_row(dict(row)) for row in store.rows(statement)]
+    return [_row(row) for row in store.rows(_OF_SESSION, of=session)]
 
 
 def latest(store: Store) -> dict[int, int]:
     """Map each session in which a model has worked to the number of its latest turn."""
-    statement = select(table.c.session, func.max(table.c.number).label("latest")).group_by(table.c.session)
-    return {row["session"]: row["latest"] for row in store.rows(statement)}
+    found = store.rows("SELECT session, max(number) AS latest FROM turns GROUP BY session")
+    return {row["session"]: row["latest"] for row in found}
 
 
-def _row(values: Mapping[str, Any]) -> TurnRow:
-    return TurnRow(**{**values, "said": tuple(values["said"]), "variables": tuple(values["variables"])})
+def _row(row: Row) -> TurnRow:
+    lists = {name: tuple(json.loads(row[name] or "[]")) for name in ("said", "variables")}
+    return TurnRow(**{**row, **lists, "cost": row["cost"] or 0.0})

@@ -17,18 +17,16 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
+from sqlite3 import Row
 from typing import Any
-
-from sqlalchemy import Connection, Select, and_, bindparam, delete, exists, func, insert, select, update
 
 from rlm_ipc.daemon_rows import AnswerUse
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import InvalidTransition, UnknownQuery
-from rlm_memory.schema import inherited_queries as inherited
+from rlm_memory.schema import columns_of, insert_into, query_details
 from rlm_memory.schema import queries as table
-from rlm_memory.schema import query_details as details
 from rlm_memory.sessions import name_of
-from rlm_memory.store import Store
+from rlm_memory.store import Store, Value
 
 
 class Asker(StrEnum):
@@ -89,45 +87,45 @@ class QueryRow:
     cost: float = 0.0
 
 
-_IN_ROW = tuple(table.c.keys())
-_IN_DETAILS = tuple(column.name for column in details.c if not column.primary_key)
-_WHOLE = select(table, *(details.c[name] for name in _IN_DETAILS)).join(
-    details, and_(details.c.session == table.c.session, details.c.query == table.c.id)
-)
-# The statements of every question and answer are built here once: building one takes longer than executing it.
-_OF_SESSION = _WHOLE.where(table.c.session == bindparam("of")).order_by(table.c.ordinal, table.c.id)
-_OWN = ~exists().where(inherited.c.session == table.c.session, inherited.c.query == table.c.id)
-_PENDING = _OF_SESSION.where(table.c.state == QueryState.PENDING.value, _OWN)
-_PENDING_IDS = (
-    select(table.c.id)
-    .where(table.c.session == bindparam("of"), table.c.state == QueryState.PENDING.value, _OWN)
-    .order_by(table.c.ordinal, table.c.id)
-)
-_ONE = _WHOLE.where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
-_INSERT, _INSERT_DETAILS = insert(table), insert(details)
-# The names are passed as JSON: a list of parameters would need one statement for each length.
-_AMONG = and_(
-    table.c.session == bindparam("of"),
-    table.c.id.in_(select(func.json_each(bindparam("among")).table_valued("value").c.value)),
-)
-_PROMPTS = select(table.c.id, table.c.prompt).where(_AMONG)
-# With a condition on the state, SQLite would search all pending rows.
-_STATES = select(table.c.id, table.c.state).where(_AMONG)
-_SETTLE = (
-    update(table)
-    .where(table.c.session == bindparam("of"), table.c.id == bindparam("named"))
-    .values(state=bindparam("to"), answer=bindparam("said"), error=bindparam("why"), resolved_at=bindparam("at"))
-)
-_SPEND = (
-    update(details)
-    .where(details.c.session == bindparam("of"), details.c.query == bindparam("named"))
-    .values(
-        answered_by=bindparam("by"),
-        input_tokens=details.c.input_tokens + bindparam("given"),
-        output_tokens=details.c.output_tokens + bindparam("made"),
-        cost=details.c.cost + bindparam("paid"),
+_OF_SESSION = f"""
+    SELECT {columns_of(table)}, details.asked_by, details.number, details.mode, details.form, details.answered_by,
+        details.recursive, details.input_tokens, details.output_tokens, details.cost
+    FROM queries JOIN query_details AS details ON details.session = queries.session AND details.query = queries.id
+    WHERE queries.session = :of
+"""
+_ONE = f"{_OF_SESSION} AND id = :named"
+_AS_ASKED = "ORDER BY ordinal, id"
+_ALL = f"{_OF_SESSION} {_AS_ASKED}"
+_IN_STATES = f"{_OF_SESSION} AND state IN (SELECT value FROM json_each(:states)) {_AS_ASKED}"
+_OWN_PENDING = """
+    state = 'pending' AND NOT EXISTS (
+        SELECT 1 FROM inherited_queries AS held WHERE held.session = queries.session AND held.query = queries.id
     )
+"""
+_PENDING = f"{_OF_SESSION} AND {_OWN_PENDING} {_AS_ASKED}"
+_PENDING_IDS = f"SELECT id FROM queries WHERE session = :of AND {_OWN_PENDING} {_AS_ASKED}"
+_INSERT, _INSERT_DETAILS = insert_into(table), insert_into(query_details)
+# The ids are passed as JSON: a list of parameters would need one statement for each length.
+_AMONG = "IN (SELECT value FROM json_each(:among))"
+_PROMPTS = f"SELECT id, prompt FROM queries WHERE session = :of AND id {_AMONG}"
+# With a condition on the state, SQLite would search all pending rows.
+_STATES = f"SELECT id, state FROM queries WHERE session = :of AND id {_AMONG}"
+_FORGET = (
+    f"DELETE FROM queries WHERE session = :of AND id {_AMONG}",
+    f"DELETE FROM query_details WHERE session = :of AND query {_AMONG}",
+    f"DELETE FROM inherited_queries WHERE session = :of AND query {_AMONG}",
 )
+_SETTLE = """
+    UPDATE queries SET state = :state, answer = :answer, error = :error, resolved_at = :at
+    WHERE session = :of AND id = :named
+"""
+_CANCEL = "UPDATE queries SET state = 'cancelled', resolved_at = :at WHERE session = :of AND state = 'pending'"
+_SPEND = """
+    UPDATE query_details
+    SET answered_by = :model, input_tokens = input_tokens + :given, output_tokens = output_tokens + :made,
+        cost = cost + :paid
+    WHERE session = :of AND query = :named
+"""
 
 
 def next_in_code(store: Store, name: str) -> int:
@@ -142,12 +140,12 @@ def ask(
     asked = list(prompts)
     if not asked:
         return []
-    with store.transaction() as connection:
+    with store.transaction():
         number = store.count(_counter(store, session, Asker.TOOL), len(asked))
         ordinal = store.count("query order", len(asked))
         new = (NewQuery(f"q_t{number + n:03d}", number + n, said, model, mode) for n, said in enumerate(asked))
         rows = [_new(session, ordinal + n, query, Asker.TOOL, now) for n, query in enumerate(new)]
-        _write(connection, rows)
+        _write(store, rows)
     return rows
 
 
@@ -175,8 +173,8 @@ def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) ->
     new query, because the kernel is the one that holds its placeholder.
     """
     by_id = {query.id: query for query in asked}
-    with store.transaction() as connection:
-        prompts = _known(connection, session, by_id)
+    with store.transaction():
+        prompts = _known(store, session, by_id)
         new = [query for query in by_id.values() if prompts.get(query.id) != query.prompt]
         if not new:
             return []
@@ -184,7 +182,7 @@ def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) ->
         store.raise_count(_counter(store, session, Asker.CODE), 1 + max(query.number for query in new))
         first = store.count("query order", len(new))
         rows = [_new(session, first + n, query, Asker.CODE, now) for n, query in enumerate(new)]
-        _write(connection, rows)
+        _write(store, rows)
     return rows
 
 
@@ -212,54 +210,56 @@ def _new(session: int, ordinal: int, query: NewQuery, asked_by: Asker, now: floa
 def forget(store: Store, session: int, ids: Iterable[str]) -> None:
     """Delete queries of the session, whatever their state."""
     if gone := list(ids):
-        with store.transaction() as connection:
-            connection.execute(delete(table).where(table.c.session == session, table.c.id.in_(gone)))
-            for more in (details, inherited):
-                connection.execute(delete(more).where(more.c.session == session, more.c.query.in_(gone)))
+        with store.transaction():
+            for statement in _FORGET:
+                store.run(statement, of=session, among=json.dumps(gone))
 
 
 def unknown(store: Store, session: int, asked: Iterable[NewQuery]) -> list[str]:
     """Return the ids of the queries that `record` would add as new, in their order."""
     told = {query.id: query for query in asked}
-    with store.transaction() as connection:
-        known = _known(connection, session, told)
+    known = _known(store, session, told)
     return [query.id for query in told.values() if known.get(query.id) != query.prompt]
 
 
-def _known(connection: Connection, session: int, among: Iterable[str]) -> dict[str, str]:
+def _known(store: Store, session: int, among: Iterable[str]) -> dict[str, str]:
     """Return the prompts of the session's queries with these ids, by id."""
-    found = connection.execute(_PROMPTS, {"of": session, "among": json.dumps(list(among))})
-    return {row.id: row.prompt for row in found}
+    found = store.rows(_PROMPTS, of=session, among=json.dumps(list(among)))
+    return {row["id"]: row["prompt"] for row in found}
 
 
-def _write(connection: Connection, rows: list[QueryRow]) -> None:
-    """Write rows and their details."""
-    connection.execute(_INSERT, [{name: getattr(row, name) for name in _IN_ROW} for row in rows])
-    more = [{"session": row.session, "query": row.id, **{n: getattr(row, n) for n in _IN_DETAILS}} for row in rows]
-    connection.execute(_INSERT_DETAILS, more)
+def _write(store: Store, rows: list[QueryRow]) -> None:
+    """Write rows and their details, in the caller's transaction."""
+    values = [_values(row) for row in rows]
+    store.run_each(_INSERT, values)
+    store.run_each(_INSERT_DETAILS, values)
+
+
+def _values(row: QueryRow) -> dict[str, Value]:
+    values = {name: getattr(row, name) for name in QueryRow.__slots__}
+    form = None if row.form is None else json.dumps(row.form)
+    return {**values, "query": row.id, "state": row.state.value, "asked_by": row.asked_by.value, "form": form}
 
 
 def spend(store: Store, session: int, bills: Iterable[AnswerUse]) -> None:
     """Add the usage of models' answers to the session's queries."""
     rows = [_spending(session, bill) for bill in bills]
     if rows:
-        store.run(_SPEND, rows)
+        store.run_each(_SPEND, rows)
 
 
-def _spending(session: int, bill: AnswerUse) -> dict[str, object]:
+def _spending(session: int, bill: AnswerUse) -> dict[str, Value]:
     used = {"given": bill.input_tokens, "made": bill.output_tokens, "paid": bill.cost}
-    return {"of": session, "named": bill.query, "by": bill.model, **used}
+    return {"of": session, "named": bill.query, "model": bill.model, **used}
 
 
 def restore(store: Store, rows: Iterable[QueryRow]) -> None:
     """Restore queries from an earlier life of their session, in the order of ``rows``; known ids are kept."""
-    with store.transaction() as connection:
+    with store.transaction():
         for row in rows:
-            known = select(table.c.id).where(table.c.session == row.session, table.c.id == row.id)
-            if connection.execute(known).scalar() is not None:
-                continue
-            store.raise_count(_counter(store, row.session, row.asked_by), row.number + 1)
-            _write(connection, [replace(row, ordinal=store.count("query order"))])
+            if not _known(store, row.session, [row.id]):
+                store.raise_count(_counter(store, row.session, row.asked_by), row.number + 1)
+                _write(store, [replace(row, ordinal=store.count("query order"))])
 
 
 def get(store: Store, session: int, query: str) -> QueryRow:
@@ -268,32 +268,26 @@ def get(store: Store, session: int, query: str) -> QueryRow:
     Raises:
         UnknownQuery: the session never asked it.
     """
-    row = store.row(_ONE, {"of": session, "named": query})
+    row = store.row(_ONE, of=session, named=query)
     if row is None:
         raise UnknownQuery(query)
-    return _row(dict(row))
+    return _row(row)
 
 
 def of_session(store: Store, session: int, *states: QueryState) -> list[QueryRow]:
     """List the session's queries in ``states`` (default: in any state), in the order they were asked."""
-    statement = _OF_SESSION
-    if states:
-        statement = statement.where(table.c.state.in_([state.value for state in states]))
-    return _rows(store, session, statement)
+    found = store.rows(_IN_STATES if states else _ALL, of=session, states=json.dumps(states))
+    return [_row(row) for row in found]
 
 
 def pending(store: Store, session: int) -> list[QueryRow]:
     """List the pending queries that the session itself asked, in the order they were asked."""
-    return _rows(store, session, _PENDING)
+    return [_row(row) for row in store.rows(_PENDING, of=session)]
 
 
 def pending_ids(store: Store, session: int) -> list[str]:
     """List the ids of the pending queries that the session itself asked, in the order they were asked."""
-    return store.scalars(_PENDING_IDS, {"of": session})
-
-
-def _rows(store: Store, session: int, statement: Select[Any]) -> list[QueryRow]:
-    return [_row(dict(row)) for row in store.rows(statement, {"of": session})]
+    return store.scalars(_PENDING_IDS, of=session)
 
 
 def resolve(
@@ -306,11 +300,11 @@ def resolve(
         InvalidTransition: it was answered or cancelled before.
     """
     state = QueryState.ANSWERED if error is None else QueryState.FAILED
-    with store.transaction() as connection:
+    with store.transaction():
         row = get(store, session, query)
         if state not in TRANSITIONS[row.state]:
             raise InvalidTransition("query", query, row.state, state)
-        connection.execute(_SETTLE, _settling(session, Resolved(query, answer, error), now))
+        store.run(_SETTLE, **_settling(session, Resolved(query, answer, error), now))
     return replace(row, state=state, answer=answer, error=error, resolved_at=now)
 
 
@@ -328,30 +322,31 @@ def resolve_pending(store: Store, session: int, resolved: Iterable[Resolved], no
     came = {one.query: one for one in resolved}
     if not came:
         return set()
-    with store.transaction() as connection:
-        found = connection.execute(_STATES, {"of": session, "among": json.dumps(list(came))})
-        waiting = {row.id for row in found if row.state == QueryState.PENDING}
-        if waiting:
-            connection.execute(_SETTLE, [_settling(session, came[query], now) for query in waiting])
+    with store.transaction():
+        found = store.rows(_STATES, of=session, among=json.dumps(list(came)))
+        waiting = {query for query, state in found if state == QueryState.PENDING}
+        store.run_each(_SETTLE, [_settling(session, came[query], now) for query in waiting])
     return waiting
 
 
-def _settling(session: int, came: Resolved, now: float) -> dict[str, object]:
+def _settling(session: int, came: Resolved, now: float) -> dict[str, Value]:
     state = QueryState.ANSWERED if came.error is None else QueryState.FAILED
-    said = {"to": state.value, "said": came.answer, "why": came.error, "at": now}
+    said = {"state": state.value, "answer": came.answer, "error": came.error, "at": now}
     return {"of": session, "named": came.query, **said}
 
 
 def cancel_pending(store: Store, session: int, now: float, *, among: Iterable[str] | None = None) -> list[str]:
     """Cancel the pending queries of the session (only those in ``among``, if given) and return their ids."""
-    statement = update(table).where(table.c.session == session, table.c.state == QueryState.PENDING.value)
-    if among is not None:
-        statement = statement.where(table.c.id.in_(sorted(among)))
-    statement = statement.values(state=QueryState.CANCELLED.value, resolved_at=now)
-    return sorted(store.scalars(statement.returning(table.c.id)))
+    if among is None:
+        gone = store.returned(f"{_CANCEL} RETURNING id", of=session, at=now)
+    else:
+        gone = store.returned(
+            f"{_CANCEL} AND id {_AMONG} RETURNING id", of=session, at=now, among=json.dumps(list(among))
+        )
+    return sorted(row["id"] for row in gone)
 
 
-def _row(values: dict[str, object]) -> QueryRow:
-    values["state"] = QueryState(str(values["state"]))
-    values["asked_by"] = Asker(str(values["asked_by"]))
-    return QueryRow(**values)  # type: ignore[arg-type]  # the columns are the fields
+def _row(row: Row) -> QueryRow:
+    form = json.loads(row["form"] or "null")
+    state, asked_by = QueryState(row["state"]), Asker(row["asked_by"])
+    return QueryRow(**{**row, "state": state, "asked_by": asked_by, "form": form, "recursive": bool(row["recursive"])})

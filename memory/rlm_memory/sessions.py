@@ -11,27 +11,47 @@ last numbers of its queries and handles, and the folders that it could write.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from enum import StrEnum
-
-from sqlalchemy import RowMapping, delete, select, update
-from sqlalchemy.dialects.sqlite import insert
+from sqlite3 import Row
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import SessionEnded, UnknownSession
-from rlm_memory.schema import columns_of, endings, upsert, writable_folders
+from rlm_memory.schema import columns_of, endings, insert_into, upsert_into
 from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
 
 _MOST_ENDINGS = 1000
 """Number of ended sessions, the latest, whose names are kept."""
 
-
-# What every call reads goes to the driver directly.
-_FIND = f"SELECT {columns_of(table)} FROM sessions WHERE id = :named"
+_READ = f"SELECT {columns_of(table)} FROM sessions"
+_FIND = f"{_READ} WHERE id = :named"
 _NAME = "SELECT id FROM sessions WHERE key = :of"
-_OVERDUE = f"SELECT {columns_of(table)} FROM sessions WHERE kept_until <= :now"
+_LAST_USED_FIRST = "ORDER BY last_used_at DESC, id LIMIT :most"
+_ALL = f"{_READ} {_LAST_USED_FIRST}"
+_IN_STATES = f"{_READ} WHERE state IN (SELECT value FROM json_each(:states)) {_LAST_USED_FIRST}"
+_OVERDUE = f"{_READ} WHERE kept_until <= :now"
+_OPEN = insert_into(table)
+_WAKE = "UPDATE sessions SET state = 'active', kept_until = NULL, unsaved = NULL, last_used_at = :now WHERE key = :of"
+_SET_POLICY = """
+    UPDATE sessions
+    SET idle_seconds = :idle_seconds, policy = :policy, policy_text = :policy_text, policy_digest = :policy_digest,
+        family_text = :family_text, family_digest = :family_digest
+    WHERE key = :of
+"""
+_NOTE_WRITABLE = "INSERT INTO writable_folders (path) VALUES (:path) ON CONFLICT DO NOTHING"
+_TOUCH = "UPDATE sessions SET last_used_at = :now WHERE key = :of"
+_REST = "UPDATE sessions SET state = 'resting', kept_until = :until, unsaved = :unsaved WHERE key = :of"
+_END = "DELETE FROM sessions WHERE key = :of RETURNING id"
+_NOTE_ENDING = upsert_into(endings)
+_FORGET_ENDINGS = "DELETE FROM endings WHERE id NOT IN (SELECT id FROM endings ORDER BY at DESC, id LIMIT :most)"
+_ENDING = f"SELECT {columns_of(endings)} FROM endings WHERE id = :named"
+_LATEST_ENDINGS = f"""
+    SELECT {columns_of(endings)} FROM endings
+    WHERE id NOT IN (SELECT id FROM sessions) ORDER BY at DESC LIMIT :most
+"""
 
 
 class SessionStatus(StrEnum):
@@ -111,7 +131,8 @@ class PolicyText:
 
 def find(store: Store, session: str) -> SessionRow | None:
     """Return the row of the session with that name, or None."""
-    return next((_row(dict(row)) for row in store.read(_FIND, named=session)), None)
+    row = store.row(_FIND, named=session)
+    return None if row is None else _row(row)
 
 
 def get(store: Store, session: str) -> SessionRow:
@@ -132,17 +153,16 @@ def name_of(store: Store, key: int) -> str:
     Raises:
         SessionEnded: it has ended.
     """
-    for (name,) in store.read(_NAME, of=key):
-        return str(name)
-    raise SessionEnded
+    name = store.scalar(_NAME, of=key)
+    if name is None:
+        raise SessionEnded
+    return str(name)
 
 
 def all_sessions(store: Store, *states: SessionStatus, most: int | None = None) -> list[SessionRow]:
     """List the sessions in ``states`` (default: any state), last used first, up to ``most``."""
-    statement = select(table).order_by(table.c.last_used_at.desc(), table.c.id).limit(most)
-    if states:
-        statement = statement.where(table.c.state.in_([state.value for state in states]))
-    return [_row(dict(row)) for row in store.rows(statement)]
+    statement = _IN_STATES if states else _ALL
+    return [_row(row) for row in store.rows(statement, states=json.dumps(states), most=-1 if most is None else most)]
 
 
 def new_key(store: Store) -> int:
@@ -166,26 +186,25 @@ def open_session(
     An active or suspended session keeps the workspace and policy that it was opened with. ``family`` is the policy of
     the first session in the family of forks; None: it is not a fork. ``key`` is one of `new_key`, for a new session.
     """
-    with store.transaction() as connection:
+    with store.transaction():
         row = find(store, session)
         if row is not None and row.state is SessionStatus.ACTIVE:
             return row
         if row is not None:
-            waking = {"kept_until": None, "unsaved": None, "last_used_at": now}
-            woken = {"state": SessionStatus.ACTIVE.value, **waking}
-            connection.execute(update(table).where(table.c.key == row.key).values(**woken))
+            store.run(_WAKE, of=row.key, now=now)
             return get(store, session)
-        connection.execute(
-            insert(table).values(
-                key=new_key(store) if key is None else key,
-                id=session,
-                state=SessionStatus.ACTIVE.value,
-                workspace=workspace,
-                idle_seconds=idle_seconds,
-                created_at=now,
-                last_used_at=now,
-                **_columns(policy, family or policy),
-            )
+        store.run(
+            _OPEN,
+            key=new_key(store) if key is None else key,
+            id=session,
+            state=SessionStatus.ACTIVE.value,
+            workspace=workspace,
+            idle_seconds=idle_seconds,
+            created_at=now,
+            last_used_at=now,
+            kept_until=None,
+            unsaved=None,
+            **_columns(policy, family or policy),
         )
         return get(store, session)
 
@@ -196,9 +215,8 @@ def set_policy(store: Store, session: int, policy: PolicyText, family: PolicyTex
     Raises:
         SessionEnded: it has ended.
     """
-    values = {"idle_seconds": idle_seconds, **_columns(policy, family)}
-    with store.transaction() as connection:
-        connection.execute(update(table).where(table.c.key == session).values(**values))
+    with store.transaction():
+        store.run(_SET_POLICY, of=session, idle_seconds=idle_seconds, **_columns(policy, family))
         return get(store, name_of(store, session))
 
 
@@ -206,17 +224,17 @@ def note_writable(store: Store, folders: Iterable[str]) -> None:
     """Record folders that a session can write; the record stays after its end."""
     rows = [{"path": folder} for folder in folders]
     if rows:
-        store.run(insert(writable_folders).on_conflict_do_nothing(), rows)
+        store.run_each(_NOTE_WRITABLE, rows)
 
 
 def writable(store: Store) -> set[str]:
     """List the folders that any session has ever been able to write, besides scratch folders."""
-    return set(store.scalars(select(writable_folders.c.path)))
+    return set(store.scalars("SELECT path FROM writable_folders"))
 
 
 def touch(store: Store, session: int, now: float) -> None:
     """Record that the session is in use."""
-    store.run(update(table).where(table.c.key == session).values(last_used_at=now))
+    store.run(_TOUCH, of=session, now=now)
 
 
 def rest(store: Store, session: int, until: float | None, unsaved: str | None = None) -> None:
@@ -224,41 +242,37 @@ def rest(store: Store, session: int, until: float | None, unsaved: str | None = 
 
     ``unsaved`` is why its variables could not be saved.
     """
-    resting = {"state": SessionStatus.RESTING.value, "kept_until": until, "unsaved": unsaved}
-    store.run(update(table).where(table.c.key == session).values(**resting))
+    store.run(_REST, of=session, until=until, unsaved=unsaved)
 
 
 def overdue(store: Store, now: float) -> list[SessionRow]:
     """List the suspended sessions whose time to be kept has passed."""
-    return [_row(dict(row)) for row in store.read(_OVERDUE, now=now)]
+    return [_row(row) for row in store.rows(_OVERDUE, now=now)]
 
 
 def end(store: Store, session: int, how: How, now: float, went: Went | None = None) -> None:
     """End the session: delete its row and everything that it owns. ``went`` says how much that was."""
-    with store.transaction() as connection:
-        name = connection.execute(delete(table).where(table.c.key == session).returning(table.c.id)).scalar()
-        if name is None:
-            return
-        told = {"id": name, "how": how.value, "at": now, "went": None if went is None else asdict(went)}
-        connection.execute(upsert(endings), told)
-        newest = select(endings.c.id).order_by(endings.c.at.desc(), endings.c.id).limit(_MOST_ENDINGS)
-        connection.execute(delete(endings).where(endings.c.id.not_in(newest)))
+    with store.transaction():
+        for (name,) in store.returned(_END, of=session):
+            told = None if went is None else json.dumps(asdict(went))
+            store.run(_NOTE_ENDING, id=name, how=how.value, at=now, went=told)
+            store.run(_FORGET_ENDINGS, most=_MOST_ENDINGS)
 
 
 def ending_of(store: Store, name: str) -> Ending | None:
     """Return how the last session with that name ended, or None."""
-    row = store.row(select(endings).where(endings.c.id == name))
+    row = store.row(_ENDING, named=name)
     return None if row is None else _ending(row)
 
 
 def latest_endings(store: Store, most: int) -> list[Ending]:
     """List the latest endings, latest first, without those whose name is in use again."""
-    statement = select(endings).where(endings.c.id.not_in(select(table.c.id))).order_by(endings.c.at.desc()).limit(most)
-    return [_ending(row) for row in store.rows(statement)]
+    return [_ending(row) for row in store.rows(_LATEST_ENDINGS, most=most)]
 
 
-def _ending(row: RowMapping) -> Ending:
-    return Ending(row["id"], How(row["how"]), row["at"], None if row["went"] is None else Went(**row["went"]))
+def _ending(row: Row) -> Ending:
+    went = json.loads(row["went"] or "null")
+    return Ending(row["id"], How(row["how"]), row["at"], None if went is None else Went(**went))
 
 
 def _columns(policy: PolicyText, family: PolicyText) -> dict[str, str]:
@@ -271,6 +285,5 @@ def _columns(policy: PolicyText, family: PolicyText) -> dict[str, str]:
     }
 
 
-def _row(values: dict[str, object]) -> SessionRow:
-    values["state"] = SessionStatus(str(values["state"]))
-    return SessionRow(**values)  # type: ignore[arg-type]  # the columns are the fields
+def _row(row: Row) -> SessionRow:
+    return SessionRow(**{**row, "state": SessionStatus(row["state"])})

@@ -119,7 +119,7 @@ def test_a_dropped_handle_and_its_grants_are_gone_for_good(store, session, text)
     handles.drop(store, row.handle)
     with pytest.raises(UnknownHandle, match="may resolve"):
         handles.resolve(store, row.handle, owner)
-    assert [tuple(row) for row in store.read("select handle from grants")] == []
+    assert store.scalars("SELECT handle FROM grants") == []
     again = handles.register(store, session("owner"), "x", text("d"), [], charged=True, now=1.0)
     assert again.handle != row.handle
     assert handles.resolve(store, again.handle, owner) == again

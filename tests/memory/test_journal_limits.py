@@ -127,3 +127,12 @@ def test_cells_of_a_session_that_has_ended_are_passed_over(store, session) -> No
     journal.append(store, [entry(key + 1, "gone"), entry(key, "here")])
     journal.append(store, [entry(key + 1, "gone")])
     assert (codes(store, key), codes(store, key + 1)) == (["here"], [])
+
+
+def test_a_cell_that_an_earlier_version_wrote_is_read(store, session) -> None:
+    """The columns that were added since are empty in its row."""
+    key = session("a").key
+    journal.append(store, [entry(key, "old", value="v", traceback=("t",), displays=({"text/html": "b"},), count=1)])
+    store.run("UPDATE journal SET value = NULL, traceback = NULL, displays = NULL, count = NULL")
+    (row,) = journal.of_session(store, key)
+    assert (row.code, row.value, row.traceback, row.displays, row.count) == ("old", "", (), (), None)

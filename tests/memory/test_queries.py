@@ -169,3 +169,16 @@ def test_only_what_is_pending_is_resolved_in_one_step(store, session) -> None:
     resolved = [queries.Resolved(f"q_00{n}", answer="A") for n in range(2)]
     assert queries.resolve_pending(store, A, resolved, now=3.0) == {"q_001"}
     assert [row.state for row in queries.of_session(store, A)] == [QueryState.CANCELLED, QueryState.ANSWERED]
+
+
+def test_the_form_of_an_answer_comes_back_and_one_without_has_none(store, session) -> None:
+    """In whatever way an earlier version wrote that there is none, and whatever type a column has."""
+    key = session("a").key
+    form = {"type": "object", "required": ["n"]}
+    asked = [queries.NewQuery("q_000", 0, "a", form=form, recursive=True), queries.NewQuery("q_001", 1, "b")]
+    told = queries.record(store, key, [*asked, queries.NewQuery("q_002", 2, "c")], 1.0)
+    store.run("UPDATE query_details SET form = 'null', recursive = NULL WHERE query = 'q_002'")
+    rows = queries.of_session(store, key)
+    assert rows == told
+    assert [(row.form, row.recursive) for row in rows] == [(form, True), (None, False), (None, False)]
+    assert {type(row.recursive) for row in rows} == {bool}

@@ -11,7 +11,7 @@ import pytest
 
 from rlm_memory import sessions
 from rlm_memory.errors import StoreUnavailable
-from rlm_memory.store import Store
+from rlm_memory.store import Store, Value
 
 
 def open_session(store: Store, name: str) -> None:
@@ -49,13 +49,13 @@ def test_what_is_read_outside_a_transaction_is_what_was_committed(store: Store) 
     named = "SELECT id FROM sessions WHERE id = :id"
     with store.transaction():
         open_session(store, "a")
-        assert [row["id"] for row in store.read(named, id="a")] == ["a"]
-    assert [row["id"] for row in store.read(named, id="a")] == ["a"]
+        assert [row["id"] for row in store.rows(named, id="a")] == ["a"]
+    assert [row["id"] for row in store.rows(named, id="a")] == ["a"]
     with pytest.raises(StoreUnavailable, match="no such table"):
-        store.read("SELECT * FROM no_table")
+        store.rows("SELECT * FROM no_table")
     with pytest.raises(StoreUnavailable, match="no such table"), store.transaction():
-        store.read("SELECT * FROM no_table")
-    assert store.read(named, id="b") == []
+        store.rows("SELECT * FROM no_table")
+    assert store.rows(named, id="b") == []
     assert store.purge(), "no reading is left open"
 
 
@@ -64,16 +64,17 @@ def test_rows_that_the_driver_writes_are_written_together_or_not_at_all(store: S
     told = []
     store.watch(lambda: told.append(1))
     add = "INSERT INTO counters (scope, value) VALUES (:scope, :value)"
-    one, other = {"scope": "one", "value": 1}, {"scope": "other", "value": 2}
-    store.write(add, [one, other])
+    one: dict[str, Value] = {"scope": "one", "value": 1}
+    other: dict[str, Value] = {"scope": "other", "value": 2}
+    store.run_each(add, [one, other])
     assert (store.peek_count("one"), store.peek_count("other"), len(told)) == (1, 2, 1)
     with pytest.raises(StoreUnavailable, match="UNIQUE"):
-        store.write(add, [{"scope": "third", "value": 3}, one])
+        store.run_each(add, [{"scope": "third", "value": 3}, one])
     assert (store.peek_count("third"), store.rollbacks, len(told)) == (0, 1, 1)
 
     def fail_after_a_write() -> None:
         with store.transaction():
-            store.write(add, [{"scope": "third", "value": 3}])
+            store.run_each(add, [{"scope": "third", "value": 3}])
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -86,30 +87,29 @@ def test_no_page_keeps_a_copy_of_what_was_deleted(store: Store, database: Path) 
     """SQLite leaves copies in pages that it has balanced, whatever secure_delete says; all rows that stay do stay."""
     dice = random.Random(1)
     owners: dict[bytes, int] = {}
-    with store.transaction() as connection:
-        connection.exec_driver_sql("CREATE TABLE notes (id INTEGER PRIMARY KEY, owner INTEGER, text TEXT)")
-        connection.exec_driver_sql("CREATE INDEX by_owner ON notes (owner, text)")
+    with store.transaction():
+        store.run("CREATE TABLE notes (id INTEGER PRIMARY KEY, owner INTEGER, text TEXT)")
+        store.run("CREATE INDEX by_owner ON notes (owner, text)")
     for number in range(400):
-        with store.transaction() as connection:
+        with store.transaction():
             owner, mark = dice.randrange(8), f"MARK{number}z"
             owners[mark.encode()] = owner
-            given = dice.randrange(10**9), owner, mark + "x" * dice.randrange(900)
-            connection.exec_driver_sql("INSERT INTO notes VALUES (?, ?, ?)", given)
+            id_, text = dice.randrange(10**9), mark + "x" * dice.randrange(900)
+            store.run("INSERT INTO notes VALUES (:id, :owner, :text)", id=id_, owner=owner, text=text)
             if number % 3 == 0:
-                connection.exec_driver_sql("UPDATE notes SET text = text || 'yyyyyyyyyyyy' WHERE owner = ?", (owner,))
+                store.run("UPDATE notes SET text = text || 'yyyyyyyyyyyy' WHERE owner = :owner", owner=owner)
 
     def kept() -> set[bytes]:
         return set(re.findall(rb"MARK\d+z", database.read_bytes()))
 
-    with store.transaction() as connection:
-        connection.exec_driver_sql("DELETE FROM notes WHERE owner < 4")
+    store.run("DELETE FROM notes WHERE owner < 4")
     assert store.purge()
     wanted = {mark for mark, owner in owners.items() if owner >= 4}
     assert kept() > wanted, "the test has lost its subject"
     told = [store.may_hold_copies, store.compact(), store.may_hold_copies]
     assert told == [True, True, False]
     assert kept() == wanted
-    assert len(store.read("SELECT id FROM notes")) == len(wanted)
+    assert len(store.rows("SELECT id FROM notes")) == len(wanted)
 
 
 def test_a_file_that_others_read_is_compacted_later(store: Store, database: Path) -> None:

@@ -33,6 +33,14 @@ def test_turns_come_back_in_their_order_by_session(store: Store) -> None:
     assert turns.of_session(store, NOBODY) == []
 
 
+def test_a_turn_that_an_earlier_version_wrote_is_read(store: Store) -> None:
+    """The columns that were added since are empty in its row."""
+    _open(store, A)
+    turns.append(store, _turn(A, "old"))
+    store.run("UPDATE turns SET cost = NULL, variables = NULL")
+    assert turns.of_session(store, A) == [replace(_turn(A, "old"), number=1)]
+
+
 def test_a_text_without_end_is_cut_and_one_with_surrogates_is_kept(store: Store) -> None:
     """A model may say anything."""
     _open(store, A)

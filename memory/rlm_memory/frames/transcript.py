@@ -40,12 +40,8 @@ BUDGET = 16_000
 
 _ADD = "INSERT INTO frame_messages (frame, message, size, at) VALUES (:frame, :message, :size, :at)"
 _OF_FRAME = "SELECT number, message, at FROM frame_messages WHERE frame = :frame ORDER BY number"
-_TRIM = """
-    DELETE FROM frame_messages WHERE number IN (
-        SELECT number FROM (
-            SELECT number, row_number() OVER newest AS position, sum(size) OVER newest AS total
-            FROM frame_messages WHERE frame = :frame WINDOW newest AS (ORDER BY number DESC)
-        ) WHERE position > :rows OR total > :size)"""
+_BEYOND = limits.oldest_beyond("frame_messages", "frame = :frame")
+_TRIM = f"DELETE FROM frame_messages WHERE number IN ({_BEYOND})"
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 _CALLED = "_called"
 """Key of a row that is a call: the tool and its arguments. The rest of the row is the message with the result."""

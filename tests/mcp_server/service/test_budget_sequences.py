@@ -326,14 +326,14 @@ class Accounts(RuleBasedStateMachine):
     async def _fill_disk(self, _life: Life, _which: int, _many: int) -> None:
         await self._make_room()
         for name in WRITTEN:
-            self.store.write(FULL.format(name), [{}])
+            self.store.run(FULL.format(name))
         self.full = True
 
     async def _make_room(self) -> None:
         """Make room, and wait until what could not be written down is."""
         if self.full:
             for name in WRITTEN:
-                self.store.write(ROOM.format(name), [{}])
+                self.store.run(ROOM.format(name))
             self.full = False
             await self._pass(int(providers._AGAIN / TICK) + 1)
 

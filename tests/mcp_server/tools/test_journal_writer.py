@@ -176,8 +176,7 @@ class Broken:
         self._store = store
 
     def _rename(self, before: str, after: str) -> None:
-        with self._store.transaction() as connection:
-            connection.exec_driver_sql(f"ALTER TABLE {before} RENAME TO {after}")
+        self._store.run(f"ALTER TABLE {before} RENAME TO {after}")
 
     def breaks(self) -> None:
         """From now on nothing can be written."""

@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
 
 from rlm_kernel.jupyter import kernelspecs
 from rlm_mcp.service.sessions.policies import Policies, as_row
-from rlm_memory import schema
 from rlm_memory.sessions import all_sessions, get, set_policy
 from rlm_sandbox.policy import load_policy, pinned
 
@@ -20,8 +18,8 @@ async def test_a_lost_policy_is_given_by_its_user(connect_own, own, reopen, dama
     """K-28: and the session goes on with its texts."""
     async with connect_own("s") as agent:
         await agent("load_context", name="log", content="x")
-    with own._store.transaction() as connection:
-        connection.execute(update(schema.sessions).values(dict.fromkeys(damaged, "")))
+    for name in damaged:
+        own._store.run(f"UPDATE sessions SET {name} = ''")
     own.sessions.close()
     async with reopen() as connect, connect("s") as agent:
         refused = await agent("status")
@@ -41,8 +39,7 @@ async def test_a_row_that_was_changed_opens_no_session(connect_own, own, reopen,
     values = {column: looser.text}
     if column == "policy_text":
         values["policy_digest"] = looser.digest
-    with own._store.transaction() as connection:
-        connection.execute(update(schema.sessions).where(schema.sessions.c.id == "s").values(**values))
+    own._store.run(f"UPDATE sessions SET {', '.join(f'{name} = :{name}' for name in values)} WHERE id = 's'", **values)
     own.sessions.close()
     async with reopen() as connect, connect("s") as agent:
         assert (await agent("status"))["error"] in ("policy_lost", "policy_looser")
@@ -69,8 +66,7 @@ async def test_what_a_session_holds_names_its_policy(connect_own, own) -> None:
         rows = {row.id: row for row in all_sessions(own._store)}
         assert json.loads(rows["kid"].policy_text or "")["name"] == "strict"
         assert rows["kid"].family_text == rows["s"].policy_text
-        with own._store.transaction() as connection:
-            assert connection.execute(select(schema.sessions.c.policy_digest)).scalars().all()
+        assert all(own._store.scalars("SELECT policy_digest FROM sessions"))
         assert Policies(own._store).admit(get(own._store, "kid"))[0].policy.name == "strict"
 
 
