@@ -258,7 +258,7 @@ _COMPARE = "sandbox/rlm_sandbox/policy/compare.py"
 _ZERO = "zero = inf if endless_at_zero else"
 _PEEK = "contexts/rlm_contexts/text/text.py:Text.peek"
 _WINDOW = "high = self._character_start(low, min(high, low + {} * max_chars + {}))"
-_TOP = 'chain[:0] = store.read(_TOP, of=chain[{}]["tree"])'
+_TOP = 'chain = [*store.rows(_TOP, of=chain[{}]["tree"]), *chain]'
 _ROOM = "4 * max_chars + 6 bytes are enough"
 _ZIP = "return [_given_item(name, item) for name, item in zip(order, answers, strict={})]"
 _ADOPT_GATE = f"{SUPERVISOR}/adoption.py:Adoption._gate"
