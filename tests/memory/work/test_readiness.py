@@ -141,7 +141,9 @@ def look(store: Store) -> Model:
     declared: dict[int, list[str]] = {}
     for frame, path in store.rows("SELECT frame, path FROM frame_paths"):
         declared.setdefault(frame, []).append(path)
-    return Model({key: rows.get(store, key) for key in store.scalars("SELECT key FROM frames")}, edges, declared)
+    return Model(
+        {key: rows.get(store, key) for key in store.scalars("SELECT key FROM frames ORDER BY key")}, edges, declared
+    )
 
 
 @dataclass
