@@ -130,8 +130,15 @@ class Holders:
             proof = self._of_pid(said)
             return self._process(client, proof, f"process {said.removeprefix('pid:')}"), None
         if said.startswith("ttl:"):
-            return self.for_time(_seconds(said.removeprefix("ttl:")), "by time", client.cwd)
+            return self.for_time(_seconds(said), "by time", client.cwd)
         return self._of_token(said), None
+
+    def check(self, client: ClientInfo, said: str | None) -> None:
+        """Raise what `of` does, and make no holder by time: its time would begin now."""
+        if said is not None and said.startswith("ttl:"):
+            _check(_seconds(said))
+        else:
+            self.of(client, said)
 
     def since(self, client: ClientInfo) -> float:
         """Return when a client's connection began; leases that others lost later are not its own."""
@@ -282,9 +289,7 @@ class Holders:
         Raises:
             ToolFault: the time is too long or not valid.
         """
-        if not 0 < seconds <= LONGEST_SECONDS:
-            hint = f"give seconds, {LONGEST_SECONDS:,.0f} at most: holder='ttl:{DEFAULT_SECONDS:.0f}'"
-            raise ToolFault("invalid_arguments", f"{seconds:g} seconds are not a valid time for a lease", hint)
+        _check(seconds)
         token = f"lease-{secrets.token_urlsafe(18)}"
         proof = f"{seconds:g}:{_hash(token)}"
         found = holders.enlist(
@@ -344,9 +349,15 @@ class Holders:
 
 def _seconds(said: str) -> float:
     try:
-        return float(said or DEFAULT_SECONDS)
+        return float(said.removeprefix("ttl:") or DEFAULT_SECONDS)
     except ValueError:
         return -1.0
+
+
+def _check(seconds: float) -> None:
+    if not 0 < seconds <= LONGEST_SECONDS:
+        hint = f"give seconds, {LONGEST_SECONDS:,.0f} at most: holder='ttl:{DEFAULT_SECONDS:.0f}'"
+        raise ToolFault("invalid_arguments", f"{seconds:g} seconds are not a valid time for a lease", hint)
 
 
 def _hash(token: str) -> str:

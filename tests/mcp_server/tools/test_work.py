@@ -247,6 +247,32 @@ async def test_who_claims_for_a_time_and_gets_nothing_leaves_nothing(
         assert (await agent("work", do="done", id=task, holder=got["token"]))["status"] == "completed"
 
 
+@pytest.mark.parametrize("asks", [{"do": "next"}, {"do": "claim"}, {"do": "claim", "holder": "ttl:60"}])
+async def test_calls_that_wait_for_a_task_do_not_wake_each_other(
+    quiet: Service, worker: Workers, asks: dict[str, str]
+) -> None:
+    """The daemon would look at the queue without a pause, and read frames anew after each look that was undone."""
+    first, second, other = await worker(), await worker(), await worker()
+    await other("work", do="list")
+    store, ended = quiet._store, list[None]()
+    watched, undone = len(store._watchers), store.rollbacks
+    waiting = [asyncio.create_task(agent("work", **asks, wait=True)) for agent in (first, second)]
+    await until(lambda: len(store._watchers) == watched + 2)
+    await other("work", do="list")  # its transactions wake both
+    store.watch(lambda: ended.append(None))
+    for _ in range(100):
+        await asyncio.to_thread(int)
+    assert len(ended) < 10
+    assert store.rollbacks == undone
+    task = (await other("work", do="add", data={"goal": "task"}))["added"]
+    got, _ = await asyncio.wait(waiting, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    answer = got.pop().result()
+    assert (answer.get("claimed") or answer["next"]) in (task, [task])
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 async def test_a_stale_lease_can_be_taken_and_any_lease_on_purpose(worker: Workers, clock: Clock) -> None:
     """A holder that lives and does nothing for 15 minutes may lose its frame; to steal and to release is logged."""
     one, two = await worker(), await worker()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ from rlm_memory.work.handoffs import boundaries, decay
 from rlm_memory.work.holders import Holder
 from rlm_memory.work.leases import Lease
 from rlm_memory.work.measures import measures
-from rlm_memory.work.ready import count_ready, has_queue, next_batch, stuck
+from rlm_memory.work.ready import count_ready, has_queue, next_batch, ready, stuck
 
 LONGEST_WAIT = 45.0
 """How many seconds a call waits for a ready task."""
@@ -64,10 +64,6 @@ _DATA: Final = {
     "list": {"limit", "scope", "status"},
 }
 """The fields of each verb's data; `add` checks its own, and `renew` takes notes of any name."""
-
-
-class _NothingTaken(Exception):
-    """Rolls a holder back that was made for a claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +167,9 @@ class Work:
             return {"stale": [rows.frame_id(key) for key in late[:most]]}
 
         def look() -> list[str]:
-            return next_batch(self._store, at.tree, now=self._clock(), most=most, scope=scope)
+            now = self._clock()
+            found = ready(self._store, at.tree, now=now, scope=scope)
+            return next_batch(self._store, at.tree, now=now, most=most, scope=scope) if found else []
 
         found = await self._wait(look) if asked.wait else look()
         return {"next": found} if found else self._nothing(at, scope)
@@ -192,7 +190,11 @@ class Work:
         return answer
 
     async def _wait(self, look: Callable[[], Any]) -> Any:
-        """Look again after each change of rows until something is found, for at most `LONGEST_WAIT`."""
+        """Look again after each change of rows until something is found, for at most `LONGEST_WAIT`.
+
+        A look that finds nothing must begin no transaction: its end wakes all calls that wait, and theirs would wake
+        this one again.
+        """
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def told() -> None:
@@ -202,10 +204,8 @@ class Work:
         try:
             async with asyncio.timeout(LONGEST_WAIT):
                 while not (found := look()):
-                    changed.clear()  # the check itself was a transaction
-                    await asyncio.sleep(0)
-                    changed.clear()
                     await changed.wait()
+                    changed.clear()
                 return found
         except TimeoutError:
             return look()
@@ -215,27 +215,12 @@ class Work:
     # --- leases -----------------------------------------------------------------------------------
 
     async def _claim(self, session: Session, caller: Caller, at: FrameRow, asked: Asked) -> JsonObject:
-        scope, data = self._scope(at, asked), asked.data or {}
+        scope = self._scope(at, asked)
         key = None if asked.id is None else self._key(at, asked.id)
-        since = self._holders.since(caller.handshake)
-
-        def take_for(holder: Holder) -> Lease | None:
-            now = self._clock()
-            if key is not None and data.get("steal"):
-                return leases.steal(self._store, key, holder, now=now, why=str(data["steal"]), session=session.key)
-            if key is None and data.get("stale"):
-                late = leases.stale(self._store, at.tree, now=now)
-                return (
-                    leases.steal(self._store, late[0], holder, now=now, why="stale", session=session.key)
-                    if late
-                    else None
-                )
-            return leases.claim(
-                self._store, holder, at.tree, now=now, key=key, scope=scope, session=session.key, since=since
-            )
+        self._holders.check(caller.handshake, asked.holder)
 
         def take() -> tuple[Lease, Holder, str | None] | None:
-            return self._take(caller.handshake, asked, take_for)
+            return self._take(session, caller.handshake, at, asked, key, scope)
 
         taken = await self._wait(take) if asked.wait and key is None else take()
         if taken is None:
@@ -247,21 +232,27 @@ class Work:
         return self._told(lease, holder, token, asked.fields)
 
     def _take(
-        self, client: ClientInfo, asked: Asked, take_for: Callable[[Holder], Lease | None]
+        self, session: Session, client: ClientInfo, at: FrameRow, asked: Asked, key: int | None, scope: int | None
     ) -> tuple[Lease, Holder, str | None] | None:
-        """Take a lease for the holder that a call means. Return None if nothing is ready.
-
-        A holder by time is new. Its time begins when it has a lease, and without a lease there is no such holder.
-        """
-        if not (asked.holder or "").startswith("ttl:"):
+        """Take a lease for the holder that a call means. Return None if nothing is ready, without writing anything."""
+        now, data = self._clock(), asked.data or {}
+        why = None if key is None else data.get("steal")
+        if key is None and data.get("stale"):
+            key, why = next(iter(leases.stale(self._store, at.tree, now=now)), None), "stale"
+        if key is None and (why or not ready(self._store, at.tree, now=now, scope=scope)):
+            return None
+        by_time = (asked.holder or "").startswith("ttl:")
+        # A holder by time is made for this lease: without the lease there is no such holder.
+        with self._store.transaction() if by_time else nullcontext():
             holder, token = self._holders.of(client, asked.holder)
-            return None if (lease := take_for(holder)) is None else (lease, holder, token)
-        with suppress(_NothingTaken), self._store.transaction():
-            holder, token = self._holders.of(client, asked.holder)
-            if (lease := take_for(holder)) is None:
-                raise _NothingTaken
-            return lease, holder, token
-        return None
+            if key is not None and why:
+                lease: Lease | None = leases.steal(self._store, key, holder, now=now, why=str(why), session=session.key)
+            else:
+                since = self._holders.since(client)
+                lease = leases.claim(
+                    self._store, holder, at.tree, now=now, key=key, scope=scope, session=session.key, since=since
+                )
+        return None if lease is None else (lease, holder, token)
 
     def _told(self, lease: Lease, holder: Holder, token: str | None, fields: Detail | None) -> JsonObject:
         row = rows.get(self._store, lease.key)
