@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,14 @@ def test_a_file_that_comes_in_pieces_is_read_whole() -> None:
     assert whole is not None
     assert len(whole) > 2 * len(piece)
     assert len(read_regular(name, len(piece) + 1) or b"") == len(piece) + 1
+
+
+def test_a_short_file_takes_no_more_memory_than_it_has(tmp_path: Path) -> None:
+    """The most that a caller accepts is no reason to reserve it: helpers read thousands of files in little memory."""
+    (tmp_path / "name").write_bytes(b"short")
+    tracemalloc.start()
+    try:
+        assert read_regular(str(tmp_path / "name"), 1 << 26) == b"short"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

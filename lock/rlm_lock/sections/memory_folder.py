@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import Json, JsonObject, plain
-from rlm_ipc.regular_files import read_regular
+from rlm_ipc.regular_files import read_existing
 from rlm_lock.sections.history import History, PastSession, VersionLine, version_line
 from rlm_lock.sections.keyfiles.model import KeyFile, KeyFiles, Role
 from rlm_lock.sections.rules.model import Rule, Rules
@@ -155,7 +155,7 @@ def _refuse_foreign(top: int) -> None:
     names = _ours(top, {_IGNORE}, set(FILES))
     if names and _read(top, _IGNORE) != _MARK:
         raise MemoryRefused(
-            f"{FOLDER} was made by another program: its {_IGNORE} is not the one that is written here",
+            f"{FOLDER} was made by another program or version: its {_IGNORE} is not the one that is written here",
             "move the folder away, then write again",
         )
     for folder in names & set(FILES):
@@ -184,7 +184,8 @@ def _ours(place: int, files: set[str], folders: set[str]) -> set[str]:
 
 
 def _read(place: int, name: str) -> bytes | None:
-    return read_regular(name, _LONGEST_FILE, folder=place)
+    """Return a file; None if there is none. Raises OSError if it cannot be read: its lines would be lost."""
+    return read_existing(name, _LONGEST_FILE, folder=place)
 
 
 def _written(place: int, name: str, content: bytes) -> bool:

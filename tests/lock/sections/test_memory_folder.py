@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -137,6 +138,28 @@ def test_each_session_is_a_line_of_the_history(root: Path) -> None:
     }
     assert (lines[1]["result"], lines[1]["agents_used"]) == ("FAILED", None)
     assert set(lines[2].values()) == {"f-3", None}
+
+
+@pytest.mark.parametrize("name", ["history/sessions.jsonl", "history/context.log", ".gitignore"])
+def test_a_file_that_cannot_be_read_is_reported_and_kept(name: str, root: Path) -> None:
+    """Taken as empty, it lost the sessions and versions of earlier days, or counted as another program's."""
+    write_memory(str(root), _contents(root))
+    file = root / ".memory" / name
+    before = _all(root)
+    later = replace(_contents(root), version=VersionLine(4, "def", 1_772_015_500.0, 8))
+    with file.open("rb+") as held:
+        ignored = signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)  # whoever opens the file without waiting gets an error
+        try:
+            with pytest.raises(BlockingIOError):
+                write_memory(str(root), later)
+            if name != "history/context.log":  # which only a new version reads
+                with pytest.raises(BlockingIOError):
+                    add_session(str(root), PastSession("f-3"))
+        finally:
+            fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            signal.signal(signal.SIGIO, ignored)
+    assert _all(root) == before
 
 
 def _link(root: Path, victim: Path) -> None:
