@@ -100,7 +100,8 @@ def test_every_module_page_policy_and_marker_is_in_it(contents: set[str], source
     markers = {f"{package}/py.typed" for package in PACKAGES}
     skills = {f"rlm_mcp/{path.relative_to(root)}" for path in (root / "skills").rglob("*.md")}
     page = {str(path.relative_to(root / "mcp_server")) for path in (root / "mcp_server/rlm_mcp/web/static").iterdir()}
-    docs = {f"rlm_mcp/docs/{path.name}" for path in (*root.glob("docs/*.md"), root / "SECURITY.md")}
+    pages = {path.name for path in (*root.glob("docs/*.md"), *root.glob("*.md"))} - {"CONTRIBUTING.md"}
+    docs = {f"rlm_mcp/docs/{name}" for name in pages}
     assert policies
     assert page
     assert skills

@@ -7,19 +7,15 @@ from typing import Annotated
 
 import typer
 
-import rlm_mcp
 from rlm_mcp.cli.output import JsonFlag, console, show, table
 from rlm_mcp.errors import WrongUsage
-
-_PACKAGE = Path(rlm_mcp.__file__).parent
-_BESIDE = ("README", "SECURITY", "LIMITATIONS", "CHANGELOG")
-"""Pages that lie beside the folder of the others in a checkout."""
+from rlm_mcp.shipped import shipped
 
 
 def _pages() -> dict[str, Path]:
-    """Return where each page is, by its name: in the package where that is installed, else in the checkout."""
-    installed, checkout = _PACKAGE / "docs", _PACKAGE.parents[1]
-    files = [*installed.glob("*.md")] or [*(checkout / "docs").glob("*.md"), *(checkout / f"{n}.md" for n in _BESIDE)]
+    """Return where each page is, by its name. A checkout has some pages above the folder of the others."""
+    folder = shipped("docs")
+    files = [*folder.glob("*.md"), *folder.parent.glob("*.md")]
     return {file.stem.lower(): file for file in sorted(files, key=lambda file: file.stem.lower())}
 
 

@@ -9,14 +9,14 @@ import typer
 
 from rlm_mcp.cli.clients import CLIENTS
 from rlm_mcp.cli.output import FAILED, SETUP, JsonFlag, fail, show
-from rlm_mcp.cli.skills import folder
 from rlm_mcp.errors import WrongUsage
+from rlm_mcp.shipped import shipped
 
 _FILE = Path("context-kernel/SKILL.md")
 
 
 def _text() -> str:
-    return (folder() / _FILE).read_text("utf-8")
+    return (shipped("skills") / _FILE).read_text("utf-8")
 
 
 def _folder(target: str | None, user: bool) -> Path:

@@ -8,17 +8,15 @@ from typing import Annotated
 
 import typer
 
-import rlm_mcp
 from rlm_client.client import call_tool
 from rlm_mcp.cli.output import FAILED, Commands, JsonFlag, SessionOption, console, fail, show, table, tell
 from rlm_mcp.errors import WrongUsage
 from rlm_mcp.formats.skills import Skill, SkillFault, for_type, lint, load_all
+from rlm_mcp.shipped import shipped
 
 app = Commands(
     help="Show instructions for a type of task: a short core, and references to load when needed.", no_args_is_help=True
 )
-
-_PACKAGE = Path(rlm_mcp.__file__).parent
 
 FolderOption = Annotated[
     Path | None,
@@ -33,15 +31,9 @@ FolderOption = Annotated[
 TypeOption = Annotated[str | None, typer.Option("--type", help="Only for tasks of this type, such as bug.")]
 
 
-def folder() -> Path:
-    """Return the folder of the built-in skills: beside the installed package, else in the checkout."""
-    installed = _PACKAGE / "skills"
-    return installed if installed.is_dir() else _PACKAGE.parents[1] / "skills"
-
-
 def _load(own: Path | None) -> dict[str, Skill]:
     try:
-        return load_all([folder(), *([own] if own is not None else [])])
+        return load_all([shipped("skills"), *([own] if own is not None else [])])
     except SkillFault as fault:
         raise WrongUsage(str(fault)) from fault
 
@@ -97,7 +89,7 @@ def lint_(
     """Check the sizes, names and references of skills. Exit code 1: there is an error."""
     from rlm_memory.work.items import TYPES
 
-    where = place or folder()
+    where = place or shipped("skills")
     skills = [one for one in sorted(where.iterdir()) if one.is_dir()]
     mistakes = [mistake for one in skills for mistake in lint(one, TYPES)]
     if mistakes:
