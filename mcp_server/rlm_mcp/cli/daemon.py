@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from typing import Annotated
 
 import typer
 
-from rlm_ipc.daemon_connection import DaemonConnection, ask, is_running, start_daemon
+from rlm_ipc.daemon_connection import DaemonConnection, is_running, start_daemon
 from rlm_ipc.daemon_requests import HttpServed, ServeHttp, ShowStatus, StopDaemon
 from rlm_ipc.errors import DaemonUnavailable, KernelError
 from rlm_ipc.json_lines import IDLE_SECONDS
 from rlm_ipc.messages import JsonObject, plain
-from rlm_ipc.session_requests import ListSessions
 from rlm_ipc.supervisor_end import end_supervisor
 from rlm_mcp.cli.output import NO_DAEMON, Commands, JsonFlag, console, counted, fail, show, until_interrupted
+from rlm_mcp.cli.upgrade import connected, kernels_of
 
 STOP_SECONDS = 20.0
+COUNT_SECONDS = 2.0
+"""How long a supervisor has to say how many kernels it has; one that hangs is to be stopped, too."""
 
 app = Commands(help="Manage the daemon, the process that all your clients share.", no_args_is_help=True)
 
@@ -52,9 +55,11 @@ def stop(
     """Stop the daemon. Kernels keep running, and clients start a new daemon when they need it."""
     from rlm_kernel.jupyter import kernelspecs
 
-    kernels = _kernels()
-    if everything and kernels and not yes and sys.stdin.isatty():
-        ends = f"End {counted(kernels, 'kernel')}? Running code stops, and variables that cannot be saved are lost."
+    asks = everything and not yes and sys.stdin.isatty()
+    kernels = _kernels() if asks or not everything else 0
+    if asks and kernels != 0:
+        which = "every kernel" if kernels is None else counted(kernels, "kernel")
+        ends = f"End {which}? Running code stops, and variables that cannot be saved are lost."
         typer.confirm(ends, abort=True, err=True)
     pid = _stop_daemon(as_json)
     lines = ["no daemon is running" if pid is None else f"stopped process {pid}"]
@@ -71,12 +76,16 @@ def stop(
     show(state, as_json, lambda: print("\n".join(lines)))
 
 
-def _kernels() -> int:
-    """Count the sessions that have a kernel, as far as a daemon can tell: one that cannot is to be stopped, too."""
+def _kernels() -> int | None:
+    """Count the kernels of the supervisor, which outlives the daemon; None if it does not tell."""
     try:
-        return sum(row.kernel != "not started" for row in ask(ListSessions()).sessions)
+        client = connected(COUNT_SECONDS)
+        if client is None:
+            return 0
+        with closing(client):
+            return len(kernels_of(client))
     except KernelError:
-        return 0
+        return None
 
 
 def _stop_daemon(as_json: bool) -> int | None:

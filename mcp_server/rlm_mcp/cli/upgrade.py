@@ -59,12 +59,12 @@ def upgrade(
     as_json: JsonFlag = False,
 ) -> None:
     """Switch running sessions, including running cells, to this version of rlm-kernel."""
-    client = _connected()
+    client = connected()
     if client is None:
         nothing = Upgraded(VERSION, None, (), lost=False, done=False)
         show(plain(nothing), as_json, lambda: console.print("nothing is running"))
         return
-    fates = tuple(_fate(client, kernel) for kernel in _kernels(client))
+    fates = tuple(_fate(client, kernel) for kernel in kernels_of(client))
     lost = any(fate.lost for fate in fates)
     proceed = not check and (anyway or not lost)
     if proceed:
@@ -75,14 +75,19 @@ def upgrade(
         raise typer.Exit(1)
 
 
-def _connected() -> BlockingClient | None:
+def connected(seconds: float | None = None) -> BlockingClient | None:
+    """Connect to the supervisor; None if there is none. With ``seconds``, one that hangs counts as gone after them."""
     from rlm_kernel.blocking_client import BlockingClient
 
     sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    return None if sock is None else BlockingClient(sock)
+    if sock is None:
+        return None
+    sock.settimeout(seconds)
+    return BlockingClient(sock)
 
 
-def _kernels(client: BlockingClient) -> list[core.CoreKernel]:
+def kernels_of(client: BlockingClient) -> list[core.CoreKernel]:
+    """List the kernels of a supervisor, in the order of their sessions' names."""
     from rlm_ipc import supervisor_protocol as protocol
 
     kernels = client.call(protocol.LIST_ALL, core.ListAll()).kernels

@@ -78,13 +78,14 @@ def test_stopping_everything_leaves_nothing_of_the_supervisor_behind(isolation: 
 
 @pytest.mark.usefixtures("ended")
 def test_a_daemon_that_cannot_list_its_sessions_is_stopped(isolation: Any) -> None:
-    """How many kernels there are is asked of its database, which may be damaged."""
+    """Its database may be damaged, so the supervisor is asked how many kernels there are."""
     cli("run", "1", "--session", "s")
     pid = answer("daemon", "status")["pid"]
     with closing(sqlite3.connect(isolation.state / "rlm.sqlite3")) as database:
         database.execute("DROP TABLE contexts")
     cli("sessions", code=1)
-    assert cli("daemon", "stop").stdout == f"stopped process {pid}\n"
+    stopped, kept = cli("daemon", "stop").stdout.splitlines()
+    assert (stopped, kept.partition(";")[0]) == (f"stopped process {pid}", "1 kernel keeps running")
 
 
 def test_a_person_at_a_terminal_is_asked_before_every_kernel_ends(isolation: Any) -> None:
@@ -104,11 +105,19 @@ def test_a_person_at_a_terminal_is_asked_before_every_kernel_ends(isolation: Any
     refused = stop("n\n")
     assert (refused.returncode, b"End 1 kernel?" in refused.stderr) == (1, True)
     assert cli("run", "kept += 1", "--session", "s").stderr == ""
+    cli("daemon", "stop")
+    refused = stop("n\n")
+    assert (refused.returncode, b"End 1 kernel?" in refused.stderr) == (1, True)  # although no daemon counts them
     done = stop("", "--yes")
     assert (done.returncode, done.stdout.splitlines()[1]) == (0, b"ended the supervisor and every kernel")
     assert cli("run", "kept", "--session", "s").stdout == "42\n"
     assert stop("y\n").returncode == 0
     assert stop("").stdout == b"no daemon is running\n"
+    with closing(socket.socket(socket.AF_UNIX)) as silent:
+        silent.bind(str(discovery.runtime_dir() / "supervisor.sock"))
+        silent.listen()
+        refused = stop("n\n")
+    assert (refused.returncode, b"End every kernel?" in refused.stderr) == (1, True)
 
 
 def test_only_clients_of_tools_are_counted(isolation: Any) -> None:
