@@ -34,22 +34,28 @@ class QuickFormatter(DisplayFormatter):
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return representations by MIME type, and their metadata."""
         for_people = not self.parent.kernel.session.bare  # an agent's answer is cut where it is made
+        length = 0
         if type(obj) in _PLAIN and self.parent.wall is not None and include is exclude is None:
+            if for_people and type(obj) in (str, bytes) and len(obj) > MOST_CHARS:
+                length, obj = len(obj), obj[:MOST_CHARS]  # the text of all of it takes several times its memory
             try:
-                return {"text/plain": _beginning(obj) if for_people else repr(obj)}, {}
-            except ValueError:
-                pass  # an integer with more digits than Python converts: IPython reports it in its own way
-        formats, metadata = super().format(obj, include, exclude)
+                formats, metadata = {"text/plain": repr(obj)}, {}
+            except ValueError:  # an integer with more digits than Python converts: IPython reports it in its own way
+                formats, metadata = super().format(obj, include, exclude)
+        else:
+            formats, metadata = super().format(obj, include, exclude)
         text = formats.get("text/plain")
         if for_people and type(text) is str and len(text) > MOST_CHARS:
-            formats["text/plain"] = text[:MOST_CHARS] + _cut(len(text))
+            formats["text/plain"] = text[:MOST_CHARS] + _cut(length or len(text))
         return formats, metadata
 
 
-def _beginning(value: Any) -> str:
-    """The text of a plain value, of a long one without making the rest of it: that takes several times its memory."""
-    is_long = type(value) in (str, bytes) and len(value) > MOST_CHARS
-    return repr(value[:MOST_CHARS]) + _cut(len(value)) if is_long else repr(value)
+def short_prompt(prompt: str) -> str:
+    """Return the prompt of `input`; raises ValueError if it is too long to be shown."""
+    if len(prompt) > MOST_CHARS:
+        length = f"{len(prompt):,} characters, and may have at most {MOST_CHARS:,}"
+        raise ValueError(f"the prompt of input() has {length}: print the text first, and ask with a short prompt")
+    return prompt
 
 
 def _cut(length: int) -> str:

@@ -22,6 +22,7 @@ from rlm_ipc.messages import JsonObject
 from rlm_ipc.signals import IGNORE, set_handler
 from rlm_ipc.worker_protocol import RunCell
 from rlm_kernel.worker.cell_compiler import CellRefused, GuardedCompiler
+from rlm_kernel.worker.displayhook import short_prompt
 from rlm_kernel.worker.event_loop import ended_by_interrupts
 from rlm_kernel.worker.introspection import completions, inspection
 from rlm_kernel.worker.shell import GuardedShell, showable
@@ -280,17 +281,16 @@ class SandboxedKernel(IPythonKernel):
 
     def _input_request(self, prompt: str, ident: Any, parent: Any, password: bool = False) -> str:
         """Ask on the stdin channel and wait in this frame for the answer."""
-        content = json_clean({"prompt": prompt, "password": password})
+        content = json_clean({"prompt": short_prompt(prompt), "password": password})
         self.session.send(self.stdin_channel, "input_request", content, parent, ident=ident)
-        while True:
-            message: Message | None = self.receive_input()
-            if message is None:
-                os._exit(0)  # the supervisor has gone, and an exception could be caught by the cell
-            _, rest = self.session.feed_identities(list(message.parts))
-            value = self.session.deserialize(rest)["content"].get("value", "")
-            if value == END_OF_INPUT:
-                raise EOFError
-            return str(value)
+        message: Message | None = self.receive_input()
+        if message is None:
+            os._exit(0)  # the supervisor has gone, and an exception could be caught by the cell
+        _, rest = self.session.feed_identities(list(message.parts))
+        value = self.session.deserialize(rest)["content"].get("value", "")
+        if value == END_OF_INPUT:
+            raise EOFError
+        return str(value)
 
     # -- requests that stock IPython answers by running code
 

@@ -213,11 +213,13 @@ class OutputRouter:
     def _refuse(self, channel: str) -> None:
         """Say that a message is too large, in its place: a front end would lose its attachment over it."""
         request = self.current
-        if channel == "iopub":
+        if channel in ("iopub", "stdin"):
             self.text(framing.Message(worker_protocol.STDERR, (_NOT_SHOWN,)))
         elif channel == "shell" and request is not None and request.direct is None:
             request.reply = _UNREADABLE
-            self.front.fail(request, _UNREADABLE)
+            if self._is_news:
+                self.front.fail(request, _UNREADABLE)
+                self._note_shown()
 
     def show(self, message: framing.Message) -> None:
         """Keep what a direct cell shows for its caller, and publish it to watchers."""
