@@ -138,7 +138,7 @@ class TaskLine:
 
 @dataclass(frozen=True, slots=True)
 class OpenChain(Request["ChainOpened"]):
-    """Start a chain in the tree of a session, or with ``go_on`` continue the last open one.
+    """Start a chain in the tree of a session, or with ``continued`` continue the last open one.
 
     The session is the one that a tool call of the same client would use: it is named, or follows from the folder.
 
@@ -151,7 +151,7 @@ class OpenChain(Request["ChainOpened"]):
     loop: str
     options: Json
     size: int
-    go_on: bool
+    continued: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Queue:
             return str(client.work("add", data={"goal": goal, **below, **data})["added"])
 
     def work(
-        self, script: Script, *, go_on: bool = False, tell: Callable[[Event], None] | None = None, **options: Any
+        self, script: Script, *, continued: bool = False, tell: Callable[[Event], None] | None = None, **options: Any
     ) -> Chain:
         """Run a loop in this process until it ends."""
 
@@ -58,7 +58,7 @@ class Queue:
         agent = (sys.executable, str(AGENT), str(self.script), "{task}", "{prompt}")
         given = plain(Options(agent, **options))
         loop = process_identity.identity(os.getpid()) or ""
-        asked = OpenChain(None, self.story, loop, given, options.get("size") or 0, go_on)
+        asked = OpenChain(None, self.story, loop, given, options.get("size") or 0, continued)
         return asyncio.run(work_on(ask(asked, start=True), None, str(self.folder), told))
 
     def show(self, frame: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def test_a_chain_ends_at_its_limit_and_can_be_gone_on_with(queue: Queue) -> None
     assert queue.kinds(task) == ["first", "partial", "continued", "partial", "continued", "partial"]
     assert queue.show(task)["status"] == "ready"
     queue.events.clear()
-    assert queue.work({task: [*more * 3, ["pass"]]}, go_on=True, max_continuations=3).outcome == "completed"
+    assert queue.work({task: [*more * 3, ["pass"]]}, continued=True, max_continuations=3).outcome == "completed"
     assert queue.kinds(task) == ["continued", "passed", "completed"]
     assert Options(("a",)).max_continuations == 10
 

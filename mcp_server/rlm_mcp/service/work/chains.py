@@ -60,10 +60,10 @@ class Chains:
                 pid = process_identity.pid_in(busy.loop)
                 hint = "wait for it, or stop it with Ctrl-C in its terminal"
                 raise ToolFault("loop_runs", f"chain {busy.number} is already running there, in process {pid}", hint)
-            if asked.go_on:
+            if asked.continued:
                 if not (same := [one for one in waiting if one.scope == scope]):
                     raise ToolFault("no_chain", "no chain of this scope was interrupted", "leave out --continue")
-                return self._go_on(same[-1], asked, asked.scope or root.id)
+                return self._continue(same[-1], asked, asked.scope or root.id)
             for left in waiting:
                 known = replace(read(Chain, dict(left.data)), outcome="left", ended_at=self._clock())
                 chains.note(self._store, replace(left, ended_at=known.ended_at, data=plain(known)))
@@ -74,7 +74,7 @@ class Chains:
             chains.note(self._store, replace(row, data=plain(made)))
         return ChainOpened(made, asked.scope or root.id, ())
 
-    def _go_on(self, row: ChainRow, asked: OpenChain, top: str) -> ChainOpened:
+    def _continue(self, row: ChainRow, asked: OpenChain, top: str) -> ChainOpened:
         known = read(Chain, dict(row.data))
         chain = replace(known, loop=asked.loop, size=asked.size or known.size, outcome="")
         chain = chain if asked.options is None else replace(chain, options=asked.options)
