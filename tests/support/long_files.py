@@ -3,8 +3,9 @@
 `tests/long_files.txt` names them, those that take longest first. A process that begins such a file last leaves the
 others nothing to do, so a run begins with them.
 
-Together they take nine tenths of the time of all tests. A run that is told its turn, as each commit is in CI, takes a
-quarter of them, and the next three commits take the others. `make test` takes all.
+Together they take nine tenths of the time of all tests. A run that is told its turn takes a quarter of them. In CI the
+commit's hash is its turn. So any sequence of commits, however many are pushed at once, takes all quarters equally often
+in the long run; a number that counts commits gave the same quarter to every push of four. `make test` takes all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 TURN: Final = "RLM_TESTS_TURN"
-"""The variable that tells a run its turn: any number, such as how many commits there are."""
+"""The variable that tells a run its turn: any number."""
 TURNS: Final = 4
 EVERY_TURN: Final = frozenset({
     "escapes/test_corpus.py",  # has turns of its own
