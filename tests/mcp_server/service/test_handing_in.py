@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from waiting import everything_ran
 
+from rlm_ipc.daemon_rows import AnswerUse
 from rlm_ipc.kernel_reports import QueryOutcome
 from rlm_mcp.service.queries import providers
 from rlm_mcp.service.queries.providers import Providers
+from rlm_mcp.service.sessions.budgets import Budgets as RealBudgets
 from rlm_mcp.service.sessions.budgets import Payer
 from rlm_memory import known_answers
 from rlm_memory.queries import Asker, QueryRow, QueryState
@@ -126,4 +128,18 @@ async def test_a_session_that_ends_is_told_no_more(store: Store) -> None:
     kernel.free.set()
     await everything_ran()
     assert (kernel.taken, kernel.cancelled) == ([], True)
+    await desk.aclose()
+
+
+async def test_what_an_ended_session_owed_is_forgotten(store: Store) -> None:
+    """It may pay for a session below it that still asks. The task that hands in died of it, each time anew."""
+    kernel, budgets = Kernel(), RealBudgets(store)
+    desk = Providers(store, kernel, budgets, Model(), lambda: 0.0)  # type: ignore[arg-type]  # the parts that it uses
+    budgets.charge(SESSION, AnswerUse("a", "model", 1, 1, 0.0))  # the database has no session of this key any more
+    desk.asked(SESSION, [row("a")])
+    await everything_ran()
+    assert (budgets.owes(SESSION.key), kernel.taken) == (False, [])
+    desk.asked(SESSION, [row("b")])
+    await everything_ran()
+    assert kernel.taken == [["b"]]
     await desk.aclose()
