@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from rlm_client.client import call_tool
-from rlm_ipc.errors import ToolFailed
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.tree_record import RecordedFrame, TreeRecord
 from rlm_mcp.cli import trees
@@ -116,14 +115,7 @@ def pop(
     """End a frame and its kernel. Its summary, log, notebook and handed-over values are kept."""
     arguments: JsonObject = {"id": frame_id, "status": status, "summary": summary, "children": children}
     arguments |= {"artifacts": artifact or [], "decisions": decision or [], "hand_over": hand_over or []}
-    try:
-        answer = call_tool("pop", arguments, session=session)
-    except ToolFailed as error:
-        if error.answer.get("error") != "frames_running":
-            raise
-        below = ", ".join(map(str, error.answer["running"]))
-        hint = "pop them first, or pass --children adopt (they move to its parent) or --children fail"
-        fail(f"frames still run below {frame_id}: {below}; {hint}", FAILED, as_json=as_json, detail=error.answer)
+    answer = call_tool("pop", arguments, session=session)
     known = ("frame", "status", "summary", "handed_over", "adopted", "failed", "invalidated", "parent", "log")
     show(answer, as_json, lambda: show_known(answer, *known))
 

@@ -20,6 +20,7 @@ from rlm_ipc.discovery import DiscoveryError
 from rlm_ipc.displays import printable
 from rlm_ipc.errors import DaemonNotStarted, DaemonRefused, KernelError, ProcessError, ToolFailed
 from rlm_ipc.messages import JsonObject
+from rlm_mcp.cli.at_a_prompt import at_a_prompt
 from rlm_mcp.cli.completion import policy_option, session_option
 from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
@@ -223,7 +224,7 @@ def _failing(command: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             return command(*args, **kwargs)
         except (RlmMcpError, KernelError, DiscoveryError, SandboxError) as error:
             detail = error.answer if isinstance(error, ToolFailed) else None
-            fail(str(error), _exit_code(error), as_json=bool(kwargs.get("as_json")), detail=detail)
+            fail(at_a_prompt(str(error)), _exit_code(error), as_json=bool(kwargs.get("as_json")), detail=detail)
         except KeyboardInterrupt:
             _interrupted("the command was stopped; what it had done is kept")
 

@@ -24,6 +24,7 @@ from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
 from rlm_ipc.json_lines import MADE_BY, TERMINAL
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import ListJournal, ListSessions, SessionList
+from rlm_mcp.cli.at_a_prompt import at_a_prompt
 from rlm_mcp.cli.completion import policy_option, session_choices
 from rlm_mcp.cli.output import (
     FAILED,
@@ -128,7 +129,8 @@ def fork(
     if new and name:
         fail(f"give the new session only one name: {new} or {name}", USAGE, as_json=as_json)
     _refuse_unknown(session, ask(ListSessions(), start=True).sessions, as_json)
-    show(call_tool("fork_session", {"name": new or name, "policy": policy}, session=session), as_json)
+    forked = call_tool("fork_session", {"name": new or name, "policy": policy}, session=session)
+    show(forked if as_json else {**forked, "use": at_a_prompt(forked["use"])}, as_json)
 
 
 def end(

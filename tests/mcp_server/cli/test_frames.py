@@ -53,7 +53,7 @@ def test_a_frame_can_share_the_session_above() -> None:
     refused = answer("pop", above["frame"], *session, code=1)
     assert (refused["error"], refused["running"]) == ("frames_running", [below])
     said = cli("pop", above["frame"], *session, code=1).stderr
-    assert f"frames still run below {above['frame']}: {below}; pop them first, or pass --children adopt" in " ".join(
+    assert f"frames run below {above['frame']}: {below}; pop them first, or pass --children adopt" in " ".join(
         said.split()
     )
     assert answer("pop", above["frame"], "--children", "adopt", *session)["adopted"] == [below]
