@@ -390,6 +390,7 @@ def _message(answer: JsonObject) -> str:
         said = str(answer.get(key) or "")
         if said and not any(said in part for part in parts):
             parts.append(said)
-    if isinstance(available := answer.get("available"), list):
-        parts.append(f"available: {', '.join(map(str, available)) or 'nothing'}")
+    for key, between in (("available", ", "), ("fields", "; ")):
+        if isinstance(found := answer.get(key), list):
+            parts.append(f"{key}: {between.join(map(str, found)) or 'nothing'}")
     return "; ".join(parts) or json.dumps(answer, ensure_ascii=False)

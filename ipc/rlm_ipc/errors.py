@@ -119,13 +119,11 @@ class PolicyLooser(CallerError):
 
     def __init__(self, policy: str, parent: str, fields: Iterable[str]) -> None:
         self.policy, self.parent, self.fields = policy, parent, tuple(fields)
-        super().__init__(
-            f"policy {policy!r} allows more than the session's policy {parent!r}: {'; '.join(self.fields)}"
-        )
+        super().__init__(f"policy {policy!r} allows more than the session's policy {parent!r}")
 
     def details(self) -> dict[str, object]:
         """The policy, and where it allows more."""
-        return {"policy": self.policy, "fields": self.fields}
+        return {"policy": self.policy, "fields": list(self.fields)}
 
 
 class ToolFailed(CallerError):

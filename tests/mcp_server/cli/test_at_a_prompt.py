@@ -56,4 +56,7 @@ def test_a_fork_is_used_by_options() -> None:
     """What an agent passes to its tools, a person passes to commands; JSON is as the tool answers."""
     cli("run", "1", "--session", "forked")
     assert "use: pass --session one to any command, " in cli("fork", "forked", "one").stdout
+    refused = " ".join(cli("fork", "forked", "free", "--policy", "trusted", code=1).stderr.split())
+    assert "name a stricter one; fields: " in refused
+    assert refused.count("network: ") == 1
     assert answer("fork", "forked", "two")["use"].startswith("pass session='two' to any tool")

@@ -125,6 +125,7 @@ async def test_policies_of_forks(connect_own) -> None:
         looser = await agent("fork_session", policy="trusted", name="free")
         assert looser["error"] == "policy_looser"
         assert any(field.startswith("network: ") for field in looser["fields"])
+        assert "network" not in looser["message"]  # the fields are dozens, and an agent pays for each word
         up_again = await agent("fork_session", policy="default", session="careful")
         assert up_again["error"] == "policy_looser"
         taken = await agent("fork_session", name="careful")
