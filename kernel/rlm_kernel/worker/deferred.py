@@ -42,10 +42,23 @@ class DeferredAnswer(str):
     @property
     def value(self) -> Any:
         """The answer in its form: the JSON value or the pydantic model; the text if it has no form."""
+        text = self._answered("read .value in a later cell")
+        return text if self._form is None else self._form.read(text)
+
+    def _answered(self, later: str) -> str:
+        """Return the answer; raises ValueError if it has not come, or if the query failed."""
         if self.status != "answered":
-            waiting = f"query {self.query_id!r} has no answer yet; read .value in a later cell"
+            waiting = f"query {self.query_id!r} has no answer yet; {later}, or ask with mode='blocking'"
             raise ValueError(waiting if self.status == "pending" else self._text)
-        return self._text if self._form is None else self._form.read(self._text)
+        return self._text
+
+    def __int__(self) -> int:
+        """The answer as a number; `int` of another string would read the placeholder."""
+        return int(self._answered("convert it in a later cell"))
+
+    def __float__(self) -> float:
+        """The answer as a number."""
+        return float(self._answered("convert it in a later cell"))
 
     def __str__(self) -> str:
         """The answer, or the placeholder."""
@@ -77,11 +90,11 @@ class DeferredAnswer(str):
 
     def __add__(self, other: object) -> str:
         """The text and ``other``."""
-        return self._text + str(other) if isinstance(other, str) else NotImplemented
+        return self._text + str(other) if isinstance(other, str) else _ADD(self, other)
 
     def __radd__(self, other: object) -> str:
         """``other`` and the text."""
-        return str(other) + self._text if isinstance(other, str) else NotImplemented
+        return str(other) + self._text if isinstance(other, str) else _ADD(self, other)
 
     def __mod__(self, values: Any) -> str:
         """The text as a %-format."""
@@ -138,6 +151,24 @@ def _delegate(name: str) -> Callable[..., Any]:
     on_text.__name__, on_text.__doc__ = name, method.__doc__
     return on_text
 
+
+def _not_a_number(sign: str) -> Callable[..., Any]:
+    def calculate(self: DeferredAnswer, other: object) -> Any:
+        """Say what to do: a text has no arithmetic."""
+        if not isinstance(other, int | float):
+            return NotImplemented
+        self._answered("calculate with it in a later cell")
+        raise TypeError(
+            f"{sign} needs a number, and the answer to query {self.query_id!r} is a text: use int() or float()"
+        )
+
+    return calculate
+
+
+_ADD = _not_a_number("+")
+for _sign, _name in {"-": "sub", "/": "truediv", "//": "floordiv", "**": "pow"}.items():
+    setattr(DeferredAnswer, f"__{_name}__", _not_a_number(_sign))
+    setattr(DeferredAnswer, f"__r{_name}__", _not_a_number(_sign))
 
 for _name in dir(str):
     if not _name.startswith("_") and _name != "maketrans":
