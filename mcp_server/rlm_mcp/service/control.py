@@ -85,7 +85,7 @@ class SessionControl:
                 workspace=row.workspace,
                 contexts=len(contexts.names(self._store, row.key)),
                 content_bytes=contexts.charged_bytes(self._store, row.key),
-                kernel="rests",
+                kernel="suspended",
                 pending_llm_queries=tuple(queries.pending_ids(self._store, row.key)),
                 last_used=moment(row.last_used_at),
                 kept_until=None if row.kept_until is None else moment(row.kept_until),

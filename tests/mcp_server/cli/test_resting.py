@@ -42,9 +42,9 @@ def rests(daemon: Path, module_isolation: Any, monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_kept_is_shown_without_waking_it(daemon: Path, rests: str) -> None:
     """K-14: with what, and until when; and the doctor says so too, and harms nothing."""
     shown = answer("sessions", rests)
-    assert (shown["content_bytes"], shown["pending_llm_queries"], shown["kernel"]) == (3000, ["q_t000"], "rests")
+    assert (shown["content_bytes"], shown["pending_llm_queries"], shown["kernel"]) == (3000, ["q_t000"], "suspended")
     assert shown["kept_until"] > shown["last_used"]
-    assert "rests" in cli("sessions").stdout
+    assert "suspended" in cli("sessions").stdout
     doctor = json.loads(command_line.run(["doctor", "--json"]).stdout)
     (check,) = [check for check in doctor["checks"] if check["name"] == f"session {rests}"]
     assert f"1 unanswered query, kept until {shown['kept_until']}" in check["detail"]
