@@ -140,6 +140,17 @@ def test_every_block_says_what_language_it_is_in() -> None:
     assert [str(block) for block in BLOCKS if block.language not in LANGUAGES] == []
 
 
+def test_every_example_shows_something_of_its_output() -> None:
+    """`...` alone would match whatever a command prints, a failure too."""
+    shown = {f"{block} {command}": out for block in BLOCKS for command, out in _commands_in(block)}
+    assert [where for where, out in shown.items() if out.strip() == "..."] == []
+    assert [str(block) for block in BLOCKS if block.language == "json" and '"..."' in block.text] == []
+
+
+def _commands_in(block: Block) -> Iterator[tuple[str, str]]:
+    return commands(block.text) if block.language == "console" else iter(())
+
+
 def _check_make(arguments: list[str]) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {argument for argument in arguments if "=" not in argument} <= targets
