@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -24,6 +24,7 @@ from rlm_ipc.daemon_requests import Tidy
 from rlm_ipc.errors import DaemonUnavailable
 from rlm_ipc.extras import command_for, extra_command, requirements_of
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_ipc.session_requests import ListSessions
 from rlm_ipc.version import VERSION
 from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, show, size
 from rlm_sandbox.errors import PolicyFileError, SandboxError
@@ -171,19 +172,26 @@ def _server(name: str, path: Path, when: str) -> DoctorCheck:
 
 
 def _kept() -> Iterator[DoctorCheck]:
-    """Have a running daemon delete unreachable texts (a starting one does so, too), and list suspended sessions."""
+    """List the suspended sessions of a running daemon."""
     try:
-        done = ask(Tidy())
+        rows = ask(ListSessions()).resting
     except DaemonUnavailable:
         return
-    freed = done.freed_bytes
-    yield DoctorCheck("unreachable texts", True, f"{size(freed)} freed" if freed else "none")
-    for row in done.resting:
+    for row in rows:
         pending, until = len(row.pending_llm_queries), row.kept_until or "someone ends it"
         asked = counted(pending, "unanswered query", "unanswered queries")
         held = f"{size(row.content_bytes)} of texts, {asked}"
         fix = f"to free this now, answer its queries, or run: {shlex.join(['rlm-kernel', 'end', row.session])}"
         yield DoctorCheck(f"session {row.session}", True, f"suspended with {held}, kept until {until}", fix)
+
+
+def _tidied() -> DoctorCheck:
+    """Have a running daemon end sessions that are due, and delete texts that no session can reach."""
+    try:
+        freed = ask(Tidy()).freed_bytes
+    except DaemonUnavailable:
+        return DoctorCheck("unreachable texts", True, "no daemon is running; the next one deletes them as it starts")
+    return DoctorCheck("unreachable texts", True, f"{size(freed)} freed" if freed else "none")
 
 
 # --- policies and walls ---------------------------------------------------------------------------
@@ -311,9 +319,14 @@ def _models() -> Iterator[DoctorCheck]:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def doctor(as_json: JsonFlag = False) -> None:
+def doctor(
+    tidy: Annotated[
+        bool, typer.Option("--tidy", help="Also delete texts that no session can reach, if the daemon is running.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Check what works on this machine and how to fix what does not. Exit code 1: a required check fails."""
-    found = list(checks())
+    found = [*checks(), *([_tidied()] if tidy else [])]
     healthy = all(check.ok is not False for check in found)
     show({"healthy": healthy, "checks": [asdict(check) for check in found]}, as_json, lambda: _print(found))
     if not healthy:

@@ -14,7 +14,8 @@ from rlm_mcp.cli.output import Commands, JsonFlag, SessionOption, show, show_kno
 from rlm_mcp.errors import WrongUsage
 
 app = Commands(
-    help="Manage the task queue that agents share: list, claim and finish tasks.",
+    help="Manage the task queue that agents share: list, claim and finish tasks.\n\n"
+    "Options without a command belong to `run`; `rlm-kernel work run --help` shows them.",
     no_args_is_help=True,
     cls=loop.Group,
 )

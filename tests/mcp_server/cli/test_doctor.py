@@ -203,3 +203,25 @@ def test_a_policy_that_admits_what_is_not_installed_is_valid_and_told(isolation:
     assert "not installed in rlm-kernel's own Python: numppy" in " ".join(
         cli("policy", "check", str(file)).stdout.split()
     )
+
+
+@pytest.mark.usefixtures("ended")
+def test_the_doctor_deletes_only_when_it_is_asked_to(isolation: Any) -> None:
+    """Whoever looks for a fault may want to see what is there; a text that a crash left belongs to no session."""
+
+    def unreachable() -> list[str]:
+        checks = answer("doctor", "--tidy", "--json")["checks"]
+        return [check["detail"] for check in checks if check["name"] == "unreachable texts"]
+
+    assert unreachable() == ["no daemon is running; the next one deletes them as it starts"]
+    cli("daemon", "start")
+    folder = isolation.state / "contexts"
+    code = "import sys, pathlib; from rlm_contexts.store.store import ContextStore as Texts; "
+    code += "Texts(pathlib.Path(sys.argv[1])).put_text('of nobody')"
+    subprocess.run([sys.executable, "-P", "-c", code, folder], check=True)
+    (text,) = folder.rglob("*.text")
+    answer("doctor", "--json")
+    assert text.exists()
+    [freed] = unreachable()
+    assert (freed.endswith(" freed"), text.exists()) == (True, False)
+    assert unreachable() == ["none"]
