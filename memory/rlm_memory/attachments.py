@@ -10,8 +10,9 @@ from sqlite3 import Row
 
 from rlm_ipc.attachment_requests import AttachmentKind
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_memory.schema import attachments, columns_of, insert_into
+from rlm_memory.schema import attachments
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, insert_into
 
 _GRANT = insert_into(attachments)
 _READ = f"SELECT {columns_of(attachments)} FROM attachments"

@@ -16,10 +16,10 @@ from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import QuotaExceeded
-from rlm_memory.schema import columns_of, insert_into
 from rlm_memory.schema import contexts as table
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, insert_into
 
 _ALL = f"SELECT {columns_of(table)} FROM contexts WHERE session = :of"
 _FIND = f"{_ALL} AND name = :called"

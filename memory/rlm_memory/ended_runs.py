@@ -14,8 +14,9 @@ from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
-from rlm_memory.schema import ended_runs, insert_into
+from rlm_memory.schema import ended_runs
 from rlm_memory.store import Store
+from rlm_memory.tables import insert_into
 
 MOST_ROWS = 500
 """Number of sessions kept."""

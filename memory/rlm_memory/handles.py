@@ -20,9 +20,10 @@ from typing import Any
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.contexts import StoredContent
 from rlm_memory.errors import UnknownHandle
-from rlm_memory.schema import columns_of, grants, handles, insert_into
+from rlm_memory.schema import grants, handles
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, insert_into
 
 PATTERN = re.compile(r"ctx_[A-Za-z0-9_.-]{1,8}_[a-z0-9-]+_\d{3,}")
 """Pattern of every handle; no legal context name matches it."""

@@ -15,9 +15,9 @@ from rlm_memory import queries
 from rlm_memory.errors import InvalidTransition
 from rlm_memory.queries import NewQuery, QueryRow, Resolved
 from rlm_memory.schema import inherited_queries as table
-from rlm_memory.schema import insert_into
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
+from rlm_memory.tables import insert_into
 
 _INHERIT = insert_into(table)
 _ASKERS = "SELECT query, asked_in FROM inherited_queries WHERE session = :of"

@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterable
 
 from rlm_memory.queries import QueryRow
-from rlm_memory.schema import known_answers, upsert_into
+from rlm_memory.schema import known_answers
 from rlm_memory.store import Store
+from rlm_memory.tables import upsert_into
 
 _MOST_KEPT = 10_000
 _DROPPED_AT_ONCE = 500

@@ -6,56 +6,62 @@ rebuilds them.
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Boolean, Column, Float, ForeignKey, Index, Integer, Table, Text
-
-from rlm_memory.schema import metadata
+from rlm_memory.frame_schema import OF_FRAME
+from rlm_memory.tables import Table
 
 projects = Table(
     "lock_projects",
-    metadata,
-    # The top of a working tree, with the newest version that the daemon knows.
-    Column("root", Text, primary_key=True),
-    # The tree of frames of its repository.
-    Column("tree", Text, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("files", Integer, nullable=False),
-    Column("made_at", Float, nullable=False),
-    Index("lock_projects_by_tree", "tree"),
+    {
+        # The top of a working tree, with the newest version that the daemon knows.
+        "root": "TEXT NOT NULL PRIMARY KEY",
+        # The tree of frames of its repository.
+        "tree": "TEXT NOT NULL",
+        "version": "INTEGER NOT NULL",
+        "digest": "TEXT NOT NULL",
+        "files": "INTEGER NOT NULL",
+        "made_at": "FLOAT NOT NULL",
+    },
+    indexes={"lock_projects_by_tree": "(tree)"},
 )
 
 aliases = Table(
     "lock_aliases",
-    metadata,
-    # The ids that clients use for the lock of a project. The database belongs to one user, and so do the ids.
-    Column("root", Text, primary_key=True),
-    Column("id", Text, primary_key=True),
-    Column("used_at", Float, nullable=False),
-    Index("lock_aliases_by_use", "used_at"),
+    {
+        # The ids that clients use for the lock of a project. The database belongs to one user, and so do the ids.
+        "root": "TEXT NOT NULL",
+        "id": "TEXT NOT NULL",
+        "used_at": "FLOAT NOT NULL",
+    },
+    primary_key=("root", "id"),
+    indexes={"lock_aliases_by_use": "(used_at)"},
 )
 
 texts = Table(
     "lock_texts",
-    metadata,
-    # The sections as texts in the content store: all sessions share them, and they outlive every session.
-    Column("root", Text, primary_key=True),
-    Column("section", Text, primary_key=True),
-    Column("version", Integer, nullable=False),
-    Column("digest", Text, nullable=False),
-    # Whether the scan was complete. A partial section is read again for the same version.
-    Column("is_whole", Boolean, nullable=False),
-    Index("lock_texts_by_digest", "digest"),
+    {
+        # The sections as texts in the content store: all sessions share them, and they outlive every session.
+        "root": "TEXT NOT NULL",
+        "section": "TEXT NOT NULL",
+        "version": "INTEGER NOT NULL",
+        "digest": "TEXT NOT NULL",
+        # Whether the scan was complete. A partial section is read again for the same version.
+        "is_whole": "BOOLEAN NOT NULL",
+    },
+    primary_key=("root", "section"),
+    indexes={"lock_texts_by_digest": "(digest)"},
 )
 
 frame_versions = Table(
     "lock_frame_versions",
-    metadata,
-    Column("frame", Integer, ForeignKey("frames.key", ondelete="CASCADE"), primary_key=True),
-    Column("root", Text, nullable=False),
-    # The version at which the work on the frame began, the last one it was told about, and the one at which it ended.
-    Column("began", Integer, nullable=False),
-    Column("seen", Integer, nullable=False),
-    Column("ended", Integer),
-    # Paths that others changed in the meantime.
-    Column("changed", JSON),
+    {
+        "frame": f"{OF_FRAME} PRIMARY KEY",
+        "root": "TEXT NOT NULL",
+        # The version at which the work on the frame began, the last one it was told about, and the one at which it
+        # ended.
+        "began": "INTEGER NOT NULL",
+        "seen": "INTEGER NOT NULL",
+        "ended": "INTEGER",
+        # Paths that others changed in the meantime.
+        "changed": "JSON",
+    },
 )

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.contexts import ContextOrigin, ContextRow
 from rlm_memory.lock_schema import aliases, frame_versions, projects, texts
-from rlm_memory.schema import columns_of, upsert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, upsert_into
 
 VERSION_KEY = "lock_version"
 """Key in the metadata of a context that is a section of a lock."""

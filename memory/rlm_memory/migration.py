@@ -10,10 +10,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from sqlalchemy import Connection
-
-from rlm_memory import frame_schema, lock_schema, schema, work_schema  # noqa: F401 (their tables join the metadata)
+from rlm_memory import frame_schema, lock_schema, schema, work_schema  # noqa: F401 (their tables join `TABLES`)
 from rlm_memory.errors import StoreTooNew, StoreTooOld
+from rlm_memory.tables import TABLES
 
 _OLDEST_READER = f"SELECT value FROM counters WHERE scope = '{schema.OLDEST_READER_SCOPE}'"
 
@@ -34,18 +33,14 @@ def _may_read(database: sqlite3.Connection) -> bool:
     return any(oldest <= schema.VERSION for (oldest,) in database.execute(_OLDEST_READER))
 
 
-def add_missing(connection: Connection) -> None:
+def add_missing(database: sqlite3.Connection) -> None:
     """Add missing tables and missing nullable columns, unless a later version manages them."""
-    if connection.exec_driver_sql("PRAGMA user_version").scalar_one() > schema.VERSION:
+    if database.execute("PRAGMA user_version").fetchone()[0] > schema.VERSION:
         return
-    schema.metadata.create_all(connection)
-    for table in schema.metadata.sorted_tables:
-        known = {row[1] for row in connection.exec_driver_sql(f"PRAGMA table_info({table.name})")}
-        for column in table.columns:
-            if column.name not in known and column.nullable:
-                kind = column.type.compile(connection.dialect)
-                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
-    connection.exec_driver_sql(
-        f"INSERT OR REPLACE INTO counters VALUES ('{schema.OLDEST_READER_SCOPE}', {schema.OLDEST_READER:d})"
-    )
-    connection.exec_driver_sql(f"PRAGMA user_version={schema.VERSION:d}")
+    for table in TABLES:
+        known = {row[1] for row in database.execute(f"PRAGMA table_info({table.name})")}
+        for statement in (*(table.additions(known) if known else ()), *table.creation()):
+            database.execute(statement)
+    oldest = (schema.OLDEST_READER_SCOPE, schema.OLDEST_READER)
+    database.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", oldest)
+    database.execute(f"PRAGMA user_version={schema.VERSION:d}")

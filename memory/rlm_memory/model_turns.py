@@ -9,8 +9,9 @@ from sqlite3 import Row
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
-from rlm_memory.schema import insert_into, turns
+from rlm_memory.schema import turns
 from rlm_memory.store import Store
+from rlm_memory.tables import insert_into
 
 LONGEST_TEXT = 65_536
 """Characters kept of each text."""

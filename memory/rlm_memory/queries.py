@@ -23,10 +23,11 @@ from typing import Any
 from rlm_ipc.daemon_rows import AnswerUse
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import InvalidTransition, UnknownQuery
-from rlm_memory.schema import columns_of, insert_into, query_details
 from rlm_memory.schema import queries as table
+from rlm_memory.schema import query_details
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store, Value
+from rlm_memory.tables import columns_of, insert_into
 
 
 class Asker(StrEnum):

@@ -19,9 +19,10 @@ from sqlite3 import Row
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import SessionEnded, UnknownSession
-from rlm_memory.schema import columns_of, endings, insert_into, upsert_into
+from rlm_memory.schema import endings
 from rlm_memory.schema import sessions as table
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, insert_into, upsert_into
 
 _MOST_ENDINGS = 1000
 """Number of ended sessions, the latest, whose names are kept."""

@@ -97,9 +97,8 @@ def left() -> int:
     root = tree_of(str(Path.cwd()), "")
     store = Store.open(discovery.state_dir() / "rlm.sqlite3")
     try:
-        with store.transaction() as connection:
-            wanted = "SELECT count(*) FROM frames WHERE tree = ? AND kind = 'task' AND status <> 'completed'"
-            return int(connection.exec_driver_sql(wanted, (root,)).scalar_one())
+        wanted = "SELECT count(*) FROM frames WHERE tree = :tree AND kind = 'task' AND status <> 'completed'"
+        return int(store.scalar(wanted, tree=root))
     finally:
         store.close()
 

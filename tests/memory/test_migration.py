@@ -127,7 +127,7 @@ def _form(database: Path) -> dict[str, object]:
             )
             keys = sorted(row[2:5] + row[6:7] for row in rows.execute(f"PRAGMA foreign_key_list({name})"))
             checks = sorted(re.findall(r"CHECK \(.*\)", text, re.IGNORECASE))
-            index = re.sub(r"\s+", " ", text).lower() if kind == "index" else ""
+            index = re.sub(r"\s+", " ", text).replace('"', "").lower() if kind == "index" else ""
             if not name.startswith("sqlite_"):
                 found[name] = columns, keys, checks, "AUTOINCREMENT" in text.upper(), index
     return found

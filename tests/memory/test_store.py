@@ -2,6 +2,7 @@
 
 import random
 import re
+import resource
 import sqlite3
 import stat
 from contextlib import closing
@@ -68,6 +69,9 @@ def test_rows_that_the_driver_writes_are_written_together_or_not_at_all(store: S
     other: dict[str, Value] = {"scope": "other", "value": 2}
     store.run_each(add, [one, other])
     assert (store.peek_count("one"), store.peek_count("other"), len(told)) == (1, 2, 1)
+    with store.transaction():  # nobody wakes another by looking
+        store.rows("SELECT * FROM counters")
+    assert len(told) == 1
     with pytest.raises(StoreUnavailable, match="UNIQUE"):
         store.run_each(add, [{"scope": "third", "value": 3}, one])
     assert (store.peek_count("third"), store.rollbacks, len(told)) == (0, 1, 1)
@@ -110,6 +114,18 @@ def test_no_page_keeps_a_copy_of_what_was_deleted(store: Store, database: Path) 
     assert told == [True, True, False]
     assert kept() == wanted
     assert len(store.rows("SELECT id FROM notes")) == len(wanted)
+
+
+def test_a_purge_lets_go_of_what_statements_were_given(store: Store) -> None:
+    """P4: the driver keeps each prepared statement with the values of its last use, a user's texts among them."""
+    assert store.scalar("SELECT length(:text)", text="x" * (64 << 20)) == 64 << 20
+    held = _resident()
+    store.purge()
+    assert held - _resident() > 32 << 20
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_a_file_that_others_read_is_compacted_later(store: Store, database: Path) -> None:

@@ -17,7 +17,7 @@ import rlm_mcp.daemon.mcp_server, rlm_mcp.daemon.mcp_stream
 HEAVY = {
     "supervisor": (
         "import rlm_kernel.supervisor.__main__",
-        "pydantic jupyter_client traitlets IPython sqlalchemy mcp yaml rich html.parser",
+        "pydantic jupyter_client traitlets IPython mcp yaml rich html.parser",
     ),
     "daemon of our own clients": (DAEMON, "mcp mcp_types starlette IPython jupyter_client nbformat rich uvicorn"),
     "daemon": (
@@ -26,7 +26,7 @@ HEAVY = {
     ),
     "any command": (
         "from rlm_mcp.cli.app import program\nprogram().get_command(None, '')  # looks at all of them",
-        "pydantic sqlalchemy mcp yaml nbformat rlm_memory.transcripts rlm_contexts rlm_kernel rlm_client.rlm.rlm",
+        "pydantic mcp yaml nbformat rlm_memory.transcripts rlm_contexts rlm_kernel rlm_client.rlm.rlm",
     ),
     "one command": (
         "from rlm_mcp.cli.app import program\nprogram().get_command(None, 'work')",
@@ -34,7 +34,7 @@ HEAVY = {
     ),
     "zygote": (
         "import rlm_kernel.worker.zygote, rlm_kernel.worker.worker, rlm_sandbox.language_wall.wall",
-        "jedi prompt_toolkit debugpy sqlalchemy mcp rich numpy matplotlib",
+        "jedi prompt_toolkit debugpy mcp rich numpy matplotlib",
     ),
 }
 

@@ -38,5 +38,4 @@ def tell_of_statements(monkeypatch: pytest.MonkeyPatch, tell: Tell) -> None:
             tell("COMMIT")
             super().commit()
 
-    for module in (sqlite3, sqlite3.dbapi2):
-        monkeypatch.setattr(module, "connect", Connection)
+    monkeypatch.setattr(sqlite3, "connect", Connection)

@@ -17,8 +17,8 @@ from rlm_memory.frame_schema import edges as table
 from rlm_memory.frames import counts
 from rlm_memory.frames.rows import FrameRow, frame_id, get, note
 from rlm_memory.frames.states import OPEN, WAITING_TYPES, EdgeType, Kind, Status, resolves
-from rlm_memory.schema import insert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import insert_into
 
 MOST_EDGES = 1000
 """Maximum number of edges of one frame in either direction: its end has to visit each of them."""

@@ -32,8 +32,8 @@ from rlm_memory.frames.rows import (
     whole,
 )
 from rlm_memory.frames.states import EdgeType, Kind, Status, Verb, check_step, resolves
-from rlm_memory.schema import upsert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import upsert_into
 
 Allowed = Callable[[FrameRow], None]
 """Check that raises if the caller may not change the frame."""

@@ -17,8 +17,8 @@ from rlm_memory.errors import UnknownFrame
 from rlm_memory.frame_schema import compactions, events, frames
 from rlm_memory.frames import counts
 from rlm_memory.frames.states import OPEN, Kind, Status, Verb, check_step
-from rlm_memory.schema import columns_of
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of
 
 _ID = re.compile(r"f([1-9][0-9]{0,17})")
 
@@ -329,7 +329,7 @@ def unchanged_while(store: Store) -> tuple[int, ...]:
 
     A rolled-back transaction counts as a change, because the numbers that it saw are used again.
     """
-    return *store.row(_STATE, gone=_GONE), store.rollbacks
+    return *store.one(_STATE, gone=_GONE), store.rollbacks
 
 
 def unfold(store: Store, row: FrameRow) -> None:

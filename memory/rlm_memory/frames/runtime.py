@@ -19,8 +19,8 @@ from rlm_memory.frame_schema import operations
 from rlm_memory.frames import ending, tree
 from rlm_memory.frames.results import Ended, HandedOver, Outcome
 from rlm_memory.frames.rows import FrameRow, frame_key, get, in_session, nearest_session
-from rlm_memory.schema import columns_of
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from rlm_memory.frames import prompts, transcript
 from rlm_memory.frames.results import summarize
 from rlm_memory.frames.rows import FrameRow, above, compaction_of, get
 from rlm_memory.queries import QueryRow, QueryState
-from rlm_memory.schema import insert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import insert_into
 from rlm_memory.transcripts import PruningConfig
 from rlm_memory.transcripts.messages import as_text
 

@@ -24,9 +24,7 @@ _GLANCE = """
 # Parents come before their children, and siblings by age, because SQLite takes the deepest row that it has found first.
 # The path down uses the index alone and stops at the limit; a join would have its own order. The lines are built here
 # too, which halves the time for 200 of them.
-_TREE = """
-    WITH RECURSIVE shown(key, depth) AS (
-        {start}
+_SHOWN = """
         UNION ALL SELECT frames.key, shown.depth + 1 FROM frames JOIN shown ON frames.parent = shown.key
         ORDER BY 2 DESC, 1
     ) SELECT (
@@ -34,8 +32,12 @@ _TREE = """
             || substr(goal, 1, 120)
         FROM frames WHERE frames.key = shown.key
     ) FROM shown LIMIT :most"""
-_OF_TREE = _TREE.format(start="SELECT key, 0 FROM frames WHERE tree = :named AND parent IS NULL")
-_BELOW = _TREE.format(start="SELECT key, 0 FROM frames WHERE key = :named")
+_OF_TREE = f"""
+    WITH RECURSIVE shown(key, depth) AS (
+        SELECT key, 0 FROM frames WHERE tree = :named AND parent IS NULL{_SHOWN}"""
+_BELOW = f"""
+    WITH RECURSIVE shown(key, depth) AS (
+        SELECT key, 0 FROM frames WHERE key = :named{_SHOWN}"""
 _CHILDREN = "SELECT key FROM frames WHERE parent = :named ORDER BY key LIMIT :most"
 # A frame that ran in no session of its own passes on the results of those below it.
 _CAME_TO = """
@@ -200,12 +202,12 @@ def children(store: Store, key: int, most: int) -> list[int]:
 
 def state_of_all(store: Store) -> Mapping[str, int]:
     """Return numbers of which at least one changes whenever anything about any frame changes, its log included."""
-    return dict(store.row(_STATE_OF_ALL))
+    return dict(store.one(_STATE_OF_ALL))
 
 
 def state_of_tree(store: Store, tree: str) -> Mapping[str, int | None]:
     """Return numbers of which at least one changes whenever a frame of the tree is added, deleted or changed."""
-    return dict(store.row(_STATE_OF_TREE, tree=tree))
+    return dict(store.one(_STATE_OF_TREE, tree=tree))
 
 
 def running(store: Store, most: int) -> list[FrameGlance]:

@@ -29,9 +29,9 @@ from rlm_memory.frames.rows import (
 )
 from rlm_memory.frames.states import OPEN, Kind, Status, Verb
 from rlm_memory.places import name_of_tree, tree_of
-from rlm_memory.schema import insert_into
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
+from rlm_memory.tables import insert_into
 
 LONGEST_GOAL = 4000
 """Characters kept of a goal."""

@@ -16,8 +16,8 @@ from typing import Any
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames.rows import FrameRow, frame_id, whole
-from rlm_memory.schema import columns_of, upsert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, upsert_into
 from rlm_memory.work.items import Item
 from rlm_memory.work.progress import Progress
 from rlm_memory.work_schema import chain_runs, chains

@@ -17,8 +17,8 @@ from rlm_memory.errors import FrameStatusRefused
 from rlm_memory.frames.results import LONGEST_SUMMARY, MOST_ITEMS
 from rlm_memory.frames.rows import above, compaction_of, get
 from rlm_memory.frames.states import Kind, Status
-from rlm_memory.schema import columns_of, upsert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, upsert_into
 from rlm_memory.work import progress
 from rlm_memory.work_schema import handoffs as table
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
-from rlm_memory.schema import columns_of, insert_into, upsert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, insert_into, upsert_into
 from rlm_memory.work_schema import holders, machine
 
 Anchor = Literal["connection", "process", "time"]

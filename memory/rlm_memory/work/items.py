@@ -14,8 +14,8 @@ from rlm_memory.errors import RowRequestError
 from rlm_memory.frames.rows import get as get_frame
 from rlm_memory.frames.rows import note
 from rlm_memory.frames.tree import LONGEST_GOAL
-from rlm_memory.schema import upsert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import upsert_into
 from rlm_memory.work.ready import PRIORITIES
 from rlm_memory.work_schema import aliases as names
 from rlm_memory.work_schema import items as table

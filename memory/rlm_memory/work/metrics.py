@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_memory.schema import columns_of, upsert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import columns_of, upsert_into
 from rlm_memory.work_schema import session_metrics as table
 
 FIRST_SIZE, SMALLEST, LARGEST = 2, 2, 4

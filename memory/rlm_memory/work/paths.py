@@ -15,8 +15,8 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames.rows import frame_id
-from rlm_memory.schema import insert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import insert_into
 from rlm_memory.work_schema import paths
 
 MOST_PATHS = 100

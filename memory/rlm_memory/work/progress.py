@@ -9,8 +9,8 @@ from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import RowRequestError
-from rlm_memory.schema import upsert_into
 from rlm_memory.store import Store
+from rlm_memory.tables import upsert_into
 from rlm_memory.work_schema import progress as table
 
 LARGEST = 64 * 1024
