@@ -250,9 +250,14 @@ class Scanner:
             said.append(f"no file is parsed: {self._extracts.refusal}")
         elif self._extracts.late:
             said.append(f"{self._extracts.late:,} files are hashed only: others have used up the time for parsing")
-        if self._indexing.index is None:
+        if self._indexing.index is None and not self._is_empty:
             said.append("there is no map yet")
         return tuple(said)
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether the scan has ended and found no file."""
+        return not (self._is_busy or self._project.files or self._project.untracked)
 
     # --- sections ---
 
@@ -261,6 +266,8 @@ class Scanner:
 
     def _map(self, question: ShowMap) -> MapShown:
         found, version = self._indexing.map, self._project.version
+        if self._is_empty:
+            raise _CannotAnswer("there is no map, as the project has no files", "ask again when it has some")
         if found is None or version is None:
             raise _CannotAnswer("there is no map of the project yet", "ask again when it has been indexed")
         shown = found.show(question.tokens, question.focus, question.about, question.path)

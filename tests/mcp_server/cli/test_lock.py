@@ -49,6 +49,20 @@ def test_a_repository_without_a_file_in_git_has_no_line_of_folders(
     assert cli("lock", "--wait").stdout == f"{tmp_path}: version 1, 0 files and 1 untracked\n"
 
 
+def test_a_new_repository_has_no_map_and_never_will_without_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """'There is no map yet' had whoever read it ask again for what does not come."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    monkeypatch.chdir(tmp_path)
+    done = cli("lock", "--wait", "--map", "500")
+    assert done.stdout == f"{tmp_path}: version 1, 0 files\n"
+    assert done.stderr == "missing: there is no map, as the project has no files\n"
+    assert cli("lock", "--wait").stderr == ""
+    (tmp_path / "app.py").write_text("def main(): pass\n")
+    assert cli("lock", "--refresh", "--wait", "--map", "500").stdout == "app.py: main:1\n\n"
+
+
 def test_a_folder_that_is_none_is_told(project: Path) -> None:
     """1: nothing can be shown."""
     refused = cli("lock", "missing", code=1)
