@@ -59,8 +59,8 @@ BAD = {
     "another name": ("SKILL.md", HEAD.replace("mine", "yours") + "`deep`", "its name is 'yours'"),
     "a type that there is not": ("SKILL.md", HEAD.replace("bug", "story") + "`deep`", "no type of task 'story'"),
     "no name": ("SKILL.md", "# Mine\n", "does not begin with a name"),
-    "no YAML": ("SKILL.md", "---\n[\n---\n", "no YAML"),
-    "types that are none": ("SKILL.md", HEAD.replace("[bug]", "bug"), "types is no list"),
+    "no YAML": ("SKILL.md", "---\n[\n---\n", "not YAML"),
+    "types that are none": ("SKILL.md", HEAD.replace("[bug]", "bug"), "types is not a list"),
 }
 
 

@@ -82,7 +82,7 @@ def _end(session: str) -> None:
 
 
 def failing(tell: Callable[[], None], name: str) -> int:
-    """Run a demonstration and return the exit code. What is no failure that it knows of is raised on."""
+    """Run a demonstration and return the exit code. Unexpected errors are raised."""
     try:
         tell()
     except (DemoError, FileNotFoundError, BaseExceptionGroup) as error:

@@ -65,16 +65,16 @@ def _lines() -> Iterator[str]:
     every = LOG_BYTES // 85 // ERRORS
     while written < LOG_BYTES:
         day, hour, minute = 1 + number // 30_000 % 28, number // 1_250 % 24, number // 21 % 60
-        said = f"2026-03-{day:02d}T{hour:02d}:{minute:02d}:{number % 60:02d}"
+        line = f"2026-03-{day:02d}T{hour:02d}:{minute:02d}:{number % 60:02d}"
         if number % every == every - 1 and number // every < ERRORS:
-            said += f" ERROR shop.pool no connection after {number % 7} retries, order {number:08d}\n"
+            line += f" ERROR shop.pool no connection after {number % 7} retries, order {number:08d}\n"
         else:
-            said += (
+            line += (
                 f" INFO shop.orders order {number:08d} of customer {number * 7919 % 99_991:05d} in {number % 83} ms\n"
             )
-        written += len(said)
+        written += len(line)
         number += 1
-        yield said
+        yield line
 
 
 def _git(folder: Path, *arguments: str) -> None:

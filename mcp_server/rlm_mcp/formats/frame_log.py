@@ -46,7 +46,7 @@ def as_log(about: RecordedFrame, calls: Sequence[tuple[float, str]], record: Ses
     if calls:
         parts += [
             "## Calls of tools",
-            fenced("\n".join(f"{_moment(at)} {_line(said)}" for at, said in calls), "text"),
+            fenced("\n".join(f"{_moment(at)} {_line(call)}" for at, call in calls), "text"),
         ]
     return "\n\n".join([*parts, *(cells_as_markdown(record) if record is not None else ())]) + "\n"
 
@@ -55,10 +55,10 @@ def _moment(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
-def _line(said: str) -> str:
-    return " ".join(said.split())
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
-def _plain(said: str) -> str:
+def _plain(text: str) -> str:
     """Escape what would load a picture, link or be HTML where somebody looks at the Markdown."""
-    return re.sub(r"[\\<\[`&]", r"\\\g<0>", said)
+    return re.sub(r"[\\<\[`&]", r"\\\g<0>", text)

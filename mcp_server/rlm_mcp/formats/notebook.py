@@ -197,9 +197,9 @@ def _outputs(cell: RecordedCell) -> list[NotebookNode]:
     if value is not None:
         outputs.append(value)
     if error is not None:
-        name, said = error
-        lines = [_SOUND_STYLE.sub("", line) for line in cell.traceback] or [f"{name}: {said}"]
-        outputs.append(new_output("error", ename=name, evalue=said, traceback=lines))
+        name, message = error
+        lines = [_SOUND_STYLE.sub("", line) for line in cell.traceback] or [f"{name}: {message}"]
+        outputs.append(new_output("error", ename=name, evalue=message, traceback=lines))
     return outputs
 
 
@@ -208,8 +208,8 @@ def _texts(cell: RecordedCell) -> tuple[str, ...]:
     written, error = _written(cell)
     if error is None:
         return written, cell.value
-    name, said = error
-    return written, cell.value, unstyled("\n".join(cell.traceback)) or (f"{name}: {said}" if name else said)
+    name, message = error
+    return written, cell.value, unstyled("\n".join(cell.traceback)) or (f"{name}: {message}" if name else message)
 
 
 def _written(cell: RecordedCell) -> tuple[str, tuple[str, str] | None]:

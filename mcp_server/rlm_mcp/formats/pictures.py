@@ -28,7 +28,7 @@ _PIECE = 1 << 16
 
 
 class BadPicture(ValueError):
-    """What a cell has shown is no picture that can be passed on; the message says why."""
+    """A display of a cell cannot be passed on as a picture; the message says why."""
 
 
 @dataclass(frozen=True)

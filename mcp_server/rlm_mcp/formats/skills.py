@@ -52,18 +52,18 @@ def load(folder: Path) -> Skill:
         raise SkillFault(f"{folder / _CORE} cannot be read ({error})") from error
     head, core = _parted(text)
     try:
-        said = yaml.safe_load(head)
+        header = yaml.safe_load(head)
     except yaml.YAMLError as error:
-        raise SkillFault(f"{folder / _CORE}: its first lines are no YAML ({error})") from error
-    if not isinstance(said, dict) or not all(isinstance(said.get(name), str) for name in ("name", "description")):
+        raise SkillFault(f"{folder / _CORE}: its first lines are not YAML ({error})") from error
+    if not isinstance(header, dict) or not all(isinstance(header.get(name), str) for name in ("name", "description")):
         raise SkillFault(f"{folder / _CORE} does not begin with a name and a description between lines of ---")
-    types = said.get("types", [])
+    types = header.get("types", [])
     if not isinstance(types, list) or not all(isinstance(one, str) for one in types):
-        raise SkillFault(f"{folder / _CORE}: types is no list of texts")
+        raise SkillFault(f"{folder / _CORE}: types is not a list of strings")
     quick = folder / _QUICK
     references = tuple(sorted((folder / _REFERENCES).glob("*.md")))
     found = quick if quick.is_file() else None
-    return Skill(said["name"], said["description"], tuple(types), core, folder, found, references)
+    return Skill(header["name"], header["description"], tuple(types), core, folder, found, references)
 
 
 def load_all(folders: Iterable[Path]) -> dict[str, Skill]:

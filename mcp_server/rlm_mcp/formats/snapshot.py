@@ -45,7 +45,7 @@ Preview = Annotated[dict[Literal["name", "type", "preview"], Name | Literal[""]]
 
 
 class SnapshotRefused(ClientFault):
-    """A file is no snapshot that can be read; the message says what is wrong with it."""
+    """A file is not a readable snapshot; the message says what is wrong with it."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{path} cannot be restored: {problem}; nothing was changed")

@@ -38,7 +38,7 @@ async def listening(app: ASGIApp, host: str | None, port: int) -> AsyncIterator[
     Port 0 takes any free one.
 
     Raises:
-        WrongUsage: ``host`` is no loopback address, or ``port`` none.
+        WrongUsage: ``host`` is not a loopback address, or ``port`` is not a port.
         SetupFault: the port is taken.
     """
     sock = _bind(_loopback(DEFAULT_HOST if host is None else host), _port(port))

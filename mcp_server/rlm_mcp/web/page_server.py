@@ -107,7 +107,7 @@ class WebGuard:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Say whether a request comes from our own page, or from a program that is no browser."""
+    """Return whether a request comes from our own page, or from a program other than a browser."""
     origin = headers.get("origin")
     own = origin is None or origin.partition("://")[2] == headers.get("host")
     return own and headers.get("sec-fetch-site", "same-origin") in {"same-origin", "none"}

@@ -369,9 +369,9 @@ REFUSED = {
     ),
     "a task twice": ("beads", beads(issue("bd-1"), issue("bd-1")), "bd-1 twice"),
     "no JSON": ("beads", beads(issue("bd-1")) + "{", "line 2 is not JSON"),
-    "no id": ("beads", '{"title":"x"}', "line 1 is no issue"),
+    "no id": ("beads", '{"title":"x"}', "line 1 is not an issue"),
     "no title": ("beads", '{"id":"bd-1"}', "bd-1 .line 1. has no title"),
-    "a list": ("task-master", "[]", "no object"),
+    "a list": ("task-master", "[]", "not an object"),
     "no tasks": ("task-master", '{"master":{}}', "'master' has no list"),
     "a task without an id": (
         "task-master",

@@ -53,7 +53,7 @@ class Beads:
             except (ValueError, RecursionError) as error:
                 raise FileFault(f"line {number} is not JSON ({error})") from error
             if not isinstance(issue, dict) or not isinstance(issue.get("id"), str) or not issue["id"]:
-                raise FileFault(f"line {number} is no issue: it has no id")
+                raise FileFault(f"line {number} is not an issue: it has no id")
             if not isinstance(issue.get("title"), str) or not issue["title"].strip():
                 raise FileFault(f"{issue['id']} (line {number}) has no title")
             found.append(self.again(issue, issue["id"]))
@@ -85,57 +85,57 @@ class Beads:
 
     def changed(self, data: JsonObject, ours: Tracked, base: Tracked, now: float) -> JsonObject:
         """Return the issue with what has changed here."""
-        said = dict(data)
+        fields = dict(data)
         if ours.goal != base.goal:
-            said["title"] = ours.goal
+            fields["title"] = ours.goal
         if ours.description != base.description:
-            said["description"] = ours.description
-            said.pop("design", None)
-            said.pop("notes", None)
+            fields["description"] = ours.description
+            fields.pop("design", None)
+            fields.pop("notes", None)
         if ours.acceptance != base.acceptance:
-            said["acceptance_criteria"] = ours.acceptance
+            fields["acceptance_criteria"] = ours.acceptance
         if ours.priority != base.priority:
-            said["priority"] = _PRIORITIES.index(ours.priority)
+            fields["priority"] = _PRIORITIES.index(ours.priority)
         if ours.type != base.type:
-            said["issue_type"] = _TYPES[ours.type]
+            fields["issue_type"] = _TYPES[ours.type]
         if ours.state != base.state:
-            said["status"] = _STATUS[ours.state]
-            said.pop("closed_at", None)
-            said.pop("close_reason", None)
-            if said["status"] == "closed":
-                said |= {"closed_at": _time(now), "close_reason": ours.why}
+            fields["status"] = _STATUS[ours.state]
+            fields.pop("closed_at", None)
+            fields.pop("close_reason", None)
+            if fields["status"] == "closed":
+                fields |= {"closed_at": _time(now), "close_reason": ours.why}
         added = [edge for edge in ours.edges if edge not in base.edges]
         gone = {(_BACK[type_], on) for type_, on in base.edges if (type_, on) not in ours.edges}
         if added or gone:
             kept = [
                 one for one in data.get("dependencies", []) if (one.get("type"), one.get("depends_on_id")) not in gone
             ]
-            said["dependencies"] = [*kept, *(_dependency(ours.alias, _BACK[type_], on, now) for type_, on in added)]
-        if said != data and "updated_at" in said:
-            said["updated_at"] = _time(now)
-        return said
+            fields["dependencies"] = [*kept, *(_dependency(ours.alias, _BACK[type_], on, now) for type_, on in added)]
+        if fields != data and "updated_at" in fields:
+            fields["updated_at"] = _time(now)
+        return fields
 
     def new(self, ours: Tracked, taken: Mapping[str, JsonObject], frame: str, now: float) -> tuple[str, JsonObject]:
         """Return an issue for a task that has none: its id has the prefix that the others have."""
         prefixes = Counter(alias.rpartition("-")[0] for alias in taken)
         prefix = prefixes.most_common(1)[0][0] if prefixes else "bd"
         name = f"{prefix or 'bd'}-{frame}"
-        said: JsonObject = {"id": name, "title": ours.goal}
+        fields: JsonObject = {"id": name, "title": ours.goal}
         if ours.description:
-            said["description"] = ours.description
+            fields["description"] = ours.description
         if ours.acceptance:
-            said["acceptance_criteria"] = ours.acceptance
+            fields["acceptance_criteria"] = ours.acceptance
         kind = ours.kind if ours.kind in {"epic", "story"} else _TYPES[ours.type]
-        said |= {"status": _STATUS[ours.state], "priority": _PRIORITIES.index(ours.priority), "issue_type": kind}
-        said |= {"created_at": _time(now), "updated_at": _time(now)}
-        if said["status"] == "closed":
-            said |= {"closed_at": _time(now), "close_reason": ours.why}
+        fields |= {"status": _STATUS[ours.state], "priority": _PRIORITIES.index(ours.priority), "issue_type": kind}
+        fields |= {"created_at": _time(now), "updated_at": _time(now)}
+        if fields["status"] == "closed":
+            fields |= {"closed_at": _time(now), "close_reason": ours.why}
         edges = [(_BACK[type_], on) for type_, on in ours.edges]
         if ours.parent is not None:
             edges.append((_PARENT, ours.parent))
         if edges:
-            said["dependencies"] = [_dependency(name, type_, on, now) for type_, on in edges]
-        return name, said
+            fields["dependencies"] = [_dependency(name, type_, on, now) for type_, on in edges]
+        return name, fields
 
     def write(self, tasks: Sequence[tuple[str, JsonObject]]) -> str:
         """Return a line for each issue."""
@@ -146,7 +146,7 @@ class Beads:
 def _dependencies(data: JsonObject) -> list[tuple[str, str]]:
     found: Any = data.get("dependencies") or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise FileFault(f"{data['id']}: its dependencies are no list of objects")
+        raise FileFault(f"{data['id']}: its dependencies are not a list of objects")
     return [(str(one.get("type")), str(one.get("depends_on_id"))) for one in found]
 
 

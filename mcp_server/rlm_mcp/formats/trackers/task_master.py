@@ -44,7 +44,7 @@ class TaskMaster:
         except (ValueError, RecursionError) as error:
             raise FileFault(f"it is not JSON ({error})") from error
         if not isinstance(document, dict):
-            raise FileFault("it is no object with tags")
+            raise FileFault("it is not an object with tags")
         tags = {_NO_TAG: document} if isinstance(document.get("tasks"), list) else document
         found: list[Tracked] = []
         names: Counter[str] = Counter()
@@ -56,7 +56,7 @@ class TaskMaster:
                 name = _once(names, _name(tag, task))
                 subtasks = task.get("subtasks") or []
                 if not isinstance(subtasks, list):
-                    raise FileFault(f"{name}: its subtasks are no list")
+                    raise FileFault(f"{name}: its subtasks are not a list")
                 found.append(self.again({**task, **({"subtasks": []} if "subtasks" in task else {})}, name))
                 siblings = {str(one.get("id")) for one in subtasks if isinstance(one, dict)}
                 found += [self._subtask(one, _once(names, _name(tag, one, name)), siblings) for one in subtasks]
@@ -101,27 +101,27 @@ class TaskMaster:
         tag, number = _parts(ours.alias)
         if not number:
             return data
-        said = dict(data)
+        fields = dict(data)
         if ours.goal != base.goal:
-            said["title"] = ours.goal
+            fields["title"] = ours.goal
         if ours.description != base.description:
-            said |= {"description": ours.description, "details": ""}
+            fields |= {"description": ours.description, "details": ""}
         if ours.acceptance != base.acceptance:
-            said["testStrategy"] = ours.acceptance
+            fields["testStrategy"] = ours.acceptance
         if ours.priority != base.priority:
-            said["priority"] = _BACK[ours.priority]
+            fields["priority"] = _BACK[ours.priority]
         if ours.state != base.state:
-            said["status"] = _STATUS[ours.state]
+            fields["status"] = _STATUS[ours.state]
         added = [on for _, on in ours.edges if on not in {known for _, known in base.edges}]
         gone = {on for _, on in base.edges if on not in {known for _, known in ours.edges}}
         if added or gone:
             pairs = zip(base.edges, dict.fromkeys(map(str, data.get("dependencies") or [])), strict=False)
             kept = [on for (_, known), on in pairs if known not in gone]
             values = {str(value): value for value in data.get("dependencies") or []}
-            said["dependencies"] = [*(values[on] for on in kept), *(_reference(tag, on) for on in added)]
-        if said != data and "updatedAt" in said:
-            said["updatedAt"] = _time(now)
-        return said
+            fields["dependencies"] = [*(values[on] for on in kept), *(_reference(tag, on) for on in added)]
+        if fields != data and "updatedAt" in fields:
+            fields["updatedAt"] = _time(now)
+        return fields
 
     def new(self, ours: Tracked, taken: Mapping[str, JsonObject], frame: str, now: float) -> tuple[str, JsonObject]:
         """Return a subtask for a task below a task, else a task of the tag that it is below, else of the first one."""
@@ -136,12 +136,12 @@ class TaskMaster:
             numbers = [int(one) for one in used if one.isdecimal()]
         number = max(numbers, default=0) + 1
         name = _join(tag, f"{below}.{number}" if below else str(number))
-        said: JsonObject = {"id": number, "title": ours.goal, "description": ours.description, "details": ""}
-        said |= {"testStrategy": ours.acceptance, "status": _STATUS[ours.state]}
-        said["dependencies"] = [_reference(tag, on) for type_, on in ours.edges if type_ == "blocks"]
+        fields: JsonObject = {"id": number, "title": ours.goal, "description": ours.description, "details": ""}
+        fields |= {"testStrategy": ours.acceptance, "status": _STATUS[ours.state]}
+        fields["dependencies"] = [_reference(tag, on) for type_, on in ours.edges if type_ == "blocks"]
         if not below or ours.priority != _USUAL:
-            said["priority"] = _BACK[ours.priority]
-        return name, said if below else said | {"subtasks": []}
+            fields["priority"] = _BACK[ours.priority]
+        return name, fields if below else fields | {"subtasks": []}
 
     def write(self, tasks: Sequence[tuple[str, JsonObject]]) -> str:
         """Return the file: as JavaScript writes it, indented by two."""
@@ -150,15 +150,15 @@ class TaskMaster:
         for alias, data in sorted(tasks, key=lambda one: _depth(one[0])):
             tag, number = _parts(alias)
             own, dot, _ = number.partition(".")
-            said = {name: value for name, value in data.items() if name != "_outside"}
+            fields = {name: value for name, value in data.items() if name != "_outside"}
             if not number:
-                document[tag] = said | {"tasks": []}
+                document[tag] = fields | {"tasks": []}
             elif dot:
                 above = named[_join(tag, own)]
-                above["subtasks"] = [*above.get("subtasks", []), said]
+                above["subtasks"] = [*above.get("subtasks", []), fields]
             else:
-                named[alias] = said
-                document.setdefault(tag, {"tasks": []})["tasks"].append(said)
+                named[alias] = fields
+                document.setdefault(tag, {"tasks": []})["tasks"].append(fields)
         return json.dumps(document.get(_NO_TAG, document), indent=2, ensure_ascii=False)
 
 
@@ -198,7 +198,7 @@ def _name(tag: str, task: Any, below: str = "") -> str:
     if not isinstance(task.get("title"), str) or not task["title"].strip():
         raise FileFault(f"{where} has a task {task['id']} without a title")
     if not isinstance(task.get("dependencies") or [], list):
-        raise FileFault(f"{where}: the dependencies of {task['id']} are no list")
+        raise FileFault(f"{where}: the dependencies of {task['id']} are not a list")
     number = str(task["id"])
     return f"{below}.{number.rpartition('.')[2]}" if below else _join(tag, number)
 
