@@ -46,25 +46,25 @@ class FrameValues:
             ToolFault: one of them does not exist, or cannot be serialised.
             KernelError: the kernel ended in the meantime.
         """
-        found: list[HandedOver] = []
-        values: list[str] = []
+        handed_over: list[HandedOver] = []
+        variables: list[str] = []
         for name in dict.fromkeys(names):
             row = contexts.find(self._store, session.key, name)
             if row is None:
-                values.append(name)
+                variables.append(name)
                 continue
             await asyncio.to_thread(self._files.get, row.digest)  # a pin, as long as the caller holds it
-            found.append(HandedOver(name, row.digest, row.size, _TEXT))
-        if not values:
-            return found
+            handed_over.append(HandedOver(name, row.digest, row.size, _TEXT))
+        if not variables:
+            return handed_over
         if not session.kernel.alive:
-            raise _not_stored(values[0], "the frame's session has no kernel at the moment", [])
+            raise _not_stored(variables[0], "the frame's session has no kernel at the moment", [])
         async with session.kernel.turn.between_cells():
-            blobs = await self._serialised(session, values)
+            blobs = await self._serialised(session, variables)
         for name, blob in blobs.items():
-            kept = await asyncio.to_thread(self._files.put_text, base64.b64encode(blob).decode("ascii"))
-            found.append(HandedOver(name, kept.digest, len(blob)))
-        return found
+            stored = await asyncio.to_thread(self._files.put_text, base64.b64encode(blob).decode("ascii"))
+            handed_over.append(HandedOver(name, stored.digest, len(blob)))
+        return handed_over
 
     async def deliver(self, session: Session, client: SupervisorClient, kernel: str, *, again: bool) -> None:
         """Give a kernel the values handed over to its frames, and the variable with the results of child frames.
@@ -72,9 +72,10 @@ class FrameValues:
         With ``again``, also those that an earlier kernel of the session had.
         """
         waiting = runtime.undelivered(self._store, session.key, again=again)
-        came = survey.came_to(self._store, session.key, _MOST_SHOWN)
-        told = {frame: plain(what) for frame, what in came.items()}
-        blobs = {VARIABLE: of_json({VARIABLE: told})} if told else {}
+        results = {
+            frame: plain(result) for frame, result in survey.came_to(self._store, session.key, _MOST_SHOWN).items()
+        }
+        blobs = {VARIABLE: of_json({VARIABLE: results})} if results else {}
         failed = []
         for value in waiting:
             try:
@@ -88,8 +89,8 @@ class FrameValues:
         if blobs:
             failed += await _restore(client, kernel, blobs)
         if failed:
-            said = f"could not be made variables: {'; '.join(failed)}"
-            session.kernel.notice = "; ".join(filter(None, (session.kernel.notice, said)))
+            notice = f"could not be made variables: {'; '.join(failed)}"
+            session.kernel.notice = "; ".join(filter(None, (session.kernel.notice, notice)))
         runtime.delivered(self._store, waiting, now=self._clock())
         if any(value.form == _TEXT for value in waiting):
             session.kernel.bound.stale = True
@@ -105,23 +106,23 @@ class FrameValues:
 
     async def _serialised(self, session: Session, names: Sequence[str]) -> dict[str, bytes]:
         limit = session.policy.limits.memory_bytes // 4
-        made = {}
+        blobs = {}
         for name in names:
             image = bytearray()
-            async for told, data in hand_out(session, [name]):
-                if told.size > limit:
-                    raise _not_stored(name, f"its {told.size:,} bytes are more than {limit:,}", [])
-                for failed in told.failed:
+            async for report, data in hand_out(session, [name]):
+                if report.size > limit:
+                    raise _not_stored(name, f"its {report.size:,} bytes are more than {limit:,}", [])
+                for failed in report.failed:
                     raise _not_stored(name, failed.reason, [])
-                for row in told.variables:
+                for row in report.variables:
                     if row.content_of is not None:
                         raise _not_stored(name, f"it is the content of {row.content_of!r}: hand that over", [])
-                if not told.variables:
-                    here = f"session {session.id!r} of the frame has no such variable"
-                    raise _not_stored(name, here, sorted(session.kernel.names))
+                if not report.variables:
+                    why = f"session {session.id!r} of the frame has no such variable"
+                    raise _not_stored(name, why, sorted(session.kernel.names))
                 image += data
-            made[name] = bytes(image)
-        return made
+            blobs[name] = bytes(image)
+        return blobs
 
 
 async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, bytes]) -> list[str]:
@@ -130,10 +131,10 @@ async def _restore(client: SupervisorClient, kernel: str, blobs: Mapping[str, by
     try:
         with os.fdopen(os.dup(file), "wb") as whole:
             whole.writelines(blobs.values())
-        told = await hand_in(client, kernel, file, [len(blob) for blob in blobs.values()])
+        report = await hand_in(client, kernel, file, [len(blob) for blob in blobs.values()])
     finally:
         os.close(file)
-    return [f"{item.name}: {item.reason}" for item in told.failed]
+    return [f"{item.name}: {item.reason}" for item in report.failed]
 
 
 def _not_stored(name: str, why: str, available: list[str]) -> ToolFault:

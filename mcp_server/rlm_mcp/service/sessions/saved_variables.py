@@ -53,21 +53,21 @@ async def save_variables(session: Session, writer: Writer, *, trial: bool) -> Sa
         return saved
     if not trial:
         with writer.member(IMAGE, stored=True) as write:
-            told = await _take(session, None, write)
-        return as_left(told)
+            report = await _take(session, None, write)
+        return as_left(report)
     names: Sequence[str] | None = None
     tried = _Trial(session)
     while True:
         image = new_image()
         try:
-            told = await _take(session, names, partial(write_all, image))
-            lost = await tried.lost(told, image)
+            report = await _take(session, names, partial(write_all, image))
+            lost = await tried.lost(report, image)
             if names is None:
-                saved.shadowed.update(told.shadowed)
-            saved.missing += [missing(item.name, item.reason) for item in (*told.failed, *told.notes, *lost)]
-            gone = {item.name for item in lost}
-            rows = [row for row in told.variables if row.name not in gone]
-            if len(rows) == len(told.variables):
+                saved.shadowed.update(report.shadowed)
+            saved.missing += [missing(item.name, item.reason) for item in (*report.failed, *report.notes, *lost)]
+            lost_names = {item.name for item in lost}
+            rows = [row for row in report.variables if row.name not in lost_names]
+            if len(rows) == len(report.variables):
                 saved.variables = _rows(rows)
                 await asyncio.to_thread(writer.add, IMAGE, pieces_of(image), stored=True)
                 return saved
@@ -76,26 +76,26 @@ async def save_variables(session: Session, writer: Writer, *, trial: bool) -> Sa
         names = [row.name for row in rows]  # what would come back different is not in the snapshot
 
 
-def as_left(told: HandedOut) -> SavedVariables:
-    """What a supervisor has saved of a kernel, untried; raises KernelError if the kernel said nonsense."""
-    lost = [missing(item.name, item.reason) for item in (*told.failed, *told.notes)]
-    return SavedVariables(_rows(told.variables), lost, set(told.shadowed))
+def as_left(report: HandedOut) -> SavedVariables:
+    """Return what a supervisor has saved of a kernel, untried; raises KernelError if the kernel's report is invalid."""
+    lost = [missing(item.name, item.reason) for item in (*report.failed, *report.notes)]
+    return SavedVariables(_rows(report.variables), lost, set(report.shadowed))
 
 
-def _rows(told: Sequence[SavedRow]) -> list[SavedVariable]:
+def _rows(rows: Sequence[SavedRow]) -> list[SavedVariable]:
     try:
-        return [SavedVariable(name=row.name, type=row.type[:200], code=row.code) for row in told]
+        return [SavedVariable(name=row.name, type=row.type[:200], code=row.code) for row in rows]
     except ValueError as error:  # which ValidationError is, too
         raise _nonsense() from error
 
 
 async def _take(session: Session, names: Sequence[str] | None, write: Callable[[bytes], None]) -> HandedOut:
-    told: HandedOut | None = None
+    report: HandedOut | None = None
     async for part, data in hand_out(session, names):
-        told = part
+        report = part
         await asyncio.to_thread(write, data)
-    assert told is not None
-    return told
+    assert report is not None
+    return report
 
 
 async def hand_out(session: Session, names: Sequence[str] | None) -> AsyncGenerator[tuple[HandedOut, bytes], None]:
@@ -107,17 +107,17 @@ async def hand_out(session: Session, names: Sequence[str] | None) -> AsyncGenera
 
 async def hand_out_new(session: Session, folder: PieceFolder) -> tuple[HandedOut, PieceWriter]:
     """Have a kernel hand out what a folder lacks of the image of all variables; raises KernelError, OSError."""
-    told, _ = await _part(session, None, 0, 0)
-    refuse_too_large(told, session.policy.limits.memory_bytes)
-    writer = await in_thread(folder.writer, pieces_in(told))
+    report, _ = await _part(session, None, 0, 0)
+    refuse_too_large(report, session.policy.limits.memory_bytes)
+    writer = await in_thread(folder.writer, pieces_in(report))
     end = 0
     for at, pieces in writer.wanted():
         end = at + sum(piece.size for piece in pieces)
         _, blobs = await _part(session, None, at, end - at)
         await in_thread(writer.add, pieces, b"".join(blobs))
-    if end < told.size:  # the kernel keeps the image until its end has been asked for
-        await _part(session, None, told.size, 0)
-    return told, writer
+    if end < report.size:  # the kernel keeps the image until its end has been asked for
+        await _part(session, None, report.size, 0)
+    return report, writer
 
 
 async def _part(
@@ -141,30 +141,30 @@ class _Trial:
         self._rounds = 0
         self._until = asyncio.get_running_loop().time() + _TRIAL_SECONDS
 
-    async def lost(self, told: HandedOut, image: int) -> list[NotKept]:
+    async def lost(self, report: HandedOut, image: int) -> list[NotKept]:
         """Which variables of an image are not there what they are in the session."""
         self._rounds += 1
-        if not told.variables or self._rounds > _ROUNDS + 1:
+        if not report.variables or self._rounds > _ROUNDS + 1:
             return []  # each has been tried alone
-        names = [row.name for row in told.variables]
+        names = [row.name for row in report.variables]
         lost: list[NotKept] = []
         try:
             async with asyncio.timeout_at(self._until):
                 if self._rounds > _ROUNDS:
                     await self._each_alone(names, lost)
                 else:
-                    await self._together(told, names, image, lost)
+                    await self._together(report, names, image, lost)
         except (KernelError, OSError, TimeoutError) as error:
             self._rounds = _ROUNDS + 1
-            said = str(error) or f"there was no answer after {_TRIAL_SECONDS:.0f} seconds"
-            lost.append(NotKept("(trial)", f"it could not be checked whether the variables can be restored: {said}"))
+            reason = str(error) or f"there was no answer after {_TRIAL_SECONDS:.0f} seconds"
+            lost.append(NotKept("(trial)", f"it could not be checked whether the variables can be restored: {reason}"))
         return lost
 
-    async def _together(self, told: HandedOut, names: Sequence[str], image: int, lost: list[NotKept]) -> None:
+    async def _together(self, report: HandedOut, names: Sequence[str], image: int, lost: list[NotKept]) -> None:
         here = self._session.kernel
         async with here.begin.trial(here.session, here.policy) as (client, kernel):
-            await client.make_room(kernel, int(told.size * _UNPACKED))
-            back = await hand_in(client, kernel, image, [told.size], set(told.shadowed))
+            await client.make_room(kernel, int(report.size * _UNPACKED))
+            back = await hand_in(client, kernel, image, [report.size], set(report.shadowed))
             reasons = {item.name: item.reason for item in back.failed}
             if back.broken in names:
                 lost.append(_not_back(back.broken, reasons.get(back.broken, "")))
@@ -176,7 +176,7 @@ class _Trial:
                 return
             if not reasons:
                 all_there, _ = await client.ask(kernel, Digest(tuple(names), each=False))
-                if all_there.whole == told.digest:
+                if all_there.whole == report.digest:
                     return
             each_one = Digest(tuple(names), each=True)
             there, _ = await client.ask(kernel, each_one)
@@ -184,7 +184,7 @@ class _Trial:
         before, after = original.each, there.each
         lost += [_not_back(name, reasons[name]) for name in names if name in reasons]
         changed = [
-            row for row in told.variables if row.name not in reasons and before.get(row.name) != after.get(row.name)
+            row for row in report.variables if row.name not in reasons and before.get(row.name) != after.get(row.name)
         ]
         # A class may be different only because an object of it is, and come back without that.
         first = [row for row in changed if not row.code] or changed
@@ -197,9 +197,9 @@ class _Trial:
         for name in names:
             image = new_image()
             try:
-                told = await _take(self._session, [name], partial(write_all, image))
+                report = await _take(self._session, [name], partial(write_all, image))
                 async with here.begin.trial(here.session, here.policy) as (client, kernel):
-                    back = await hand_in(client, kernel, image, [told.size], {name})
+                    back = await hand_in(client, kernel, image, [report.size], {name})
             finally:
                 os.close(image)
             lost += [_not_back(name, item.reason) for item in back.failed[:1]]
@@ -241,17 +241,17 @@ async def put_back(
     if not saved.size:
         return PutBack((), ())
     if saved.size > session.policy.limits.memory_bytes:
-        said = f"its {saved.size:,} bytes exceed the session's memory"
-        return PutBack((), (NotKept("(variables)", said),))
+        reason = f"its {saved.size:,} bytes exceed the session's memory"
+        return PutBack((), (NotKept("(variables)", reason),))
     await client.make_room(kernel, saved.size + int(saved.size * _UNPACKED))  # the image itself is in memory, too
     file = new_image()
     try:
         await in_thread(_copy, saved, file)
-        told = await hand_in(client, kernel, file, [saved.size], shadow)
+        report = await hand_in(client, kernel, file, [saved.size], shadow)
     finally:
         os.close(file)
-    failed = (missing(item.name, item.reason) for item in told.failed)
-    return PutBack(tuple(map(clean_text, told.restored)), tuple(NotKept(item.name, item.reason) for item in failed))
+    failed = (missing(item.name, item.reason) for item in report.failed)
+    return PutBack(tuple(map(clean_text, report.restored)), tuple(NotKept(item.name, item.reason) for item in failed))
 
 
 def _copy(saved: SavedImage, file: int) -> None:
