@@ -88,49 +88,49 @@ class Hooks:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def note(self, told: NoteHook) -> HookNoted:
+    def note(self, request: NoteHook) -> HookNoted:
         """Handle an event. Return the text that its hook prints."""
-        if not _add(self._known, told.id):
+        if not _add(self._known, request.id):
             return HookNoted("")
-        event = read_event(told.client, told.event, told.given)
-        client = self.agents.find(event.origin, told.ancestors)
+        event = read_event(request.client, request.event, request.given)
+        client = self.agents.find(event.origin, request.ancestors)
         try:
             if client is not None:
                 self._holders.stir(client)
-            return HookNoted(self._answer(told, event, client))
+            return HookNoted(self._answer(request, event, client))
         except (MemoryLayerError, OSError) as error:
-            log.warning("a hook's event was lost", extra={"event": told.event, "reason": str(error)})
+            log.warning("a hook's event was lost", extra={"event": request.event, "reason": str(error)})
             return HookNoted("")
 
-    def _answer(self, told: NoteHook, event: Event, client: ClientInfo | None) -> str:
+    def _answer(self, request: NoteHook, event: Event, client: ClientInfo | None) -> str:
         match event:
             case WriteAsked():
                 self.agents.note_call(event.call, event.origin.agent)
-                return self._before_write(told, event, client)
+                return self._before_write(request, event, client)
             case CallAsked():
                 self.agents.note_call(event.call, event.origin.agent)
             case Edited() | ShellRan():
-                self._merge(event, client, self._own(told, client))
+                self._merge(event, client, self._own(request, client))
             case SessionStarted() | AgentStarted():
                 self._is_told(client)
                 self._begins(event)
-                return self._with_prime(told, event, client)
+                return self._with_prime(request, event, client)
             case Compacting() | Compacted():
-                if client is not None and told.client not in _TOLD_BY_EVENT:
+                if client is not None and request.client not in _TOLD_BY_EVENT:
                     self._due[client.pid, client.agent] = event.origin.folder or client.cwd
             case Prompted() if self._is_told(client) | self._begins(event):
-                return self._with_prime(told, event, client)
+                return self._with_prime(request, event, client)
             case _:
                 pass
         return ""
 
-    def _before_write(self, told: NoteHook, event: WriteAsked, client: ClientInfo | None) -> str:
+    def _before_write(self, request: NoteHook, event: WriteAsked, client: ClientInfo | None) -> str:
         """Refuse a write to a path that someone else has claimed. Warn once of a shell patch that may be applied."""
         for path in event.paths:
-            if (reason := self._taken(path, self._own(told, client), client)) is not None:
-                return refusal(told.client, told.event, reason)
-        if told.client == "codex" and event.tool != "apply_patch":
-            self._merge(Edited(event.origin, event.paths), client, self._own(told, client))
+            if (reason := self._taken(path, self._own(request, client), client)) is not None:
+                return refusal(request.client, request.event, reason)
+        if request.client == "codex" and event.tool != "apply_patch":
+            self._merge(Edited(event.origin, event.paths), client, self._own(request, client))
         return ""
 
     def _taken(self, path: str, own: Sequence[str], client: ClientInfo | None) -> str | None:
@@ -156,10 +156,10 @@ class Hooks:
         if last is None or not again or last.at < now - _REFUSED_AGAIN_SECONDS:
             rows.note(self._store, key, REFUSED_WRITE, author, now, path=path)
 
-    def _own(self, told: NoteHook, client: ClientInfo | None) -> list[str]:
+    def _own(self, request: NoteHook, client: ClientInfo | None) -> list[str]:
         """List the holders of an event's client. Agents are distinguished if both sides name them."""
         agent = client.agent if client is not None else ""
-        above = {up.pid for up in told.ancestors}
+        above = {up.pid for up in request.ancestors}
         if len(above) == 1:  # a plugin reports only its own process
             above.update(process_identity.ancestors(*above))
         found = [holders.find(self._store, near) for near in self._holders.near(above)]
@@ -260,10 +260,10 @@ class Hooks:
         """Tell whether a client's session or agent is new: some start without an event."""
         return _add(self._begun, event.origin.agent or event.origin.session)
 
-    def _with_prime(self, told: NoteHook, event: Event, client: ClientInfo | None) -> str:
+    def _with_prime(self, request: NoteHook, event: Event, client: ClientInfo | None) -> str:
         folder = event.origin.folder or (client.cwd if client is not None else "")
-        text = self.prime_of(self._tree(folder), client, self._own(told, client)) if folder else ""
-        return with_text(told.client, told.event, text) if text and told.client != "opencode" else ""
+        text = self.prime_of(self._tree(folder), client, self._own(request, client)) if folder else ""
+        return with_text(request.client, request.event, text) if text and request.client != "opencode" else ""
 
     # --- the spool --------------------------------------------------------------------------------
 
@@ -274,8 +274,8 @@ class Hooks:
         except OSError as error:
             log.warning("the spooled events of hooks cannot be read", extra={"reason": str(error)})
             return
-        for told in sorted(filter(None, map(_parsed, lines)), key=lambda one: one.at):
-            self.note(told)
+        for request in sorted(filter(None, map(_parsed, lines)), key=lambda one: one.at):
+            self.note(request)
 
     async def _watch_spool(self) -> None:
         while True:

@@ -37,14 +37,14 @@ def difference(found: Difference) -> JsonObject:
     """Return what changed between two versions, as answers show it."""
     changes: list[JsonObject] = []
     for change in found.changes:
-        told: JsonObject = {"path": change.path, "change": change.change.value}
+        entry: JsonObject = {"path": change.path, "change": change.change.value}
         if change.added:
-            told["added"] = list(change.added)
+            entry["added"] = list(change.added)
         if change.removed:
-            told["removed"] = list(change.removed)
+            entry["removed"] = list(change.removed)
         if not change.is_parsed:
-            told["definitions"] = _NOT_PARSED
-        changes.append(told)
+            entry["definitions"] = _NOT_PARSED
+        changes.append(entry)
     return {"before": found.before or None, "after": found.after, "count": found.count, "changes": changes}
 
 

@@ -114,24 +114,24 @@ class Lock:
             async with _telling(project, progress):
                 checked = await project.check()
             found = checked.found
-            made = _Answer()
+            answer = _Answer()
             keys = [key for key in choice.keys if not forbidden([key], allowed)]
-            await self._fill(made, project, found, keys, choice, asked, seen, session.policy.lock.severe_rules)
+            await self._fill(answer, project, found, keys, choice, asked, seen, session.policy.lock.severe_rules)
             if asked.path and (why := _not_a_folder(project.root, asked.path)):
-                made.missing.append(f"{why}: {asked.path}")
+                answer.missing.append(f"{why}: {asked.path}")
             sections = [section for section in Section if section.value in allowed]
             attached = await self.sections.attach(session, project, found, sections)
             self._note_seen(frame, project.root, found.version, choice, asked.path)
-        made.meta = _meta(checked, choice, made) | made.meta
-        made.meta["contexts"] = list(attached.names)
+        answer.meta = _meta(checked, choice, answer) | answer.meta
+        answer.meta["contexts"] = list(attached.names)
         if attached.taken:
             said = "in this session these names are its own variables or texts, which are kept"
-            made.meta["not_attached"] = {"names": list(attached.taken), "why": said}
+            answer.meta["not_attached"] = {"names": list(attached.taken), "why": said}
         if attached.is_late:
-            made.meta["contexts_note"] = (
+            answer.meta["contexts_note"] = (
                 "a cell is running; the contexts are of an earlier version until you call again"
             )
-        return self._told(session, project, alias, made)
+        return self._tool_answer(session, project, alias, answer)
 
     async def aclose(self) -> None:
         """End the running calls and the scanners."""
@@ -189,7 +189,7 @@ class Lock:
 
     async def _fill(
         self,
-        made: _Answer,
+        answer: _Answer,
         project: Project,
         found: Refreshed,
         keys: Sequence[str],
@@ -200,20 +200,20 @@ class Lock:
     ) -> None:
         for key in keys:
             if key == DIFF:
-                made.content[DIFF] = await self._difference(made, project, found, seen, asked.path)
+                answer.content[DIFF] = await self._difference(answer, project, found, seen, asked.path)
                 continue
             question = question_of(Section(key), severe, asked.path, asked.rules)
             section = await self.sections.read(project, question)
             if key == "project" and choice.priority is Priority.P3 and isinstance(section, dict):
                 section = shape.counts(section)
-            made.content[key] = section
+            answer.content[key] = section
         if asked.tokens is not None:
             shown = await self.map(project, asked)
-            made.content[MAP] = shown.text
-            made.meta[MAP] = {"shown": shown.shown, "files": shown.files}
+            answer.content[MAP] = shown.text
+            answer.meta[MAP] = {"shown": shown.shown, "files": shown.files}
             if shown.unknown:
-                made.meta[MAP]["unknown"] = list(shown.unknown[:_MOST_PATHS])
-            made.missing += shown.missing
+                answer.meta[MAP]["unknown"] = list(shown.unknown[:_MOST_PATHS])
+            answer.missing += shown.missing
 
     async def map(self, project: Project, asked: Asked) -> MapShown:
         """Return a map, or None while the files are not indexed yet; raises ToolFault if the scanner dies."""
@@ -224,16 +224,18 @@ class Lock:
                 raise
             return MapShown(0, "", 0, 0, missing=(fault.message,))
 
-    async def _difference(self, made: _Answer, project: Project, found: Refreshed, seen: int, path: str) -> JsonObject:
+    async def _difference(
+        self, answer: _Answer, project: Project, found: Refreshed, seen: int, path: str
+    ) -> JsonObject:
         if not seen:
-            made.meta["note"] = "this frame has seen no version yet, so there is nothing to compare; call with P0"
+            answer.meta["note"] = "this frame has seen no version yet, so there is nothing to compare; call with P0"
             return shape.difference(Difference(0, found.version, 0, ()))
-        told = await project.ask(CompareVersions(seen, found.version, CHECK_SECONDS, path))
-        if not told.before:
-            made.meta["note"] = f"version {seen}, the latest that this frame saw, is no longer kept; call with P0"
-        return shape.difference(told)
+        difference = await project.ask(CompareVersions(seen, found.version, CHECK_SECONDS, path))
+        if not difference.before:
+            answer.meta["note"] = f"version {seen}, the latest that this frame saw, is no longer kept; call with P0"
+        return shape.difference(difference)
 
-    def _told(self, session: Session, project: Project, alias: str, made: _Answer) -> ToolAnswer:
+    def _tool_answer(self, session: Session, project: Project, alias: str, answer: _Answer) -> ToolAnswer:
         """Fit an answer into what the policy allows, naming the contexts that have the rest."""
         now = self._clock()
         fields: JsonObject = {
@@ -242,16 +244,16 @@ class Lock:
             "ttl_seconds": TTL_SECONDS,
             "content": {},
             "stale_if": shape.stamp(now + TTL_SECONDS),
-            "meta": made.meta | {"root": project.root},
+            "meta": answer.meta | {"root": project.root},
         }
         room = session.policy.limits.answer_chars - len(encode(fields)) - _ROOM
-        content, cut = shape.shortened(made.content, room)
+        content, cut = shape.shortened(answer.content, room)
         fields["content"] = content
         if cut:
-            names = {name_of(section) for section in Section} & set(made.meta["contexts"])
+            names = {name_of(section) for section in Section} & set(answer.meta["contexts"])
             rest = {key: f"lock_{key}" for key in cut if f"lock_{key}" in names}
-            made.meta["cut"] = {key: rest.get(key, "pass a path, or ask for fewer fields") for key in cut}
-            fields["meta"] |= {"cut": made.meta["cut"]}
+            answer.meta["cut"] = {key: rest.get(key, "pass a path, or ask for fewer fields") for key in cut}
+            fields["meta"] |= {"cut": answer.meta["cut"]}
         return ToolAnswer(fields)
 
 
@@ -286,7 +288,7 @@ def refuse_forbidden(session: Session, choice: Choice, allowed: Sequence[str], *
         raise ToolFault("forbidden", said, hint, allowed=list(allowed))
 
 
-def _meta(checked: Checked, choice: Choice, made: _Answer) -> JsonObject:
+def _meta(checked: Checked, choice: Choice, answer: _Answer) -> JsonObject:
     found = checked.found
     meta: JsonObject = {
         "version": found.version,
@@ -297,7 +299,7 @@ def _meta(checked: Checked, choice: Choice, made: _Answer) -> JsonObject:
     }
     if found.is_stale:
         meta |= trouble(Trouble.STALE) | {"changed": list(found.changed[:_MOST_PATHS])}
-    if missing := list(dict.fromkeys([*found.missing, *made.missing])):
+    if missing := list(dict.fromkeys([*found.missing, *answer.missing])):
         meta["missing"] = missing
     if found.phase.value != "ready":
         meta["phase"] = found.phase.value

@@ -93,7 +93,7 @@ class ScannerProcess:
         """Whether it can be asked."""
         return not self._broken and self._process.returncode is None
 
-    async def ask(self, question: Question[Answer], told: Callable[[Progress], None], seconds: float) -> Answer:
+    async def ask(self, question: Question[Answer], on_progress: Callable[[Progress], None], seconds: float) -> Answer:
         """Ask a question, and pass on the scanner's progress. A cancelled call ends the process.
 
         Raises:
@@ -105,7 +105,7 @@ class ScannerProcess:
                 raise ScannerDied("it has ended")
             try:
                 async with asyncio.timeout(seconds):
-                    return await self._exchange(question, told)
+                    return await self._exchange(question, on_progress)
             except ScannerRefused:
                 raise
             except TimeoutError as error:
@@ -144,17 +144,17 @@ class ScannerProcess:
         with suppress(ProcessLookupError):
             self._process.kill()
 
-    async def _exchange(self, question: Question[Answer], told: Callable[[Progress], None]) -> Answer:
+    async def _exchange(self, question: Question[Answer], on_progress: Callable[[Progress], None]) -> Answer:
         kind = kind_of(question)
         await self._write(QuestionLine(kind, plain(question)))
         while True:
-            said = await self._line()
-            if said.progress is not None:
-                told(said.progress)
-            elif said.refused is not None:
-                raise ScannerRefused(said.refused.message, said.refused.advice)
-            elif said.answer is not None:
-                answer: Answer = _parsed(QUESTIONS[kind].answer, said.answer)
+            reply = await self._line()
+            if reply.progress is not None:
+                on_progress(reply.progress)
+            elif reply.refused is not None:
+                raise ScannerRefused(reply.refused.message, reply.refused.advice)
+            elif reply.answer is not None:
+                answer: Answer = _parsed(QUESTIONS[kind].answer, reply.answer)
                 return answer
             else:
                 raise ScannerDied("it sent an empty line")

@@ -71,15 +71,15 @@ _TOLD: Mapping[Trouble, _Told] = {
 
 def trouble(which: Trouble) -> JsonObject:
     """Return what an answer says of it: error, http_status, action."""
-    told = _TOLD[which]
-    return {"error": which.value, "http_status": told.http_status, "action": told.action, **told.fields}
+    row = _TOLD[which]
+    return {"error": which.value, "http_status": row.http_status, "action": row.action, **row.fields}
 
 
 def refusal(which: Trouble, message: str) -> ToolFault:
     """Return the fault of a call that gets nothing."""
-    told = trouble(which)
-    del told["error"]
-    return ToolFault(which.value, message, **told)
+    fields = trouble(which)
+    del fields["error"]
+    return ToolFault(which.value, message, **fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,16 +127,16 @@ class Policies:
         stated = handshake.env.get("RLM_KERNEL_POLICY")
         own = given or await self.read(policy_for(handshake), workspace_for(handshake))
         if is_path(own.origin) and own.origin == row.policy and own.digest != policy.digest:
-            said = f"{own.origin} has changed since session {row.id} began; the session keeps the policy of that time"
-            raise _conflict(row, said, f"rlm-kernel policy apply {row.id} {own.origin}")
+            why = f"{own.origin} has changed since session {row.id} began; the session keeps the policy of that time"
+            raise _conflict(row, why, f"rlm-kernel policy apply {row.id} {own.origin}")
         more = loosened(policy.policy, own.policy) if stated or given is not None else {}
         if more:
-            said = f"session {row.id} runs under {row.policy!r}, which permits more than {own.origin!r}"
-            said = f"{said}: {', '.join(more)}"
-            raise _conflict(row, said, f"rlm-kernel policy apply {row.id} {own.origin}")
+            why = f"session {row.id} runs under {row.policy!r}, which permits more than {own.origin!r}"
+            why = f"{why}: {', '.join(more)}"
+            raise _conflict(row, why, f"rlm-kernel policy apply {row.id} {own.origin}")
         if out := loosened(_without_scratch(own.policy), family, WAYS_OUT):
-            said = f"what session {row.id} holds could leave by what {own.origin!r} permits: {', '.join(out)}"
-            raise _conflict(row, said, f"rlm-kernel policy apply {row.id} {own.origin} --looser")
+            why = f"what session {row.id} holds could leave by what {own.origin!r} permits: {', '.join(out)}"
+            raise _conflict(row, why, f"rlm-kernel policy apply {row.id} {own.origin} --looser")
 
 
 def as_row(policy: PinnedPolicy) -> PolicyText:
@@ -150,10 +150,10 @@ def _without_scratch(policy: Policy) -> Policy:
     return replace(policy, files=replace(policy.files, write=write))
 
 
-def _conflict(row: SessionRow, said: str, command: str) -> ToolFault:
+def _conflict(row: SessionRow, why: str, command: str) -> ToolFault:
     return ToolFault(
         "policy_conflict",
-        said,
+        why,
         f"use another session id, or give this one the other policy: {command}",
         session=row.id,
         policy=row.policy,

@@ -55,7 +55,7 @@ class HandOffs:
         limit = session.policy.limits.content_bytes
         holder = self._holders.writer(caller.handshake, None, row.holder)
         with holding():
-            kept = await self._texts.take(details, limit) if details else None
+            stored = await self._texts.take(details, limit) if details else None
             with self._store.transaction():
                 leases.check(self._store, rows.get(self._store, row.key), holder, now=self._clock())
                 made = hand_off(
@@ -65,8 +65,8 @@ class HandOffs:
                     summary=summary,
                     files=lists["files"],
                     decisions=lists["decisions"],
-                    details=kept.digest if kept else None,
-                    size=kept.size if kept else 0,
+                    details=stored.digest if stored else None,
+                    size=stored.size if stored else 0,
                     now=self._clock(),
                 )
         return ToolAnswer({"status": made.status.value, "summary": short(made.summary)}, ("summary",))
@@ -83,19 +83,19 @@ class HandOffs:
             is_session = row.kind is Kind.SESSION
             hint = "it stands for a session; read the hand-off of a goal" if is_session else "pop it: that writes one"
             raise ToolFault("no_handoff", f"{row.id} is {row.status} and has no hand-off", hint)
-        said: JsonObject = {"frame": row.id, "status": found.status.value, "summary": short(found.summary)}
-        said |= {"files": list(found.files), "decisions": list(found.decisions)}
-        said |= self._frames.versions.told(row.key)
+        fields: JsonObject = {"frame": row.id, "status": found.status.value, "summary": short(found.summary)}
+        fields |= {"files": list(found.files), "decisions": list(found.decisions)}
+        fields |= self._frames.versions.told(row.key)
         if found.archived_at is not None:
-            said["archived"] = True
+            fields["archived"] = True
         if found.details is None:
             if found.compacted_at is not None:
-                said["details"] = "gone: its story is done"
+                fields["details"] = "gone: its story is done"
         elif details:
-            said["details"] = await self._loaded(session, row, found)
+            fields["details"] = await self._loaded(session, row, found)
         else:
-            said["details_bytes"] = found.size
-        return ToolAnswer(said, ("summary", "files", "decisions"))
+            fields["details_bytes"] = found.size
+        return ToolAnswer(fields, ("summary", "files", "decisions"))
 
     async def _loaded(self, session: Session, row: FrameRow, found: HandOff) -> str:
         """Give the details a name in the session, and return it."""
