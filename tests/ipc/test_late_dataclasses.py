@@ -40,6 +40,12 @@ def _classes(dataclass: Decorator) -> dict[str, Any]:
         name: str = dataclasses.field(default="n", kw_only=True)
 
     @dataclass(frozen=True)
+    class Placed(Point):
+        """A class whose objects have a dict beside the slots of another."""
+
+        where: str = "here"
+
+    @dataclass(frozen=True)
     class Checked:
         """A class that looks at its fields, and shows itself in words of its own."""
 
@@ -84,7 +90,7 @@ def _classes(dataclass: Decorator) -> dict[str, Any]:
 
         x: int = 1
 
-    found = {one.__name__: one for one in (Point, Named, Checked, Below, Unequal, Made, Empty, Mutable)}
+    found = {one.__name__: one for one in (Point, Named, Placed, Checked, Below, Unequal, Made, Empty, Mutable)}
     for one in found.values():
         one.__qualname__ = one.__name__
     return found
@@ -109,6 +115,7 @@ WAYS = {
     "delete": lambda c: delattr(c["Point"](1), "x"),
     "no dict": lambda c: hasattr(c["Point"](1), "__dict__"),
     "below": lambda c: c["Named"](1, 2, name="m"),
+    "a dict beside slots": lambda c: (c["Placed"](1, where="there"), vars(c["Placed"](1)), c["Placed"](1).y),
     "by name only": lambda c: c["Named"](1, 2, [], "m"),
     "a check": lambda c: c["Checked"](-1),
     "own words": lambda c: c["Checked"](1),
