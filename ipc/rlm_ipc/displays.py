@@ -13,6 +13,7 @@ from rlm_ipc.messages import JsonObject
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 RICH = ("text/html", *PICTURES)
 MARKDOWN = "text/markdown"
+_KEPT = frozenset((*RICH, MARKDOWN))
 MOST_KEPT_CHARS = 512 << 10
 """Characters of a cell's pictures and HTML that the journal keeps."""
 _STYLE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
@@ -24,11 +25,13 @@ def kept(displays: Iterable[JsonObject]) -> list[dict[str, str]]:
 
     A display that is too large for the rest of `MOST_KEPT_CHARS` is left out.
     """
-    left, found, rich = MOST_KEPT_CHARS, [], {*RICH, MARKDOWN}
+    left, found = MOST_KEPT_CHARS, []
     for forms in displays:
-        known = {kind: forms[kind] for kind in ("text/plain", *sorted(rich)) if isinstance(forms.get(kind), str)}
+        if _KEPT.isdisjoint(forms):  # as for most values
+            continue
+        known = {kind: forms[kind] for kind in ("text/plain", *sorted(_KEPT)) if isinstance(forms.get(kind), str)}
         size = sum(map(len, known.values()))
-        if known.keys() & rich and size <= left:
+        if known.keys() & _KEPT and size <= left:
             left -= size
             found.append(known)
     return found

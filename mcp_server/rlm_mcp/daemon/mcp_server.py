@@ -6,10 +6,8 @@ No state is kept per connection. The session of a call is named by the call (arg
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -160,8 +158,8 @@ def _caller(service: Service, context: Context, sampling: Sampling | None) -> Ca
     async def progress(done: float, message: str, total: float | None = None) -> None:
         await context.session.report_progress(done, total, message)
 
-    caller = calling(service, context.meta or {}, progress, sampling)
+    def has_left() -> bool:
+        return direct is not None and request is not None and direct.has_left(request)
+
     direct, request = current_direct_calls.get(), context.request_id
-    if direct is None or request is None:
-        return caller
-    return replace(caller, has_left=functools.partial(direct.has_left, request))
+    return calling(service, context.meta or {}, progress, sampling, has_left)

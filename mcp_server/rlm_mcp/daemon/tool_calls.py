@@ -42,7 +42,9 @@ async def answered(service: Service, name: str, arguments: Mapping[str, Json] | 
     return Content(texts, outcome.images, outcome.is_error)
 
 
-def calling(service: Service, meta: Mapping[str, Any], progress: Progress, sampling: Sampling | None) -> Caller:
+def calling(
+    service: Service, meta: Mapping[str, Any], progress: Progress, sampling: Sampling | None, has_left: HasLeft
+) -> Caller:
     """Return the caller of a call, from its connection and its ``_meta``."""
     asked, agent = meta.get("session"), meta.get("threadId")
     client = current_handshake.get()
@@ -51,7 +53,7 @@ def calling(service: Service, meta: Mapping[str, Any], progress: Progress, sampl
     if agent:
         client = replace(client, agent=agent[:_LONGEST_AGENT])
     named = asked if isinstance(asked, str) and asked else None
-    return Caller(client, named or frame_named(client), progress, sampling)
+    return Caller(client, named or frame_named(client), progress, sampling, has_left)
 
 
 def direct_call(service: Service) -> CallTool:
@@ -64,8 +66,7 @@ def direct_call(service: Service) -> CallTool:
         progress: Progress,
         has_left: HasLeft,
     ) -> Content:
-        caller = replace(calling(service, meta, progress, None), has_left=has_left)
-        return await answered(service, name, arguments, caller)
+        return await answered(service, name, arguments, calling(service, meta, progress, None, has_left))
 
     return call
 

@@ -18,9 +18,10 @@ async def look_after_changes(store: Store, look: Callable[[], None], *, pause: f
     looking = False
 
     def told() -> None:
-        own_look = looking and threading.get_ident() == here
-        if not own_look and not changed.is_set():
+        if threading.get_ident() != here:
             loop.call_soon_threadsafe(changed.set)
+        elif not looking:
+            changed.set()
 
     unwatch = store.watch(told)
     try:

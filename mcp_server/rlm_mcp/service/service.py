@@ -166,15 +166,20 @@ class Service:
 
     @asynccontextmanager
     async def session(self, caller: Caller) -> AsyncIterator[Session]:
-        """Bracket a call: end idle sessions, open the caller's session, and keep it from idling during the call."""
+        """Bracket a call: open the caller's session, and keep it from idling during the call."""
+        session = await self.opened(caller)
+        with self.sessions.use(session):
+            yield session
+
+    async def opened(self, caller: Caller) -> Session:
+        """End idle sessions, and return the caller's. `Sessions.use` keeps it from idling."""
         await self.control.sweep()
         self.holders.stir(caller.handshake)
         session = await self.sessions.open(caller.handshake, self.frames.session_named(caller.session))
         self.attachments.publish(session)
         if session.woken and session.policy.reopen:
             self.snapshots.reopen(session)
-        with self.sessions.use(session):
-            yield session
+        return session
 
     async def follow(self, session: Session, run: Run, caller: Caller, *, patient: bool = False) -> ToolAnswer:
         """Wait for a run, as `Runs.follow` does.

@@ -27,6 +27,8 @@ class Texts:
         self._store = store
         self.files = files
         self._open: OrderedDict[str, Text] = OrderedDict()
+        self._shapes: dict[str, tuple[str, Shape | None]] = {}
+        """The shapes of open texts, each with its hint."""
         self.freed = 0
         """Bytes on disk of all that was collected."""
 
@@ -51,10 +53,10 @@ class Texts:
         text = self._open.get(digest)
         if text is None or not self.files.is_current(text.facts):
             text = await asyncio.to_thread(lambda: self.files.open(self.files.get(digest)))
+            self._close(digest)
             self._open[digest] = text
-            self._open.move_to_end(digest)
             while len(self._open) > _OPEN_TEXTS:
-                self._open.popitem(last=False)
+                self._close(next(iter(self._open)))
         else:
             self._open.move_to_end(digest)
         return text
@@ -65,12 +67,22 @@ class Texts:
         if text.facts.data:
             told = content.metadata.get("table")
             return Shape("parquet", told if isinstance(told, dict) else {})
-        return await asyncio.to_thread(shape_of, text, hint_of(content.type, content.metadata))
+        hint = hint_of(content.type, content.metadata)
+        hinted, shape = self._shapes.get(content.digest, (None, None))
+        if hinted != hint:
+            shape = await asyncio.to_thread(shape_of, text, hint)
+            if self._open.get(content.digest) is text:
+                self._shapes[content.digest] = hint, shape
+        return shape
 
     def close_unused(self) -> None:
         """Release pins on texts that no row refers to; a pin lasts while a page of the text is in use."""
         for digest in [digest for digest in self._open if digest not in self]:
-            del self._open[digest]
+            self._close(digest)
+
+    def _close(self, digest: str) -> None:
+        self._open.pop(digest, None)
+        self._shapes.pop(digest, None)
 
     def __contains__(self, digest: object) -> bool:
         """Whether a row refers to the text."""

@@ -31,6 +31,7 @@ _REST = "full_output"
 """Where the rest of an item is: in the context that the answer names in this field."""
 _HEAD_SHARE = 0.6
 """The share of the head in a preview: the start of an output shows its kind, the end has errors."""
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 @dataclass
@@ -72,12 +73,12 @@ def clean(value: Json) -> Json:
 
 def encode(fields: JsonObject) -> str:
     """Write compact JSON; characters beyond ASCII stand for themselves, which saves tokens."""
-    return clean_text(json.dumps(fields, ensure_ascii=False, separators=(",", ":"), default=str))
+    return clean_text(_COMPACT.encode(fields))
 
 
 def encoded_length(text: str) -> int:
     """Return how many characters ``text`` takes inside a JSON string."""
-    return len(json.dumps(text, ensure_ascii=False)) - 2
+    return len(_COMPACT.encode(text)) - 2
 
 
 def moment(seconds: float) -> str:

@@ -116,7 +116,7 @@ class Scan(Arguments):
     pattern: Annotated[str, Field(min_length=1, max_length=10_000)]
     context_lines: Annotated[int, Field(ge=0)] = 0
     max_matches: Annotated[int, Field(ge=1)] = 50
-    flags: Annotated[list[ScanFlag], BeforeValidator(_listed)] = []
+    flags: Annotated[list[ScanFlag], BeforeValidator(_listed), Field(default_factory=list)]
     start_line: Annotated[int | None, Field(ge=0)] = None
 
 
@@ -171,7 +171,7 @@ class EvalCode(Arguments):
     """Arguments of eval_code: one cell, or a batch of them."""
 
     code: str | None = None
-    cells: Annotated[Names, Field(max_length=MOST_CELLS)] = []
+    cells: Annotated[Names, Field(default_factory=list, max_length=MOST_CELLS)]
 
     @model_validator(mode="after")
     def _code_or_cells(self) -> EvalCode:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -126,7 +126,8 @@ class Registry:
         try:
             tool = self._find(name)
             arguments = _validated(tool, given or {})
-            caller = replace(caller, session=arguments.session or caller.session)
+            if arguments.session:
+                caller = replace(caller, session=arguments.session)
             try:
                 return await _called(tool, service, arguments, caller)
             except StoreFault as error:
@@ -153,10 +154,11 @@ class Registry:
 
 
 async def _called(tool: Tool, service: Service, arguments: Arguments, caller: Caller) -> ToolOutcome:
-    async with service.session(caller) as session:
+    session = await service.opened(caller)
+    with service.sessions.use(session):
         outcome = await _outcome(tool, service, session, arguments, caller)
         if tool.in_turns:
-            given = arguments.model_dump(exclude={"session"}, exclude_defaults=True)
+            given = partial(arguments.model_dump, exclude={"session"}, exclude_defaults=True)
             service.turns.called(session, caller, tool.name, given, outcome.text)
         return outcome
 

@@ -103,6 +103,18 @@ async def test_reading_a_text_is_noted(connect, clock) -> None:
         assert (await agent("var_info", name="log"))["last_accessed"] > before
 
 
+async def test_reading_a_text_again_at_once_writes_no_row(connect, quiet) -> None:
+    """A program that reads page after page would wait for a transaction with each."""
+    async with connect() as agent:
+        await agent("load_context", name="log", content="x\ny")
+        written: list[str] = []
+        unwatch = quiet._store.watch(lambda: written.append("a transaction"))
+        for offset in (0, 1, 0):
+            await agent("peek", name="log", offset=offset)
+        unwatch()
+    assert not written
+
+
 async def test_code_of_the_receiver_has_the_text_for_as_long_as_the_session(connect_own) -> None:
     """K-9: a running kernel gets the name, and loses it when the handle is let go."""
     async with connect_own("owner") as owner, connect_own("reader") as reader:

@@ -451,6 +451,16 @@ async def test_var_info_shows_the_shape_of_data(connect) -> None:
         assert "shape" not in await agent("var_info", name="log")
 
 
+async def test_one_text_under_two_names_has_the_shape_of_each(connect) -> None:
+    """K-5, ours: the type that a text was loaded with says whether commas separate columns."""
+    async with connect() as agent:
+        await agent("load_context", name="table", content="a,b\n1,2\n", content_type="csv")
+        await agent("load_context", name="prose", content="a,b\n1,2\n", content_type="log")
+        for _ in range(2):
+            assert (await agent("var_info", name="table"))["shape"]["columns"] == ["a", "b"]
+            assert "shape" not in await agent("var_info", name="prose")
+
+
 async def test_an_archive_of_many_files_keeps_nobody_waiting(connect, tmp_path: Path) -> None:
     """K-13: a process of its own unpacks it; another client's call is answered while that process stands still."""
     with zipfile.ZipFile(tmp_path / "many.zip", "w") as archive:

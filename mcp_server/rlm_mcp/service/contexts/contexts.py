@@ -24,6 +24,7 @@ from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_mcp.service.unchanged import Unchanged
 from rlm_memory import contexts
 from rlm_memory.contexts import StoredContent
 from rlm_memory.errors import QuotaExceeded
@@ -44,6 +45,7 @@ class Contexts:
     ) -> None:
         self._live = live
         self._store = store
+        self._rows = Unchanged(store)
         self._texts = texts
         self._variables = variables
         self._clock = clock
@@ -166,7 +168,7 @@ class Contexts:
 
     def _names(self, session: Session) -> SessionNames:
         quota = session.policy.limits.content_bytes
-        return SessionNames(self._store, session.row, session.kernel.names, quota, self._clock)
+        return SessionNames(self._store, self._rows, session.row, session.kernel.names, quota, self._clock)
 
     def _loader(self, session: Session, client: ClientInfo, progress: Progress) -> Loader:
         names, kernel = self._names(session), session.kernel

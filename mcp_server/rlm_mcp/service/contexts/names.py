@@ -12,6 +12,7 @@ from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.service.contexts.ingesting import Ingested
 from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Clock
+from rlm_mcp.service.unchanged import Unchanged
 from rlm_memory import contexts, handles
 from rlm_memory.contexts import ContextOrigin, ContextRow, StoredContent
 from rlm_memory.errors import QuotaExceeded, StoreFault
@@ -21,6 +22,8 @@ from rlm_memory.store import Store
 
 TABLE_OF = "table of files of"
 """Metadata of a table of files: the context that it describes."""
+_TOUCH_SECONDS = 1.0
+"""How far the time at which a text was last read may lag behind."""
 _MOST_OUTPUTS = 16
 """How many outputs a session keeps; the oldest make room."""
 
@@ -34,6 +37,7 @@ class SessionNames:
     """
 
     store: Store
+    rows: Unchanged
     session: SessionRow
     defined: Collection[str]
     quota: int
@@ -60,11 +64,12 @@ class SessionNames:
         """
         if is_handle(name):
             return handles.resolve(self.store, name, self.session).content
-        row = contexts.find(self.store, self.session.key, name)
+        row = self.rows.read(contexts.find, self.session.key, name)
         if row is None:
             return None
-        with suppress(StoreFault):  # reading must work on a full disk
-            contexts.touch(self.store, self.session.key, name, self.clock())
+        if abs((now := self.clock()) - row.last_accessed_at) >= _TOUCH_SECONDS:
+            with suppress(StoreFault):  # reading must work on a full disk
+                contexts.touch(self.store, self.session.key, name, now)
         return row.content
 
     def known_as(self, name: str) -> str | None:

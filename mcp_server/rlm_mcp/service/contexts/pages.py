@@ -20,6 +20,8 @@ _LONGEST_ESCAPE = 6
 
 def fitting(lines: Sequence[str], room: int) -> list[str]:
     """Return the first lines, all whole, that take at most ``room`` characters in JSON."""
+    if encoded_length("\n".join(lines)) <= room:
+        return list(lines)
     for number, line in enumerate(lines):
         room -= encoded_length(line) + _NEWLINE * (number > 0)
         if room < 0:

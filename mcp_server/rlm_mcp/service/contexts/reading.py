@@ -25,6 +25,7 @@ from rlm_mcp.service.sessions.names import is_handle
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.text_access import Texts
 from rlm_mcp.service.tool_answers import ToolAnswer, encoded_length, moment
+from rlm_mcp.service.unchanged import Unchanged
 from rlm_memory import contexts, handles, queries, sessions
 from rlm_memory.contexts import ContextRow, StoredContent
 from rlm_memory.errors import UnknownQuery
@@ -118,6 +119,7 @@ class Reading:
         scanner: ScanWorkers,
     ) -> None:
         self._store = store
+        self._rows = Unchanged(store)
         self._texts = texts
         self._named = named
         self._variables = variables
@@ -185,7 +187,7 @@ class Reading:
 
     async def list_vars(self, session: Session) -> ToolAnswer:
         """List the contexts, and the kernel's other variables if it can be asked now."""
-        rows = contexts.of_session(self._store, session.key)
+        rows = self._rows.read(contexts.of_session, session.key)
         made = await self._variables.rows(session, [row.name for row in rows])
         shadowed = await session.kernel.shadowed() if made is None and rows else _shadowing(made or ())
         listed = [*(_listed(row, shadowed) for row in rows), *map(_listed_variable, made or ())]
@@ -207,7 +209,7 @@ class Reading:
             where = {"name": name, "var_name": handle.name, "session": sessions.name_of(self._store, handle.session)}
             fields = {**where, **_described(handle.content), "created": moment(handle.created_at)}
             return ToolAnswer(fields, ("metadata",))
-        row = contexts.find(self._store, session.key, name)
+        row = self._rows.read(contexts.find, session.key, name)
         if row is not None:
             times = {"created": moment(row.created_at), "last_accessed": moment(row.last_accessed_at)}
             shape = await self._texts.shape(row.content)

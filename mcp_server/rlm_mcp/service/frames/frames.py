@@ -34,6 +34,7 @@ from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.names import is_frame_id
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_mcp.service.unchanged import Unchanged
 from rlm_memory import sessions
 from rlm_memory.errors import UnknownFrame
 from rlm_memory.frames import context, ending, rows, survey, tree
@@ -74,7 +75,7 @@ class Frames:
         self.logs = FrameLogs(store, cells, clock, folder)
         self.changes = FrameChanges(store, self.logs)
         self._holders = holders
-        self._keeping = asyncio.Lock()
+        self._keeping, self._rows = asyncio.Lock(), Unchanged(store)
         self._currents = Currents()
         self._views = survey.Views(store, _MOST_LISTED)
 
@@ -91,7 +92,7 @@ class Frames:
 
     def of_call(self, session: Session, caller: Caller) -> int | None:
         """Return the frame that a call runs for: the named one, the client's current one, or the session's own."""
-        here = rows.goals_running(self._store, session.key)
+        here = self._rows.read(rows.goals_running, session.key)
         named = self._currents.get(caller)
         if is_frame_id(caller.session):
             named = rows.frame_key(caller.session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlm_mcp.service.caller import Caller
@@ -36,14 +36,14 @@ class FrameTurns:
         session: Session,
         caller: Caller,
         tool: str,
-        arguments: Mapping[str, Any],
+        arguments: Callable[[], Mapping[str, Any]],
         result: str,
     ) -> None:
         """Record a tool call with its frame, if there is one. A failure does not fail the call."""
         try:
             frame = self._frames.of_call(session, caller)
             if frame is not None:
-                transcript.called(self._store, frame, ToolCall(tool, arguments, result, self._clock()))
+                transcript.called(self._store, frame, ToolCall(tool, arguments(), result, self._clock()))
         except (StoreFault, UnknownFrame):
             log.warning("a call of %s is missing from the turns of its frame", tool, exc_info=True)
 

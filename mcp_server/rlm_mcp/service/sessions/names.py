@@ -82,7 +82,10 @@ def session_id_for(handshake: ClientInfo, asked: str | None) -> str:
 
 def named_session(handshake: ClientInfo) -> str | None:
     """Return the session that a client's environment names, unchecked; None: it names none."""
-    return next((handshake.env[variable] for variable in SESSION_VARIABLES if handshake.env.get(variable)), None)
+    for variable in SESSION_VARIABLES:
+        if named := handshake.env.get(variable):
+            return named
+    return None
 
 
 def frame_named(handshake: ClientInfo) -> str | None:

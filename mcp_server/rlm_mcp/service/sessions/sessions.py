@@ -43,6 +43,8 @@ Clock = Callable[[], float]
 _JUMP_SECONDS = 5.0
 """By how much clocks may drift apart between two looks before it counts as a jump."""
 _MOST_EXPELLED = 100
+_LOOK_SECONDS = 1.0
+"""How long a call may trust the last look at the sessions that rest, and at the clock."""
 _TOUCH_SECONDS = 10.0
 """How far a row's last_used_at may lag behind: after a restart, a session idles away that much sooner."""
 
@@ -135,7 +137,7 @@ class Sessions:
         self._events = events
         self._clock = clock
         self._steady = steady or (time.monotonic if clock is time.time else clock)
-        self._seen = self._clock(), self._steady()
+        self._seen, self._looked = (self._clock(), self._steady()), 0.0
         self._open: dict[str, Session] = {}
         self._due: list[tuple[float, int, weakref.ref[Session]]] = []
         """A heap: for each open session a moment before which it cannot have idled away."""
@@ -270,8 +272,12 @@ class Sessions:
         With ``save`` that concerns the sessions that are to be saved before, otherwise the others: to save takes its
         time, so no call waits for it. ``save`` returns why the variables could not be saved.
         """
+        now = self._clock()
+        has_due = abs(now - self._looked) >= _LOOK_SECONDS or (self._due and self._due[0][0] < now)
+        if save is None and not has_due and not self._sweeping.locked():
+            return []
         async with self._sweeping if save is None else self._saving:
-            now = self._clock()
+            self._looked = now = self._clock()
             overdue = sessions.overdue(self._store, now) if save is None else []
             for row in overdue:
                 await self._events.ending(row)
