@@ -137,6 +137,11 @@ class LineSplitter:
         self._head = b""
         self._tail = b""
 
+    @property
+    def empty(self) -> bool:
+        """True if no part of a further line has been fed."""
+        return not self._size
+
     def feed(self, data: bytes) -> Iterator[bytes | Oversized]:
         """Take the data that was read, and yield every line that it completes."""
         *complete, rest = data.split(b"\n")

@@ -15,6 +15,7 @@ from contextlib import suppress
 from rlm_ipc.json_lines import CHUNK, MAX_LINE, LineSplitter, Oversized, error_line
 from rlm_mcp.client_info import ClientInfo, current_handshake
 from rlm_mcp.daemon.direct_calls import DirectCalls, Permit, current_direct_calls
+from rlm_mcp.daemon.line_reader import LineReader
 from rlm_mcp.daemon.message_lines import refuse_too_many_values
 from rlm_mcp.errors import MessageRefused
 
@@ -50,6 +51,10 @@ class ClientLines:
         self._writer = writer
         self._lines = LineSplitter(MAX_LINE)
         self._read: deque[bytes | Oversized] = deque()
+        self._waits = False
+        """Whether nothing that has arrived is left to be read."""
+        if isinstance(reader, LineReader):
+            reader.offer = self._take_at_once
 
     async def is_other(self) -> bool:
         """Answer calls until another line comes, which `next` returns. Return whether one has come."""
@@ -58,10 +63,12 @@ class ClientLines:
                 if not await self._took(self._read[0]):
                     return True
                 self._read.popleft()
+            self._waits = self._lines.empty
             try:
                 data = await self._reader.read(CHUNK)
             except OSError:
                 data = b""
+            self._waits = False
             if not data:
                 self.direct.cancel()
                 return False
@@ -85,6 +92,11 @@ class ClientLines:
             raise BrokenPipeError
         self._writer.write(line)
         await self._writer.drain()
+
+    def _take_at_once(self, data: bytes) -> bool:
+        """Take a call that has arrived alone, as most do, without waking the task that reads."""
+        self._waits = self._waits and len(data) < CHUNK and data.find(b"\n") == len(data) - 1 and self.direct.take(data)
+        return self._waits
 
     async def _took(self, line: bytes | Oversized) -> bool:
         """Tell whether a line is done: it is a call that needs no SDK, it is refused, or it is empty."""

@@ -38,6 +38,7 @@ from rlm_ipc.errors import ProtocolError
 from rlm_ipc.json_lines import CHUNK, GOODBYE, IDLE_SECONDS, hooks_folder
 from rlm_ipc.version import VERSION
 from rlm_mcp.daemon.caller import Caller
+from rlm_mcp.daemon.line_reader import LineReader
 from rlm_mcp.daemon.logs import current_client, log_to
 from rlm_mcp.daemon.requests import answer
 from rlm_mcp.errors import HandshakeRefused, RlmMcpError, SetupFault, WrongUsage
@@ -80,8 +81,12 @@ class Daemon:
         """Listen, announce it, and serve until the end. The caller holds ``claim`` for the path."""
         sock = discovery.listen(self._path)
         self._lead_hooks()
-        listener = await asyncio.start_unix_server(self._accept, sock=sock, limit=CHUNK)
         loop = asyncio.get_running_loop()
+
+        def connected() -> asyncio.StreamReaderProtocol:
+            return asyncio.StreamReaderProtocol(LineReader(limit=CHUNK), self._accept, loop=loop)
+
+        listener = await loop.create_unix_server(connected, sock=sock)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
         log.info("daemon listens", extra={"path": str(self._path), "pid": os.getpid(), "version": VERSION})

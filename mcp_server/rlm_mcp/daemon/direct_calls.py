@@ -15,7 +15,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from pydantic_core import from_json
@@ -110,20 +110,22 @@ class DirectCalls:
         self._cancelled: set[RequestId] = set()
         """Calls, here or in the SDK, that the client has cancelled."""
         self._has_hung_up = False
+        self._context = copy_context()
+        """Whose calls they are: where a line arrives, nothing says it."""
 
     def take(self, line: bytes) -> bool:
         """Answer the call in a line, or cancel one that runs here. Return whether the line was one of these."""
         if self._running and (named := _cancelled_in(line)) is not None and named in self._running:
             self._cancelled.add(named)
+            self._running[named].add_done_callback(self._done)  # one that has not begun never gets to its end
             self._running[named].cancel()
             return True
         if (permit := self.permit or self._ours) is None or self._elsewhere or (call := _call_in(line)) is None:
             return False
         if envelope(call.meta) != permit.envelope:
             return False
-        task = asyncio.create_task(self._answer(permit, call))
+        task = asyncio.get_running_loop().create_task(self._answer(permit, call), context=self._context.copy())
         self._running[_coerced(call.id)] = task
-        task.add_done_callback(self._done)
         return True
 
     def passed(self, method: str, request: RequestId | None, params: Mapping[str, Json]) -> None:
@@ -162,12 +164,18 @@ class DirectCalls:
         self.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[None] | None) -> None:
         for request in [request for request, one in self._running.items() if one is task]:
             del self._running[request]
             self._cancelled.discard(request)
 
     async def _answer(self, permit: Permit, call: _Call) -> None:
+        try:
+            await self._answered(permit, call)
+        finally:
+            self._done(asyncio.current_task())
+
+    async def _answered(self, permit: Permit, call: _Call) -> None:
         token = call.meta.get(_TOKEN)
 
         async def progress(done: float, message: str, total: float | None = None) -> None:

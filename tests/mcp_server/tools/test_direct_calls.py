@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from waiting import until
 
 from rlm_ipc.daemon_dialogue import ENVELOPE
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.daemon.client_lines import ClientLines, serve_client
 from rlm_mcp.daemon.direct_calls import DirectCalls, Permit
+from rlm_mcp.daemon.line_reader import LineReader
 from rlm_mcp.daemon.mcp_server import build_server
 from rlm_mcp.daemon.mcp_stream import serve_lines
 from rlm_mcp.daemon.tool_calls import own_permit
@@ -32,10 +34,23 @@ ERAS = {"2024": "2024-11-05", "2025": "2025-11-25", "2026": "", "ours": ""}
 VARYING = re.compile(rb'\\"(execution_time_seconds|run|memory_mb|seconds)\\":("[^"]*"|[0-9.]+|\\"r[0-9]+\\")')
 
 
+class CountingReader(LineReader):
+    """The daemon's end of a connection; ``fed`` counts the bytes that have arrived."""
+
+    fed = 0
+
+    def feed_data(self, data: bytes) -> None:
+        self.fed += len(data)
+        super().feed_data(data)
+
+
 class Wire:
     """The client's end of a connection, which speaks one era. ``direct`` counts the lines that needed no SDK."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, era: str) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, era: str, server: CountingReader
+    ) -> None:
+        self.server = server
         self.reader = reader
         self.writer = writer
         self.era = era
@@ -44,6 +59,12 @@ class Wire:
 
     def put(self, line: dict[str, Any] | bytes) -> None:
         self.writer.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+
+    async def deliver(self, piece: bytes) -> None:
+        """Send some bytes, and wait until the daemon has got them."""
+        wanted = self.server.fed + len(piece)
+        self.writer.write(piece)
+        await until(lambda: self.server.fed, lambda fed: fed == wanted)
 
     def call(self, number: int | str, params: dict[str, Any], **meta: Any) -> None:
         told = {**ENVELOPES.get(self.era, {}), **meta}
@@ -68,9 +89,11 @@ class Wire:
 @asynccontextmanager
 async def wire(service: Service, era: str, session: str = "s", permit: Permit | None = None) -> AsyncIterator[Wire]:
     ours, theirs = socket.socketpair()
-    reader, writer = await asyncio.open_unix_connection(sock=theirs)
+    reader, loop = CountingReader(), asyncio.get_running_loop()
+    transport, protocol = await loop.create_unix_connection(lambda: asyncio.StreamReaderProtocol(reader), sock=theirs)
+    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     server = build_server(service)
-    own = Wire(*await asyncio.open_unix_connection(sock=ours, limit=1 << 24), era)
+    own = Wire(*await asyncio.open_unix_connection(sock=ours, limit=1 << 24), era, reader)
     take = DirectCalls.take
 
     def counted(self: DirectCalls, line: bytes) -> bool:
@@ -121,6 +144,20 @@ async def test_both_ways_answer_with_the_same_bytes(quiet: Service, era: str) ->
             client.call(number, {**params, "other": 1}, progressToken="p", session="s")
             assert (directly, client.direct) == (await client.line(), taken)
         assert client.direct == len(CALLS)
+
+
+async def test_calls_are_answered_however_their_lines_arrive(quiet: Service) -> None:
+    """K-27: a line that arrives alone takes a shorter way than two in one read, and one in pieces."""
+    async with wire(quiet, "ours", permit=own_permit(quiet)) as client:
+        asked = {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "list_vars", "_meta": ENVELOPE}}
+        lines = [json.dumps({**asked, "id": number}).encode() + b"\n" for number in range(6)]
+        for piece in (lines[0], lines[1] + lines[2], lines[3][:9], lines[3][9:-1], b"\n", b"\n" + lines[4], lines[5]):
+            await client.deliver(piece)
+        assert [json.loads(await client.line())["id"] for _ in lines] == list(range(6))
+        assert not client.by_the_sdk
+        await client.deliver(b"x")
+        await client.deliver(lines[0])
+        assert "error" in json.loads(await client.line())
 
 
 @pytest.mark.parametrize("era", ERAS)
