@@ -87,6 +87,8 @@ class Stream:
         self.closed = False
         self.failure: ProtocolError | None = None
         self.unsent = 0
+        self.turns = 0
+        """How often it has delivered messages: those of one turn come without anything else in between."""
         self._out: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._held: list[bytes] = []
         self._letting_go: asyncio.TimerHandle | None = None
@@ -214,6 +216,7 @@ class Stream:
     def _take_turn(self) -> None:
         """Deliver a share of what has arrived. The rest is delivered before anything else is read."""
         self._next_turn = None
+        self.turns += 1
         try:
             is_left = self._hand_over()
         except ProtocolError as error:

@@ -34,31 +34,27 @@ from rlm_ipc.supervisor_protocol import OutputSoFar, SpawnRequest
 from rlm_ipc.worker_requests import Reply, Request, VariableRow, Variables, read_reply, request_json
 from rlm_kernel.fork_policy import refuse_looser_fork
 from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call, write_connection
-from rlm_kernel.supervisor_connection import Blobs, SupervisorConnection
+from rlm_kernel.supervisor_connection import Blobs, SharedReply, SupervisorConnection
 from rlm_sandbox.policy.model import Policy
 
 
 class Execution:
     """A cell in progress."""
 
-    def __init__(
-        self, client: SupervisorClient, kernel_id: str, run: str, future: asyncio.Future[tuple[CellResult, Blobs]]
-    ) -> None:
-        self._client, self._kernel_id, self._run, self._future = client, kernel_id, run, future
-        future.add_done_callback(_looked_at)  # a daemon that ends waits for none of its cells
+    def __init__(self, client: SupervisorClient, kernel_id: str, run: str, result: SharedReply[CellResult]) -> None:
+        self._client, self._kernel_id, self._run, self._result = client, kernel_id, run, result
 
     @property
     def done(self) -> bool:
         """True when `result` will not wait."""
-        return self._future.done()
+        return self._result.done()
 
     async def result(self) -> CellResult:
         """Wait for the cell; raises `UnknownKernel`, `SupervisorGone` or `KernelBusy` (the queue is full).
 
         Cancelling the wait leaves the cell running.
         """
-        result, _ = await asyncio.shield(self._future)
-        return result
+        return await self._result.wait()
 
     async def output_so_far(self) -> tuple[str, str]:
         """Return what the running cell has written to stdout and stderr."""
@@ -68,11 +64,6 @@ class Execution:
     async def interrupt(self) -> None:
         """End the cell, even a waiting one; if it does not react to an interrupt, kill and recover."""
         await self._client.call(protocol.STOP, protocol.Stop(self._kernel_id, self._run))
-
-
-def _looked_at(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 Made = TypeVar("Made")
@@ -183,7 +174,7 @@ class SupervisorClient(SupervisorConnection):
         return self._started(protocol.Execute(kernel_id, "", run=run))
 
     def _started(self, call: protocol.Execute) -> Execution:
-        return Execution(self, call.kernel_id, call.run, self.start_call(protocol.EXECUTE, call))
+        return Execution(self, call.kernel_id, call.run, self.start_shared_call(protocol.EXECUTE, call))
 
     async def running(self, kernel_id: str) -> OutputSoFar:
         """Return the cell that runs now, whoever sent it, and its output."""

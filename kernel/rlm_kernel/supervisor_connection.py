@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 from rlm_ipc import discovery, framing, worker_protocol
 from rlm_ipc import supervisor_core as core
@@ -34,6 +34,46 @@ _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
 
 
+class SharedReply(Generic[_Reply]):
+    """A reply that any number of tasks may wait for. Cancelling one of them leaves it to the others."""
+
+    def __init__(self) -> None:
+        self._reply: _Reply | None = None
+        self._error: BaseException | None = None
+        self._done = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def done(self) -> bool:
+        """Whether `wait` will not wait."""
+        return self._done
+
+    def set_result(self, reply: tuple[_Reply, Blobs]) -> None:
+        """Take the reply to the call; its blobs are of no use to several tasks."""
+        self._reply = reply[0]
+        self._wake()
+
+    def set_exception(self, error: BaseException) -> None:
+        """Take the error of the call."""
+        self._error = error
+        self._wake()
+
+    async def wait(self) -> _Reply:
+        """Return the reply, or raise the error, when it is there."""
+        if not self._done:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
+        if self._error is not None:
+            raise self._error
+        return cast("_Reply", self._reply)
+
+    def _wake(self) -> None:
+        self._done = True
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
 @dataclass(slots=True)
 class _Call:
     """An unanswered call. Its descriptors are copies, for a call that has to be repeated."""
@@ -41,7 +81,7 @@ class _Call:
     operation: Operation[Any, Any]
     part: bytes
     descriptors: tuple[int, ...]
-    future: asyncio.Future[tuple[Any, Blobs]]
+    future: asyncio.Future[tuple[Any, Blobs]] | SharedReply[Any]
     sent: bool = False
 
     def close(self) -> None:
@@ -69,8 +109,8 @@ class SupervisorConnection:
 
         Calls are kept until that one has greeted, and then it gets each of them once.
         """
-        self._has_replied = False
-        """Whether a reply has arrived whose waiting task has not resumed yet."""
+        self._replied_in = 0
+        """The stream's turn with the latest reply: the task that waits for that one resumes after the turn."""
         self._hung_up = False
         self.pid: int | None = None
         self.version = ""
@@ -129,14 +169,14 @@ class SupervisorConnection:
     async def _greet(self) -> bool:
         """Learn who serves. Return False if its version has only the core in common with ours."""
         hello = core.Hello(core.CORE, wire.SPEAKS, VERSION, events=True)
-        welcome, _ = await self._send_call(protocol.HELLO, hello, ())
+        welcome = await self._core_call(protocol.HELLO, hello)
         self.pid, self.version = welcome.pid, welcome.version
         return welcome.spoken > 0
 
     async def _hand_over(self, path: Path) -> None:
         """Replace a supervisor that speaks another version by one of ours; waits for its end."""
         self._hung_up = True
-        await self._send_call(protocol.HAND_OVER, core.HandOver(tuple(program(path)), worker_protocol.SPEAKS), ())
+        await self._core_call(protocol.HAND_OVER, core.HandOver(tuple(program(path)), worker_protocol.SPEAKS))
         await self.wait_gone()
 
     async def hand_over(self) -> None:
@@ -146,27 +186,47 @@ class SupervisorConnection:
         while self.alive and self.pid == before:
             await asyncio.sleep(_PAUSES[1])
 
+    async def _core_call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
+        """Call a supervisor that may not have greeted yet."""
+        future: asyncio.Future[tuple[_Reply, Blobs]] = asyncio.get_running_loop().create_future()
+        self._send_call(operation, request, (), future)
+        return (await future)[0]
+
     # -- calls
 
     def start_call(
         self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int] = ()
     ) -> asyncio.Future[tuple[_Reply, Blobs]]:
         """Send a call; the future gets its reply and blobs."""
+        future: asyncio.Future[tuple[_Reply, Blobs]] = asyncio.get_running_loop().create_future()
         if self._gone.done():
             framing.close_all(descriptors)
-            return _failed(SupervisorGone())
-        return self._send_call(operation, request, descriptors)
+            future.set_exception(SupervisorGone())
+        else:
+            self._send_call(operation, request, descriptors, future)
+        return future
+
+    def start_shared_call(self, operation: Operation[_Request, _Reply], request: _Request) -> SharedReply[_Reply]:
+        """Send a call whose reply several tasks may wait for, or none."""
+        reply: SharedReply[_Reply] = SharedReply()
+        if self._gone.done():
+            reply.set_exception(SupervisorGone())
+        else:
+            self._send_call(operation, request, (), reply)
+        return reply
 
     def _send_call(
-        self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int]
-    ) -> asyncio.Future[tuple[_Reply, Blobs]]:
-        future: asyncio.Future[tuple[_Reply, Blobs]] = asyncio.get_running_loop().create_future()
+        self,
+        operation: Operation[_Request, _Reply],
+        request: _Request,
+        descriptors: Sequence[int],
+        future: asyncio.Future[tuple[_Reply, Blobs]] | SharedReply[_Reply],
+    ) -> None:
         number = next(self._ids)
         call = _Call(operation, wire.call_part(number, operation, request), tuple(descriptors), future)
         self._calls[number] = call
         if self._again is None or operation is protocol.HELLO:
             self._transmit(call)
-        return future
 
     def _transmit(self, call: _Call) -> None:
         if not self._stream.closed:
@@ -183,7 +243,7 @@ class SupervisorConnection:
     def _message(self, message: framing.Message) -> None:
         if message.tag == wire.EVENT:
             kernel_id, event = wire.event_in(message.parts[0])
-            if self._has_replied:  # the waiting task resumes first: its answer must not undo a later event
+            if self._replied_in == self._stream.turns:  # the waiting task first: its answer must not undo a later event
                 asyncio.get_running_loop().call_soon(self._tell, kernel_id, event)
             else:
                 self._tell(kernel_id, event)
@@ -196,8 +256,7 @@ class SupervisorConnection:
         operation, future = call.operation, call.future
         if future.done():
             return
-        self._has_replied = True
-        asyncio.get_running_loop().call_soon(self._is_read)
+        self._replied_in = self._stream.turns
         if answer.failure is not None:
             future.set_exception(from_wire(answer.failure))
             return
@@ -205,9 +264,6 @@ class SupervisorConnection:
             future.set_result((wire.reply_in(operation, answer), message.parts[1:]))
         except ProtocolError as error:
             future.set_exception(error)
-
-    def _is_read(self) -> None:
-        self._has_replied = False
 
     def _tell(self, kernel_id: str, event: Event) -> None:
         for listener in self._listeners:
@@ -267,9 +323,3 @@ class SupervisorConnection:
             self._transmit(call)
         for callback in self._on_replaced:
             callback()
-
-
-def _failed(error: KernelError) -> asyncio.Future[Any]:
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    future.set_exception(error)
-    return future

@@ -86,6 +86,28 @@ async def test_a_signal_is_sent_once_or_told_of(client, listener) -> None:
         await had
 
 
+async def test_a_shared_reply_outlives_a_task_that_waited_for_it(client, listener) -> None:
+    """The call of an agent that gave up leaves its cell to whoever asks for the result later."""
+    reply = client.start_shared_call(*RESTART)
+    given_up, waiting = asyncio.create_task(reply.wait()), asyncio.create_task(reply.wait())
+    number = await listener.hear("restart")
+    given_up.cancel()
+    assert not reply.done()
+    listener.answer(number, Done())
+    assert await waiting == await reply.wait() == Done()
+    assert given_up.cancelled()
+
+
+async def test_a_shared_call_fails_for_each_of_its_tasks(client, listener) -> None:
+    """Whenever they ask, they hear that the supervisor has gone."""
+    reply = client.start_shared_call(*RESTART)
+    await listener.hear("restart")
+    client.close()
+    for failed in (reply, reply, client.start_shared_call(*RESTART)):
+        with pytest.raises(SupervisorGone):
+            await failed.wait()
+
+
 async def test_an_event_behind_a_reply_is_told_after_it(client, listener) -> None:
     """Both come in one read; told first, the event would be undone by the older reply."""
     order: list[Event | str] = []

@@ -242,7 +242,7 @@ AREAS = {
         (
             *(
                 f"kernel/rlm_kernel/supervisor_connection.py:SupervisorConnection.{name}"
-                for name in ("_c", "_e", "_f", "_g", "_i", "_m", "_s", "_t", "close", "start_call", "wait_gone")
+                for name in ("_c", "_e", "_f", "_g", "_m", "_s", "_t", "close", "start_", "wait_gone")
             ),
             *(
                 f"{SERVICE}/sessions/supervisor_gateway.py:KernelGateway.{name}"

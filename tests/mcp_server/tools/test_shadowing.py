@@ -8,6 +8,7 @@ import pytest
 from jupyter_client import AsyncKernelClient
 from waiting import until
 
+from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.session_requests import RestoreSession
 from rlm_mcp.client_info import ClientInfo
 
@@ -135,6 +136,27 @@ async def test_a_cell_that_only_uses_its_variable_is_not_told_again(agent) -> No
     assert "notice" not in await agent.run("log = log + 1; print(log)")
     await agent.run("del log")
     assert "notice" in await agent.run(taken)
+
+
+async def test_the_supervisor_is_asked_again_only_when_the_kernel_was_used(attach, agent, live) -> None:
+    """Describing a text took most of its time for this question; an answer of before the last cell would be wrong."""
+    client, asked = await live.gateway.client(), list[str]()
+    told = client.kernel_info
+
+    async def kernel_info(kernel_id: str) -> KernelInfo:
+        asked.append(kernel_id)
+        return await told(kernel_id)
+
+    client.kernel_info = kernel_info
+    try:
+        for code, shadows in (("1", False), ("log = 5", True), ("del log", False), ("_ = log = 6", True)):
+            await agent.run(code)
+            asked.clear()
+            for _ in range(3):
+                assert ("shadowed_in_code" in await agent("var_info", name="log")) is shadows
+            assert len(asked) == 1
+    finally:
+        del client.kernel_info
 
 
 async def test_a_text_that_is_loaded_again_takes_its_name_back(agent) -> None:

@@ -14,6 +14,12 @@ from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
 
 
+def wake(waiting: asyncio.Future[None], _: object = None) -> None:
+    """End a wait, unless it has ended."""
+    if not waiting.done():
+        waiting.set_result(None)
+
+
 @dataclass(eq=False)
 class Run:
     """One cell, or a batch. ``outcome`` ends with the answer, or with a `ToolFault`."""
@@ -27,7 +33,11 @@ class Run:
     """The key of the frame that it runs for."""
     terminal: bool = False
     """Whether a person runs it at a terminal."""
-    outcome: asyncio.Future[ToolAnswer] = field(init=False)
+    outcome: asyncio.Future[ToolAnswer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    task: asyncio.Task[None] | None = None
+    """What works on it until it has its outcome."""
+    followers: set[asyncio.Future[None]] = field(default_factory=set)
+    """Ended when it has its outcome."""
     answer: ToolAnswer | None = None
     """Its answer, unless it ended with a fault."""
     execution: Execution | None = None
@@ -77,20 +87,32 @@ class Run:
         if self.execution is not None:
             await self.execution.interrupt()
         else:
-            self.outcome.cancel()
+            self.cancel()
 
-    def finish(self, task: asyncio.Future[ToolAnswer]) -> None:
-        """Keep only the outcome, because a session has dozens of runs that may be asked for again."""
-        self.outcome = asyncio.get_running_loop().create_future()
-        self.execution, self.behind = None, ()
-        if task.cancelled():
+    def cancel(self) -> None:
+        """Give up the run; what executes goes on in its kernel."""
+        if self.task is not None:
+            self.task.cancel()
+        self.end(None)
+
+    def end(self, outcome: ToolAnswer | Exception | None) -> None:
+        """Keep only the outcome, because a session has dozens of runs that may be asked for again.
+
+        None: the run was given up.
+        """
+        if self.outcome.done():
+            return
+        self.execution, self.behind, self.task = None, (), None
+        if outcome is None:
             self.outcome.cancel()
-        elif (error := task.exception()) is not None:
-            self.outcome.set_exception(error.without_traceback() if isinstance(error, ToolFault) else error)
-            self.outcome.exception()  # avoid the event loop's report of an unretrieved exception
+        elif isinstance(outcome, ToolAnswer):
+            self.answer = outcome
+            self.outcome.set_result(outcome)
         else:
-            self.answer = task.result()
-            self.outcome.set_result(self.answer)
+            self.outcome.set_exception(outcome.without_traceback() if isinstance(outcome, ToolFault) else outcome)
+            self.outcome.exception()  # avoid the event loop's report of an unretrieved exception
+        for follower in self.followers:
+            wake(follower)
 
     def let_go(self) -> None:
         """Keep only the rendered text of a delivered answer: a cell may display a megabyte."""

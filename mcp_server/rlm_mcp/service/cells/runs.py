@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
@@ -29,7 +30,7 @@ from rlm_mcp.service.cells.cell_answers import (
     waiting_answer,
 )
 from rlm_mcp.service.cells.pictures import PictureStore
-from rlm_mcp.service.cells.run import Run
+from rlm_mcp.service.cells.run import Run, wake
 from rlm_mcp.service.cells.session_runs import SessionRuns
 from rlm_mcp.service.errors import ToolFault, fault_from, run_not_found
 from rlm_mcp.service.progress import Progress
@@ -37,6 +38,7 @@ from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_mcp.service.unchanged import Unchanged
 from rlm_memory import inherited_queries, queries
 from rlm_memory.errors import DiskFull
 from rlm_memory.queries import Asker, QueryRow, QueryState
@@ -71,6 +73,7 @@ class Runs:
         given: QueryService,
     ) -> None:
         self._store = store
+        self._rows = Unchanged(store)
         self._queries = given
         self._journal = journal
         self._clock = clock
@@ -106,7 +109,7 @@ class Runs:
         cells, batch = ((code,), False) if isinstance(code, str) else (code, True)
         ahead = tuple((one.id, one.code) for one in active)
         run = Run(f"r{self._next_number()}", session, cells, batch, frame, terminal, ahead=ahead)
-        run.outcome = asyncio.create_task(self._work(run), name=f"run {run.id}")
+        run.task = asyncio.create_task(self._drive(run, None))
         held = self._runs.setdefault(session.key, SessionRuns())
         held.trim()
         held.add(run)
@@ -117,15 +120,14 @@ class Runs:
         terminal = cell.author == TERMINAL
         run = Run(f"r{self._next_number()}", session, (cell.code,), terminal=terminal, execution=execution, began=True)
         run.first_query = queries.next_in_code(self._store, session.row.id)
-        run.outcome = asyncio.create_task(self._go_on(run, execution), name=f"run {run.id}")
+        run.task = asyncio.create_task(self._drive(run, execution))
         self._runs.setdefault(session.key, SessionRuns()).add(run)
         return run
 
     def ended(self, session: Session, cell: CellNote) -> None:
         """Keep the result of a cell that ended while no daemon ran: its caller may ask for it."""
         run = Run(f"r{self._next_number()}", session, (cell.code,), began=True)
-        run.answer, run.outcome = ended_answer(cell), asyncio.get_running_loop().create_future()
-        run.outcome.set_result(run.answer)
+        run.end(ended_answer(cell))
         self._runs.setdefault(session.key, SessionRuns()).add(run)
 
     def active(self, session: Session) -> list[Run]:
@@ -165,10 +167,8 @@ class Runs:
             if left <= 0:
                 printed = await run.stdout_so_far()
                 return running_answer(run.id, printed, kernel.queries.of_agent, queued=run.state == "queued")
-            ends: set[asyncio.Future[Any]] = {run.outcome, kernel.queries.next_suspension()}
-            pause = min(left, self._waiting.progress)
-            done, _ = await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-            if not done and loop.time() - began < limit:
+            until = loop.time() + min(left, self._waiting.progress)
+            if not await _something_happens(run, until) and loop.time() - began < limit:
                 await progress(loop.time() - began, f"{run.id} is {run.state}")
         return _result_of(run)
 
@@ -209,10 +209,7 @@ class Runs:
         """Forget the session's runs; queued ones never start."""
         self.pictures.drop(session)
         for run in self._runs.pop(session, SessionRuns()):
-            if run.execution is not None and not run.outcome.done():
-                # Its kernel ends with the session, so its result must be retrieved.
-                self._background(asyncio.wait_for(run.execution.result(), _LAST_WORD_SECONDS))
-            run.outcome.cancel()
+            run.cancel()
 
     async def finished(self, session: Session) -> None:
         """Wait for the end of the session's active runs."""
@@ -221,22 +218,33 @@ class Runs:
 
     async def aclose(self) -> None:
         """Drop every run; running cells continue in their kernels."""
-        tasks = [run.outcome for held in self._runs.values() for run in held]
+        runs = [run for held in self._runs.values() for run in held]
+        tasks = [run.task for run in runs if run.task is not None]
         self._runs.clear()
-        for task in tasks:
-            task.cancel()
+        for run in runs:
+            run.cancel()
         await asyncio.gather(*tasks, self._stopping.wait(), return_exceptions=True)
 
     # --- one run ----------------------------------------------------------------------------------
+
+    async def _drive(self, run: Run, claimed: Execution | None) -> None:
+        """Bring a run to its outcome."""
+        try:
+            run.end(await (self._work(run) if claimed is None else self._go_on(run, claimed)))
+        except asyncio.CancelledError:
+            run.end(None)
+            raise
+        except Exception as error:
+            run.end(error)
 
     async def _work(self, run: Run) -> ToolAnswer:
         kernel, queued, answers = run.session.kernel, asyncio.get_running_loop().time(), list[ToolAnswer]()
         run.since = self._journal.now()
         try:
-            async with kernel.turn.exclusive():
+            async with kernel.turn:
                 seconds = asyncio.get_running_loop().time() - queued
                 waited, run.ahead = told_of_waiting(run.ahead, seconds), ()
-                run.first_query = queries.next_in_code(self._store, run.session.row.id)
+                run.first_query = self._rows.read(queries.next_in_code, run.session.row.id)
                 await self._run_cells(run, waited, answers)
         except KernelError as error:
             fault = self._died(run, run.cells[len(answers)], error)
@@ -256,7 +264,7 @@ class Runs:
                 notice, kernel.notice, waited = "; ".join(filter(None, (kernel.notice, waited))), "", ""
                 run.since = self._journal.now()
                 try:
-                    async with kernel.watched():
+                    with kernel.watched:
                         result = await run.execution.result()
                 finally:
                     kernel.queries.write_all()
@@ -289,7 +297,7 @@ class Runs:
         """Wait for a running cell, which the supervisor reports to the journal, because no call waited for it."""
         kernel = run.session.kernel
         try:
-            async with kernel.turn.exclusive(), kernel.watched():
+            async with kernel.turn, kernel.watched:
                 result = await execution.result()
             _raise_if_died(result, kernel.expelled)
             return await self._resolve(run, result, CLAIMED)
@@ -352,6 +360,23 @@ def _raise_if_died(result: CellResult, expelled: str) -> None:
         raise SessionExpelled(expelled)
     if result.ended is Ended.WORKER_DIED:
         raise KernelDied(result.reason, result.loss)
+
+
+async def _something_happens(run: Run, until: float) -> bool:
+    """Wait until a run ends, or a cell of its session begins to wait for answers. Return False when it is too late."""
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Future[None] = loop.create_future()
+    suspension, told = run.session.kernel.queries.next_suspension(), partial(wake, waiting)
+    timer = loop.call_at(until, told)
+    run.followers.add(waiting)
+    suspension.add_done_callback(told)
+    try:
+        await waiting
+        return run.outcome.done() or suspension.done()
+    finally:
+        timer.cancel()
+        run.followers.discard(waiting)
+        suspension.remove_done_callback(told)
 
 
 def _result_of(run: Run) -> ToolAnswer:

@@ -28,26 +28,29 @@ class SessionRuns:
         return iter(self._all.values())
 
     def add(self, run: Run) -> None:
-        """Take the session's latest run, whose outcome has been set."""
+        """Take the session's latest run."""
         self._all[run.id] = self._active[run.id] = run
-        run.outcome.add_done_callback(run.finish)
-        run.outcome.add_done_callback(lambda _: self._has_ended(run))
 
     def active(self) -> list[Run]:
         """List the unfinished runs, the oldest first."""
-        return [run for run in self._active.values() if not run.outcome.done()]
+        for run in [run for run in self._active.values() if run.outcome.done()]:
+            del self._active[run.id]
+            self._asked[run.id] = run
+            self._ended[run.id] = 0
+        return list(self._active.values())
 
     def find(self, run: str | None) -> Run | None:
         """Return the run of that id, or the latest one."""
         if run is None:
             run = next(reversed(self._all), "")
         found = self._all.get(run)
-        if found is not None and run in self._ended:
+        if found is not None and found.outcome.done():
             self._asked[run] = found
         return found
 
     def trim(self) -> None:
         """Forget the runs that are beyond the bounds, now that there is a later one."""
+        self.active()
         for run in self._asked.values():
             run.let_go()
             self._measure(run)
@@ -56,11 +59,6 @@ class SessionRuns:
             oldest = next(iter(self._ended))
             self._chars -= self._ended.pop(oldest)
             del self._all[oldest]
-
-    def _has_ended(self, run: Run) -> None:
-        del self._active[run.id]
-        self._asked[run.id] = run
-        self._ended[run.id] = 0
 
     def _measure(self, run: Run) -> None:
         chars = len(run.answer.text or "") if run.answer else 0

@@ -94,7 +94,7 @@ class KernelVariables:
             if name not in known or not name.isidentifier() or keyword.iskeyword(name):
                 raise self.missing(session, name, known)
             (execution,) = await session.kernel.execute(f"del {name}")
-            async with session.kernel.watched():
+            with session.kernel.watched:
                 await execution.result()
         session.kernel.names.discard(name)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from rlm_ipc import errors
@@ -28,6 +28,7 @@ from rlm_mcp.service.sessions.kernel_events import Fresh, KernelEvents
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
 from rlm_mcp.service.sessions.kernel_start import KernelStart
 from rlm_mcp.service.sessions.kernel_turn import KernelTurn
+from rlm_mcp.service.sessions.kernel_watch import KernelWatch
 from rlm_mcp.service.sessions.supervisor_gateway import KernelGateway
 from rlm_memory.errors import SessionEnded
 from rlm_memory.sessions import SessionRow
@@ -66,6 +67,7 @@ class KernelProxy:
         self._gateway = gateway
         self.begin = KernelStart(store, gateway)
         self.turn = KernelTurn(self.queries, self._turn_over)
+        self.watched = KernelWatch(self._gone)
         self._starting = asyncio.Lock()
         self._background = BackgroundTasks()
         self._stopped = False
@@ -96,6 +98,8 @@ class KernelProxy:
             SessionEnded: after `stop`.
             SessionExpelled: The supervisor has ended the session.
         """
+        if self.info is not None and not self._stopped and not self.expelled:
+            return self.info.kernel_id
         async with self._starting:
             if self.expelled:
                 raise errors.SessionExpelled(self.expelled)
@@ -138,18 +142,23 @@ class KernelProxy:
 
         A context that the kernel has not been given yet is none of them: it will take the name back.
         """
-        info = await self.seen()
-        return set() if info is None else self.bound.current(info.shadowed)
+        asked, names = self.watched.asked, self.watched.shadowed
+        if names is None or self.busy or self.attachments:
+            if (info := await self.seen()) is None:
+                return set()
+            names = info.shadowed
+            self.watched.note_shadowed(names, None if self.busy else asked)
+        return self.bound.current(names)
 
     async def fork(self, session: str, key: int, policy: PinnedPolicy) -> ForkInfo:
         """Fork the kernel for another session, of that name and key: as it is, or as it was before the cell that runs.
 
         Raises what `SupervisorClient.fork` does.
         """
-        async with self.watched():
+        with self.watched:
             if self.busy:  # the kernel cannot be brought up to date before its cell ends
                 return await self.begin.fork(await self.start(), self.session, session, key, policy)
-            async with self.turn.exclusive():
+            async with self.turn:
                 return await self.begin.fork(await self._ready(), self.session, session, key, policy)
 
     async def copy_for(self, attachment: str) -> str:
@@ -157,42 +166,34 @@ class KernelProxy:
 
         Raises what `SupervisorClient.fork` does.
         """
-        async with self.watched():
+        with self.watched:
             return await self.begin.copy(await self.open(), self.session, self.policy, attachment)
 
     async def execute(self, *cells: str, attachment: str = "") -> list[Execution]:
-        """Start cells, one after the other, in an up-to-date kernel; the caller holds it (`KernelTurn.exclusive`).
+        """Start cells, one after the other, in an up-to-date kernel; the caller has its turn (`KernelTurn`).
 
         Those behind one that does not end well are skipped. ``attachment`` is `TERMINAL` if a person runs them.
 
         Raises:
             KernelDied, SupervisorGone: the kernel could not be started or ended at once.
         """
-        async with self.watched():
+        with self.watched:
             kernel_id = await self._ready()
             return (await self._gateway.client()).execute_all(kernel_id, cells, attachment)
 
-    @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
-        """Bracket anything that asks the kernel: when it turns out to be gone, that is noted here.
-
-        One that has died (`KernelDied`) is not gone: the supervisor has put another process in its place.
-        """
-        try:
-            yield
-        except (SupervisorGone, UnknownKernel) as error:
-            self.forget()
-            empty = self.deliveries.fresh  # what it had not been given yet, the next one gets
-            self.notice = self.deliveries.loss  # whoever asked may be no cell: the next cell must hear of it too
-            if not empty and not self.notice:
-                raise BackToSaved from error
-            if empty or isinstance(error, UnknownKernel):
-                raise KernelDied("the kernel has ended", Loss(Lost.NOTHING if empty else Lost.EVERYTHING)) from error
-            raise
+    def _gone(self, error: SupervisorGone | UnknownKernel) -> None:
+        """Note that the kernel has turned out to be gone; raises what its caller is told, unless that is ``error``."""
+        self.forget()
+        empty = self.deliveries.fresh  # what it had not been given yet, the next one gets
+        self.notice = self.deliveries.loss  # whoever asked may be no cell: the next cell must hear of it too
+        if not empty and not self.notice:
+            raise BackToSaved from error
+        if empty or isinstance(error, UnknownKernel):
+            raise KernelDied("the kernel has ended", Loss(Lost.NOTHING if empty else Lost.EVERYTHING)) from error
 
     async def ask(self, question: Callable[[SupervisorClient, str], Awaitable[T]]) -> T:
         """Put a question to the live kernel; the caller has checked `alive`."""
-        async with self.watched():
+        with self.watched:
             kernel_id = await self.start()
             return await question(await self._gateway.client(), kernel_id)
 
@@ -263,7 +264,7 @@ class KernelProxy:
         """
         if self.busy:
             raise KernelBusy("the session is running a cell; wait for it or interrupt it, then roll back")
-        async with self.turn.exclusive(), self.watched():
+        async with self.turn, self.watched:
             kernel_id = await self.start()
             done = await (await self._gateway.client()).rollback(kernel_id, cells)
         self.names.difference_update(done.gone)
@@ -313,7 +314,7 @@ class KernelProxy:
             self.deliveries.fill = self._events.fill  # not what it was before: that may be what another caller has set
 
     async def _ready_alone(self) -> str:
-        async with self.turn.lock, self.watched():
+        async with self.turn.lock, self.watched:
             return await self._ready()
 
     async def _ready(self) -> str:
@@ -341,7 +342,7 @@ class KernelProxy:
 
     async def _catch_up_alone(self) -> None:
         try:
-            async with self.turn.lock, self.watched():
+            async with self.turn.lock, self.watched:
                 if self.kernel_id is not None and self._behind:
                     await self._catch_up(self.kernel_id)
         except (KernelError, OSError) as error:
@@ -349,6 +350,7 @@ class KernelProxy:
             log.warning("the kernel of session %s is not up to date: %s", self.session.id, error)
 
     def _on_event(self, event: Event) -> None:
+        self.watched.asked += 1
         match event:
             case protocol.QueriesAsked(queries=asked):
                 self.queries.add(asked)

@@ -6,6 +6,7 @@ import asyncio
 from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
 
 from rlm_ipc.errors import KernelBusy
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
@@ -22,20 +23,26 @@ class KernelTurn:
         self._queries = queries
         self._over = over
 
-    @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[None]:
+    async def __aenter__(self) -> None:
         """Wait until no other cell of the session runs, and keep the others out."""
         self.cells += 1
         try:
-            async with self.lock:
-                yield
-        finally:
+            await self.lock.acquire()
+        except BaseException:
             self.cells -= 1
-        self._over()
+            raise
+
+    async def __aexit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self.lock.release()
+        self.cells -= 1
+        if error is None:
+            self._over()
 
     @asynccontextmanager
     async def between_cells(self, *, busy: bool = True) -> AsyncIterator[None]:
-        """Wait like `exclusive`, but not for a cell that waits for an agent.
+        """Wait like a turn, but not for a cell that waits for an agent.
 
         Without ``busy`` the session counts as idle meanwhile: whoever would not wait for a cell waits for this.
 
@@ -43,7 +50,7 @@ class KernelTurn:
             KernelBusy: A cell waits for answers, or begins to while the caller waits for it.
         """
         async with AsyncExitStack() as held:
-            turn = self.exclusive() if busy else self.lock
+            turn = self if busy else self.lock
             entering = asyncio.ensure_future(held.enter_async_context(turn))
             try:
                 while not entering.done():

@@ -52,6 +52,8 @@ class KernelGateway:
 
         Raises SupervisorGone when there is no supervisor and none may be started, or no more.
         """
+        if self._client is not None and self._client.alive:
+            return self._client
         async with self._lock:
             if self._client is None or not self._client.alive:
                 client = await self._connect(start and self._may_start)
