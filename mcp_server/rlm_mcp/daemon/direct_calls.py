@@ -211,10 +211,11 @@ def _object_in(line: bytes, method: bytes) -> Mapping[str, Json] | None:
     """Return the JSON object in a line, if it can be a message with this method."""
     if method not in line:
         return None
-    with suppress(ValueError):
-        if isinstance(message := from_json(line), dict):
-            return message
-    return None
+    try:
+        message = from_json(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None
 
 
 def _cancelled_in(line: bytes) -> RequestId | None:
