@@ -1337,16 +1337,19 @@ static int check_open(PyObject *args) {
     return path == NULL ? 0 : check_path(path, mode == Py_None ? opened_below : NULL, writing);
 }
 
+/* Whether something is compiled that needs no look, whoever it is for. */
+static int may_compile(PyObject *args) {
+    PyObject *source = argument(args, 0);
+    if (source == NULL || !(PyUnicode_Check(source) || PyBytes_Check(source))) {
+        return 1; /* a tree: the session has none that a compiler takes */
+    }
+    return (mark_of_caller() & (GENERATOR | IMPORTER)) != 0;
+}
+
 /* Text that a library compiles for a session gets no guards, so it must mean the same with and without them. Else a
 library that evaluates a string (`eval` in a formula, a template) would run what the session's own compiler refuses. */
 static int check_compile(PyObject *args) {
     PyObject *source = argument(args, 0);
-    if (source == NULL || !(PyUnicode_Check(source) || PyBytes_Check(source))) {
-        return 0; /* a tree: the session has none that a compiler takes */
-    }
-    if (mark_of_caller() & (GENERATOR | IMPORTER)) {
-        return 0;
-    }
     PyObject *text = PyUnicode_Check(source)
                          ? PyUnicode_FromObject(source)
                          : PyUnicode_DecodeUTF8(PyBytes_AS_STRING(source), PyBytes_GET_SIZE(source), "surrogateescape");
@@ -1415,8 +1418,8 @@ static int hook(const char *event, PyObject *args, void *unused) {
         return 0;
     }
     const struct rule *rule = rule_for(event);
-    if (rule == NULL || rule->action == NOTHING || !armed()) {
-        return 0;
+    if (rule == NULL || rule->action == NOTHING || (rule->action == COMPILE && may_compile(args)) || !armed()) {
+        return 0; /* `armed` looks at every frame, and costs as much as the compilation of a short cell */
     }
     if (check(rule, event, args) < 0) {
         refusals++;
@@ -1994,10 +1997,15 @@ static size_t noted; /* so many of the parts were noted before the seal */
 
 /* What was last seen of a holder with `count` parts that begin at `first`. */
 struct extent {
+    PyObject *holder;
+    PyObject *code;   /* of a function; NULL for a namespace */
+    uint64_t version; /* of the namespace when its parts were last found to be what they were; 0 if it has none */
     size_t first, count;
     Py_ssize_t names; /* how many a namespace had, so that one that has come since is not left out of the seal */
-    uint64_t version; /* of the namespace when its parts were last found to be what they were; 0 if it has none */
 };
+
+/* How many holders ahead memory is asked for: the check waits for memory more than it computes. */
+enum { AHEAD = 8 };
 
 static struct extent *extents;
 static size_t extent_count, extent_room;
@@ -2049,7 +2057,9 @@ static int add_extent(size_t first, Py_ssize_t names) {
         extent_room = room;
     }
     if (part_count > first) {
-        extents[extent_count++] = (struct extent){first, part_count - first, names, 0};
+        struct part *part = &parts[first];
+        extents[extent_count++] = (struct extent){
+            part->holder, part->key == NULL ? part->value : NULL, 0, first, part_count - first, names};
     }
     return 0;
 }
@@ -2122,17 +2132,22 @@ static int is_list_for_seal(PyObject *list) {
 static PyObject *first_changed(void) {
     for (size_t at = 0; at < extent_count; at++) {
         struct extent *extent = &extents[at];
-        struct part *first = &parts[extent->first];
-        uint64_t version = version_of(first->holder);
+        if (at + AHEAD < extent_count) {
+            __builtin_prefetch(&extents[at + AHEAD].holder->ob_type + 1);
+        }
+        if (extent->code != NULL) {
+            if (PyFunction_GET_CODE(extent->holder) != extent->code) {
+                return ((PyFunctionObject *)extent->holder)->func_qualname;
+            }
+            continue;
+        }
+        uint64_t version = version_of(extent->holder);
         if (version != 0 && version == extent->version) {
             continue;
         }
+        struct part *first = &parts[extent->first];
         for (struct part *part = first; part < first + extent->count; part++) {
-            if (part->key == NULL) {
-                if (PyFunction_GET_CODE(part->holder) != part->value) {
-                    return ((PyFunctionObject *)part->holder)->func_qualname;
-                }
-            } else if (PyDict_GetItemWithError(part->holder, part->key) != part->value) {
+            if (PyDict_GetItemWithError(part->holder, part->key) != part->value) {
                 return PyErr_Occurred() ? NULL : part->key;
             }
         }
@@ -2143,8 +2158,7 @@ static PyObject *first_changed(void) {
 
 static int as_noted(void) {
     for (size_t at = 0; at < extent_count; at++) {
-        struct part first = parts[extents[at].first];
-        if (first.key != NULL && PyDict_GET_SIZE(first.holder) != extents[at].names) {
+        if (extents[at].code == NULL && PyDict_GET_SIZE(extents[at].holder) != extents[at].names) {
             return 0;
         }
     }

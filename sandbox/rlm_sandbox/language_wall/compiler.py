@@ -16,6 +16,7 @@ from rlm_sandbox.language_wall.audit_hook import compiling
 from rlm_sandbox.language_wall.registry import Cache
 from rlm_sandbox.language_wall.transform.transformer import GuardTransformer
 
+_NONE: Final[frozenset[str]] = frozenset()
 _VISITOR_DEPTH: Final = 30_000
 """The visitor is Python code that takes about three frames per level of nesting."""
 
@@ -62,7 +63,7 @@ def _compile_guarded(
     careful: bool,
 ) -> CodeType:
     tree = source if text is None else _parse(text, filename, mode, flags)
-    transformer = GuardTransformer(blocked, frozenset(bound or ()), careful=careful)
+    transformer = GuardTransformer(blocked, frozenset(bound) if bound else _NONE, careful=careful)
     try:
         tree = _transform(transformer, tree)
         if transformer.refusals:
@@ -70,7 +71,7 @@ def _compile_guarded(
         code = _compile(tree, filename, mode, flags, quiet=bool(transformer.used))
     except (RecursionError, MemoryError):
         raise _violation([(ast.Pass(), advice.too_deep())], filename, text) from None
-    if bound is not None:
+    if bound is not None and transformer.scope.bound:
         bound |= blocked & transformer.scope.bound.keys()
     if not transformer.used:
         return code

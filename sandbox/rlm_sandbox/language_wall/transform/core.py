@@ -77,10 +77,8 @@ class TransformCore(RestrictingNodeTransformer):
         self.scope = Scope(ScopeKind.MODULE, None, careful=careful)
         self.class_name: str | None = None
         self.used: dict[int, str] = {}
-        # Guards are placeholders until the code is baked. 190 random bits: no program can hold one by chance
-        # or by guessing, and each compilation has its own.
-        self._first_token = (1 << 200) | secrets.randbits(190)
         self._tokens: dict[str, int] = {}
+        self._first_token = 0
         self._no_temporaries = 0
         self._deferred = 0
         self.open_sites = 0
@@ -169,6 +167,10 @@ class TransformCore(RestrictingNodeTransformer):
         """Return a placeholder for a guard object; ``bake`` puts the object into the code's constants."""
         token = self._tokens.get(name)
         if token is None:
+            # Guards are placeholders until the code is baked. 190 random bits: no program can hold one by chance or by
+            # guessing, and each compilation has its own.
+            if not self._tokens:
+                self._first_token = (1 << 200) | secrets.randbits(190)
             token = self._tokens[name] = self._first_token + len(self._tokens)
             self.used[token] = name
         return ast.Constant(token, **where(at))
