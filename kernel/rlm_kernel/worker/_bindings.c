@@ -1,4 +1,5 @@
-/* Which names of a namespace mean other objects than before a cell.
+/* Which names of a namespace mean other objects than before a cell. Names that begin with an underscore are left out:
+each cell adds some, and nobody is told of them.
 
 The objects are compared by address and not touched: to take a reference writes to the page of an object, and after a
 copy of the process was taken, each first write to a page has to copy it. */
@@ -23,6 +24,11 @@ static struct slot *find(struct slot *slots, size_t room, Py_hash_t name) {
 PyDoc_STRVAR(noted_doc, "noted(namespace, /)\n--\n\n"
                         "Return what `bound` needs to know of a namespace as it is now; it keeps no object alive.");
 
+/* Whether a key is a name that counts. Any other key may have a hash in Python. */
+static int counts(PyObject *key) {
+    return PyUnicode_CheckExact(key) && !(PyUnicode_GET_LENGTH(key) > 0 && PyUnicode_READ_CHAR(key, 0) == '_');
+}
+
 static PyObject *noted(PyObject *module, PyObject *namespace) {
     if (!PyDict_Check(namespace)) {
         PyErr_SetString(PyExc_TypeError, "a namespace is a dict");
@@ -42,7 +48,7 @@ static PyObject *noted(PyObject *module, PyObject *namespace) {
     }
     PyObject *key, *value;
     for (Py_ssize_t at = 0; PyDict_Next(namespace, &at, &key, &value);) {
-        if (PyUnicode_CheckExact(key)) { /* any other key may have a hash in Python */
+        if (counts(key)) {
             Py_hash_t name = PyObject_Hash(key);
             *find(slots, room, name) = (struct slot){name, value};
         }
@@ -66,7 +72,7 @@ static PyObject *bound(PyObject *module, PyObject *args) {
     struct slot *slots = (struct slot *)PyBytes_AS_STRING(before);
     PyObject *found = PyDict_New();
     for (Py_ssize_t at = 0; found != NULL && PyDict_Next(namespace, &at, &key, &value);) {
-        if (!PyUnicode_CheckExact(key)) {
+        if (!counts(key)) {
             continue;
         }
         struct slot *known = find(slots, room, PyObject_Hash(key));

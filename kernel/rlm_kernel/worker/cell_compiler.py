@@ -5,8 +5,9 @@ import __future__
 
 import ast
 import os
+import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.compiler import XCachingCompiler
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rlm_sandbox.language_wall.wall import LanguageWall
 
 _AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_has_mark = re.compile("|".join(MARKS)).search
 
 
 class CellRefused(InputRejected, SyntaxError):
@@ -89,12 +91,17 @@ class GuardedCompiler(XCachingCompiler):
         self.wall.begin_cell()
         codes = []
         try:
-            if not cell.isascii() or any(word in cell for word in MARKS):
+            if not cell.isascii() or _has_mark(cell):
                 tree = rewritten(tree)
-            for statement, mode in _units(tree, shows=shows):
+            body = tree.body
+            unit: ast.mod
+            for statement in body:
                 check_interrupted()
-                wrapped = ast.Interactive([statement]) if mode == "single" else ast.Module([statement], [])
-                codes.append(self.wall.compile(wrapped, name, mode, self.flags | _AWAIT))
+                if shows and statement is body[-1] and isinstance(statement, ast.Expr):
+                    unit, mode = ast.Interactive([statement]), "single"  # a final expression prints its value
+                else:
+                    unit, mode = ast.Module([statement], []), "exec"
+                codes.append(self.wall.compile(unit, name, mode, self.flags | _AWAIT))
                 self.flags |= _future_flags(statement)
         except RecursionError:
             raise CellRefused("the cell is nested too deeply; split it into smaller statements") from None
@@ -113,10 +120,3 @@ def _future_flags(statement: ast.stmt) -> int:
     for name in statement.names:
         flags |= getattr(__future__, name.name).compiler_flag
     return flags
-
-
-def _units(tree: ast.Module, *, shows: bool) -> Iterator[tuple[ast.stmt, str]]:
-    """Pair each statement with the mode to compile it in: a final expression prints its value if the cell shows it."""
-    for statement in tree.body:
-        is_shown = shows and statement is tree.body[-1] and isinstance(statement, ast.Expr)
-        yield statement, "single" if is_shown else "exec"

@@ -45,41 +45,45 @@ class CellRunner:
             reply = process.loop.run_at_once(work) if at_once else process.loop.run(work)
         finally:
             process.kernel.interrupted = False
-            self._prune()
             process.send(self._report(reply, before, rehearsed))
             process.link.hold(False)
 
-    def _prune(self) -> None:
-        process, state = self._process, self._process.session
-        with user_code(state), suppress(BaseException):  # a key may raise when it is compared
-            if state is not None:
-                state.rebind(process.namespace)
-            shell = process.kernel.shell
-            prune(process.namespace, process.hidden, shell.history_manager, shell.execution_count)
-
     def _report(self, reply: JsonObject | None, before: bytes, rehearsed: bool) -> CellDone:
-        process, state = self._process, self._process.session
-        reported, counts = self._refused, (refusals(), process.kernel.shell.compile.refused_cells)
-        defined, shadowed, returned = changed(before, process.namespace, process.hidden), [], set()
-        answers = None
-        if state is not None and not rehearsed:
-            with user_code(state):  # releasing an object may call code that the user gave it
-                answers = state.given(process.namespace)
+        process, state, names = self._process, self._process.session, self._process.namespace
+        shell, shadowed, returned, answers = process.kernel.shell, [], set(), None
+        with user_code(state):  # releasing an object may call code that the user gave it
+            with suppress(BaseException):  # a key may raise when it is compared
+                if state is not None:
+                    state.rebind(names)
+                prune(names, process.hidden, shell.history_manager, shell.execution_count)
+            defined = changed(before, names, process.hidden)
+            if state is not None and not rehearsed:
+                answers = state.given(names)
         if state is not None and state.contexts:
-            shadowed = state.shadowed(process.namespace)
-            returned = state.returned
+            shadowed, returned = state.shadowed(names), state.returned
             defined = [name for name in defined if name not in state.contexts or name in shadowed]
-        refused = RefusedAttempts(*(now - before for now, before in zip(counts, reported, strict=True)))
+        refused, refused_before = (refusals(), shell.compile.refused_cells), self._refused
         if not rehearsed:
-            self._refused = counts
+            self._refused = refused
             if state is not None:
                 state.returned = set()
-        names = tuple(defined), tuple(shadowed), tuple(sorted(returned))
-        return CellDone(None if reply is None else _reply(reply), *names, refused, answers)
+        return CellDone(
+            None if reply is None else _reply(reply),
+            tuple(defined),
+            tuple(shadowed),
+            tuple(sorted(returned)),
+            RefusedAttempts(refused[0] - refused_before[0], refused[1] - refused_before[1]),
+            answers,
+        )
 
 
 def _reply(reply: Mapping[str, Any]) -> CellReply:
     """Return the part of Jupyter's reply to a cell that the supervisor needs."""
-    error = {name: str(reply[name]) for name in ("ename", "evalue") if name in reply}
+    status, count = _STATUSES[reply["status"]], reply.get("execution_count")
+    if status is CellStatus.OK:
+        return CellReply(status, count)
     lines = tuple(map(str, reply.get("traceback") or ()))
-    return CellReply(CellStatus(reply["status"]), reply.get("execution_count"), traceback=lines, **error)
+    return CellReply(status, count, str(reply.get("ename", "")), str(reply.get("evalue", "")), lines)
+
+
+_STATUSES = {status.value: status for status in CellStatus}

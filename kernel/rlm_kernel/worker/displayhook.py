@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 from ipykernel.displayhook import ZMQShellDisplayHook
-from ipykernel.jsonutil import encode_images, json_clean
 from IPython.core.formatters import DisplayFormatter
 
 _LAST = ("_", "__", "___")
@@ -33,9 +32,9 @@ class QuickFormatter(DisplayFormatter):
 
     def format(self, obj: Any, include: Any = None, exclude: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return representations by MIME type, and their metadata."""
-        for_people = not self.parent.kernel.session.bare  # an agent's answer is cut where it is made
-        length = 0
-        if type(obj) in _PLAIN and self.parent.wall is not None and include is exclude is None:
+        shell, length = self.parent, 0
+        for_people = not shell.kernel.session.bare  # an agent's answer is cut where it is made
+        if type(obj) in _PLAIN and shell.wall is not None and include is exclude is None:
             if for_people and type(obj) in (str, bytes) and len(obj) > MOST_CHARS:
                 length, obj = len(obj), obj[:MOST_CHARS]  # the text of all of it takes several times its memory
             try:
@@ -76,7 +75,10 @@ def _table(frame: Any) -> Any:
 class QuickDisplayHook(ZMQShellDisplayHook):
     """Shows the value of a cell, and keeps it as ``_``, ``_1`` and ``Out[1]``."""
 
-    exec_result = None  # a trait of IPython's, which nobody observes
+    # Traits of IPython's that nobody observes.
+    exec_result = None
+    session: Any = None
+    pub_socket: Any = None
     showing = False
     """Whether the value of a cell is shown at this moment."""
     _: Any
@@ -86,26 +88,24 @@ class QuickDisplayHook(ZMQShellDisplayHook):
     def __call__(self, result: Any = None) -> None:
         """Show the value of a cell; under the language wall without IPython's log for exports."""
         self.showing = True
+        shell = self.shell
         try:
-            if self.shell.wall is None:
+            if shell.wall is None:
                 super().__call__(result)
             elif result is not None and not self.quiet():
-                self._show(result)
+                data, metadata = shell.display_formatter.format(result)
+                self.update_user_ns(result)
+                self.fill_exec_result(result)
+                if data:
+                    self.send(data, metadata)
         finally:
             self.showing = False
-
-    def _show(self, result: Any) -> None:
-        data, metadata = self.compute_format_data(result)
-        self.update_user_ns(result)
-        self.fill_exec_result(result)
-        if data:
-            self.send(data, metadata)
 
     def send(self, data: dict[str, object], metadata: dict[str, object]) -> None:
         """Send the representations of a value, after what was printed before."""
         sys.stdout.flush()
         sys.stderr.flush()
-        content = {"data": json_clean(encode_images(data)), "metadata": metadata, "execution_count": self.prompt_count}
+        content = {"data": data, "metadata": metadata, "execution_count": self.prompt_count}
         self.session.send(self.pub_socket, "execute_result", content, parent=self.parent_header, ident=self.topic)
 
     def update_user_ns(self, result: Any) -> None:
@@ -117,10 +117,10 @@ class QuickDisplayHook(ZMQShellDisplayHook):
             return
         ours = all(names[name] is hidden.get(name, getattr(self, name)) for name in _LAST if name in names)
         self.___, self.__, self._ = self.__, self._, result
-        number = self.prompt_count
+        number = shell.execution_count - 1
         values = {f"_{number}": result}
         if ours and "_" not in vars(builtins):
-            values |= {"_": self._, "__": self.__, "___": self.___}
+            values.update(_=result, __=self.__, ___=self.___)
         names.update(values)
         hidden.update(values)
         if type(results) is dict:

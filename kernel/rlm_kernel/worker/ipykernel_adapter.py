@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -24,8 +23,10 @@ from rlm_ipc.worker_protocol import RunCell
 from rlm_kernel.worker.cell_compiler import CellRefused, GuardedCompiler
 from rlm_kernel.worker.displayhook import short_prompt
 from rlm_kernel.worker.event_loop import ended_by_interrupts
+from rlm_kernel.worker.history import chosen_cells, plain_result
 from rlm_kernel.worker.introspection import completions, inspection
 from rlm_kernel.worker.shell import GuardedShell, showable
+from rlm_kernel.worker.stdio import LinkSession
 from rlm_kernel.worker.traceback import name_of, text_of
 
 CLOSED_REQUESTS = [
@@ -56,10 +57,6 @@ class SandboxedKernel(IPythonKernel):
     shell_stream = AnyTrait()
     control_stream = AnyTrait()
     stdin_channel = AnyTrait()
-    receive_input = AnyTrait()
-    on_abort = AnyTrait()
-    hold = AnyTrait()
-    new_task = AnyTrait()
     shell_class = GuardedShell
     compiler_class = GuardedCompiler
     # ipykernel sleeps half a millisecond before each reply, so that the output of its stream threads gets out first.
@@ -67,15 +64,29 @@ class SandboxedKernel(IPythonKernel):
     _execute_sleep = 0.0
     # Traits that nobody observes, and that each cell reads or sets many times: a plain attribute costs a tenth.
     shell: Any = None
+    session: Any = None
     _allow_stdin = False
     _sys_raw_input = _save_getpass = None
     _supports_kernel_subshells = False  # each would be a thread, and a process with threads cannot be forked safely
     implementation = "rlm-kernel"
     help_links = List([{"text": "Python Reference", "url": f"https://docs.python.org/3.{sys.version_info[1]}"}])
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        receive_input: Callable[[], Message | None],
+        on_abort: Callable[[], None],
+        hold: Callable[[bool], None],
+        new_task: Callable[..., Any],
+        session: LinkSession,
+        **options: Any,
+    ) -> None:
+        self.session = session
+        self.receive_input, self.on_abort, self.hold, self.new_task = receive_input, on_abort, hold, new_task
         super().__init__(**options)
         self.in_cell = self.deaf = self.interrupted = self._begins = False
+        self._has_parent = True
+        """Whether a Jupyter client's request has run since the last cell that came through the supervisor."""
         # ipykernel 7 asks for the thread of the shell channel when a cell uses ``await``, and fails on None. Here there
         # is only one thread.
         self.shell_channel_thread = types.SimpleNamespace(parent_thread=threading.main_thread())
@@ -109,6 +120,7 @@ class SandboxedKernel(IPythonKernel):
             self.log.exception("a request that cannot be read was dropped")
             return
         self.set_parent(identities, message, channel="shell")
+        self._has_parent = True
         self._publish_status("busy", "shell")
         kind = message["header"]["msg_type"]
         handler = self.shell_handlers.get(kind) or self.control_handlers.get(kind)
@@ -139,9 +151,9 @@ class SandboxedKernel(IPythonKernel):
     async def run_cell(self, cell: RunCell) -> JsonObject:
         """Run a cell that came through the supervisor and return its reply. Its output leaves without envelopes."""
         session = self.session
-        # A Jupyter client's request may have run before. Its header must not become the parent of this cell's output.
-        if self.get_parent() is not NO_REQUEST:
+        if self._has_parent:  # the header of a client's request must not become the parent of this cell's output
             self.set_parent([], NO_REQUEST)
+            self._has_parent = False
         session.bare = True
         try:
             if cell.watched:
@@ -151,7 +163,7 @@ class SandboxedKernel(IPythonKernel):
             reply = self._interrupted(error)
         finally:
             session.bare = False
-        return dict(json_clean(reply))
+        return reply
 
     async def do_execute(
         self,
@@ -175,11 +187,14 @@ class SandboxedKernel(IPythonKernel):
         self.hold(False)
         self.in_cell = True
         try:
-            with interruptible(IGNORE if self.deaf else self._note_interrupt):
+            try:
+                set_handler(signal.SIGINT, IGNORE if self.deaf else self._note_interrupt)
                 self._begins = True
                 result = await self._run_cell(code, silent, store_history, cell_id)
                 self.begin_code()
-                reply = self._reply(result, user_expressions or {})
+                reply = self._reply(result, user_expressions)
+            finally:
+                ignore_interrupts()
         except KeyboardInterrupt as error:
             reply = self._interrupted(error)
         except RecursionError:
@@ -258,23 +273,24 @@ class SandboxedKernel(IPythonKernel):
                 if not silent:
                     shell.events.trigger("post_run_cell", result)
 
-    def _reply(self, result: Any, user_expressions: dict[str, str]) -> JsonObject:
+    def _reply(self, result: Any, user_expressions: dict[str, str] | None) -> JsonObject:
         shell = self.shell
-        reply: JsonObject = {"execution_count": shell.execution_count - 1, "user_expressions": {}}
+        reply: JsonObject = {"status": "ok", "execution_count": shell.execution_count - 1, "user_expressions": {}}
         if shell.leaves(result.error_in_exec):
-            reply["status"] = "ok"
             shell.payload_manager.write_payload({"source": "ask_exit", "keepkernel": True})
         elif result.success:
-            reply |= {"status": "ok", "user_expressions": shell.user_expressions(user_expressions)}
+            if user_expressions:
+                reply["user_expressions"] = shell.user_expressions(user_expressions)
         else:
             error = result.error_before_exec or result.error_in_exec
             result.error_before_exec = result.error_in_exec = None  # a frame of its traceback has the result: a cycle
             with shell.user_code():
                 reply |= {"status": "error", "ename": name_of(type(error)), "evalue": text_of(error)}
             reply["traceback"] = shell._last_traceback or []
-        if payload := shell.payload_manager.read_payload():
+        reply["payload"] = shell.payload_manager.read_payload()
+        if reply["payload"]:
             shell.payload_manager.clear_payload()
-        return reply | {"payload": payload}
+        return reply
 
     def _abort_queues(self, subshell_id: str | None = None) -> None:
         self.on_abort()
@@ -341,11 +357,11 @@ class SandboxedKernel(IPythonKernel):
         manager = self.shell.history_manager
         inputs = manager.input_hist_raw if raw else manager.input_hist_parsed
         cells = [(0, number, text) for number, text in enumerate(inputs) if number and text]
-        chosen = _history(cells, hist_access_type, start or 0, stop, n, pattern, unique)
+        chosen = chosen_cells(cells, hist_access_type, start or 0, stop, n, pattern, unique)
         if output:
             results = self.shell.user_ns.get("Out")
             outputs = results if type(results) is dict else {}
-            return {"status": "ok", "history": [(s, i, (t, _plain(outputs.get(i)))) for s, i, t in chosen]}
+            return {"status": "ok", "history": [(s, i, (t, plain_result(outputs.get(i)))) for s, i, t in chosen]}
         return {"status": "ok", "history": chosen}
 
 
@@ -367,34 +383,3 @@ def interruptible(handler: object = signal.default_int_handler) -> Iterator[None
 def ignore_interrupts() -> None:
     """End the bracket, even one that an interrupt left open by arriving while it opened or closed."""
     set_handler(signal.SIGINT, IGNORE)
-
-
-Cell = tuple[int, int, str]
-
-
-def _history(
-    cells: list[Cell],
-    kind: str,
-    start: int,
-    stop: int | None,
-    n: int | None,
-    pattern: str | None,
-    unique: bool,
-) -> list[Cell]:
-    if kind == "range":
-        end = len(cells) + 1 if stop is None else stop
-        return [cell for cell in cells if start <= cell[1] < end]
-    if kind == "search":
-        glob = re.compile("".join(_GLOB.get(c, re.escape(c)) for c in pattern or "*"), re.DOTALL)
-        cells = [cell for cell in cells if glob.fullmatch(cell[2])]
-        if unique:
-            cells = list({cell[2]: cell for cell in cells}.values())
-    return cells[-n:] if n else cells
-
-
-_GLOB = {"*": ".*", "?": "."}
-_PLAIN = (str, int, float, bool, bytes, type(None))
-
-
-def _plain(value: Any) -> str | None:
-    return None if value is None else repr(value) if type(value) in _PLAIN else f"<{name_of(type(value))}>"

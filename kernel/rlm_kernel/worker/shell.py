@@ -83,10 +83,18 @@ class GuardedShell(ZMQInteractiveShell):
     by_person = False
     """Whether the cell that runs came from a front end."""
     displayhook_class = Type(QuickDisplayHook)
-    # IPython's traits that change with each cell and that nobody observes: a plain attribute costs a tenth.
+    # IPython's traits that each cell reads or sets and that nobody observes: a plain attribute costs a tenth.
     execution_count = 1
     last_execution_succeeded = True
     last_execution_result = None
+    kernel: Any = None
+    history_manager: Any = None
+    display_formatter: Any = None
+    payload_manager: Any = None
+
+    def __init__(self, *, kernel: Any, **options: Any) -> None:
+        self.kernel = kernel
+        super().__init__(**options)
 
     def init_display_formatter(self) -> None:
         """Set up the formatter that creates representations of values."""
@@ -164,11 +172,12 @@ class GuardedShell(ZMQInteractiveShell):
         cell_meta: Any = None,
     ) -> ExecutionResult:
         """Run a cell; under a wall without what IPython does for a terminal, a database and exports."""
-        options: JsonObject = {"cell_id": cell_id, "cell_meta": cell_meta, "transformed_cell": transformed_cell}
-        plain = (raw_cell, store_history, silent, shell_futures)
         if self.wall is None:
-            return await super().run_cell_async(*plain, preprocessing_exc_tuple=preprocessing_exc_tuple, **options)
-        info, cell = ExecutionInfo(*plain, **options), transformed_cell or ""
+            options: JsonObject = {"cell_id": cell_id, "cell_meta": cell_meta, "transformed_cell": transformed_cell}
+            options["preprocessing_exc_tuple"] = preprocessing_exc_tuple
+            return await super().run_cell_async(raw_cell, store_history, silent, shell_futures, **options)
+        cell = transformed_cell or ""
+        info = ExecutionInfo(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta, cell)
         result = ExecutionResult(info)
         if raw_cell and not raw_cell.isspace():
             number = result.execution_count = self.execution_count
@@ -184,25 +193,20 @@ class GuardedShell(ZMQInteractiveShell):
                 self.magics.forget()
                 codes = self.compile.compiled(cell, number, self.kernel.check_interrupted, shows=not silent)
             except REFUSALS as error:
+                codes, result.error_before_exec = [], error
+                self.showtraceback()
+            self.displayhook.exec_result = result
+            try:
+                for code in codes:
+                    if await self.run_code(code, result, async_=code.co_flags & inspect.CO_COROUTINE != 0):
+                        break
+            except BaseException as error:  # an interrupt just outside the code, or code that the wall did not make
                 result.error_before_exec = error
                 self.showtraceback()
-            else:
-                await self._run(codes, result)
+            finally:
+                self.displayhook.exec_result = None
         self.last_execution_succeeded, self.last_execution_result = result.success, result
         return result
-
-    async def _run(self, codes: list[types.CodeType], result: ExecutionResult) -> None:
-        """Run a cell's code objects, up to the first error."""
-        self.displayhook.exec_result = result
-        try:
-            for code in codes:
-                if await self.run_code(code, result, async_=bool(code.co_flags & inspect.CO_COROUTINE)):
-                    break
-        except BaseException as error:  # an interrupt just outside the code, or code that the wall did not make
-            result.error_before_exec = error
-            self.showtraceback()
-        finally:
-            self.displayhook.exec_result = None
 
     async def run_code(self, code_obj: types.CodeType, result: Any = None, *, async_: bool = False) -> bool:
         """Run a code object, under a wall only one that the wall made. Return whether it has failed."""

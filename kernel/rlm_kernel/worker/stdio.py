@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from typing import Any
 
+from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
 
 from rlm_ipc.framing import Frame, SupervisorLink
-from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.worker_protocol import STDOUT, Shown
+
+_as_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=json_default).encode
+"""What `LinkSession.pack` does first. It makes an encoder for each message, which takes longer than a short one."""
 
 
 class LinkSocket:
@@ -54,11 +59,19 @@ class LinkSession(Session):
         if not self.bare:
             return super().send(stream, msg_or_type, content, *args, buffers=buffers, **options)
         message = msg_or_type if isinstance(msg_or_type, dict) else self.msg(msg_or_type, content, **options)
-        metadata = message["metadata"]
-        shown = Shown(message["msg_type"], message["content"], metadata if isinstance(metadata, dict) else {})
+        kind, metadata = message["msg_type"], message["metadata"]
+        # The fields of a `Shown`.
+        shown = {
+            "kind": kind,
+            "content": message["content"],
+            "metadata": metadata if isinstance(metadata, dict) else {},
+        }
+        try:
+            part = _as_json(shown).encode("utf-8", "surrogateescape")
+        except (TypeError, ValueError):
+            part = self.pack(shown)
         # The reply follows a cell's value at once, so both can leave in one write.
-        later = shown.kind == "execute_result"
-        self.link.send(Shown.TAG, (self.pack(plain(shown)), *(buffers or ())), later=later)
+        self.link.send(Shown.TAG, (part, *(buffers or ())), later=kind == "execute_result")
         return message
 
 

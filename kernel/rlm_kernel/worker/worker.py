@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import socket
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from rlm_ipc import framing, processes, worker_protocol, worker_requests
@@ -34,6 +34,7 @@ class Worker:
 
     def __init__(self, line: socket.socket, lifeline: socket.socket, generation: int) -> None:
         self.process = WorkerProcess(line, lifeline, generation)
+        self._own_work = _OwnWork(self.process)
         self._runner = CellRunner(self.process)
         self.warmup = Warmup(self.process, self._runner)
         self._forking = Forking(self.process, self.warmup)
@@ -74,11 +75,15 @@ class Worker:
 
     def _turn(self) -> bool:
         """Handle one message. Return False when the supervisor has gone."""
-        message = self._next()
-        if message is not None and (handler := self._handlers.get(message.tag)) is not None:
-            with self._own_work() if message.tag in NEEDS_DESCRIPTORS else nullcontext():
+        if (message := self._next()) is None:
+            return False
+        handler = self._handlers.get(message.tag)
+        if handler is not None and message.tag in NEEDS_DESCRIPTORS:
+            with self._own_work:
                 handler(message)
-        return message is not None
+        elif handler is not None:
+            handler(message)
+        return True
 
     def _next(self) -> framing.Message | None:
         """Wait for the next message. The user's pending tasks keep running meanwhile."""
@@ -88,19 +93,8 @@ class Worker:
             # because it makes no future and wakes no selector.
             with user_code(process.session):
                 process.loop.run_until_readable(process.link.socket.fileno())
-        with self._own_work():  # a message may bring descriptors
+        with self._own_work:  # a message may bring descriptors
             return process.link.receive()
-
-    @contextmanager
-    def _own_work(self) -> Iterator[None]:
-        """Give us, between cells, the descriptors that code of the session may not open."""
-        if self.process.session is not None:
-            _set_reserve(available=True)
-        try:
-            yield
-        finally:
-            if self.process.session is not None:
-                _set_reserve(available=False)
 
     def _run_cell(self, message: framing.Message) -> None:
         cell = decode(RunCell, message.parts[0])
@@ -156,6 +150,21 @@ class Worker:
         if self.process.session is not None:
             self.process.session.queries.skip_to(resume.query_base)
         self.process.send(Resumed())
+
+
+class _OwnWork:
+    """A ``with`` block between cells, in which we have the descriptors that code of the session may not open."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+
+    def __enter__(self) -> None:
+        if self._process.session is not None:
+            _set_reserve(available=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.session is not None:  # it may have begun meanwhile
+            _set_reserve(available=False)
 
 
 @trusted

@@ -67,6 +67,12 @@ def test_keys_that_are_no_names_are_passed_over() -> None:
     assert Key.asked == asked
 
 
+def test_names_that_begin_with_an_underscore_are_passed_over() -> None:
+    """A cell adds several, as ``_i7`` and ``_7``, and they are never told to anybody."""
+    before = noted({"_7": 1, "a": 1})
+    assert bound(before, {"_7": 2, "_8": 3, "__": 4, "a": 1, "b_": 5, "": 6}) == {"b_": 5, "": 6}
+
+
 @pytest.mark.parametrize("before", [b"", b"x", bytes(16 * 3)])
 def test_what_was_not_noted_is_refused(before: bytes) -> None:
     """Of any other length the search for a name would have no end."""
