@@ -4,6 +4,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import linecache
 import os
 import re
 import types
@@ -61,7 +62,10 @@ class GuardedCompiler(XCachingCompiler):
 
     def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
         """Keep the cell's lines for tracebacks, as they were written, not as its magics were translated."""
-        return str(super().cache(self.written or transformed_code, number, raw_code))
+        name, text = self.get_code_name("", "", number), self.written or transformed_code
+        self._filename_map[name] = number
+        linecache.cache[name] = (len(text), None, [f"{line}\n" for line in text.splitlines()], name)
+        return name
 
     def __call__(self, source: Any, filename: str, symbol: str, *args: Any, **options: Any) -> types.CodeType:
         """Compile as ``compile`` does; under a wall, return only code that the wall has checked."""

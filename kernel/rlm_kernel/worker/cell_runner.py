@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from contextlib import suppress
 from typing import Any
 
 from rlm_ipc.messages import JsonObject
@@ -52,29 +51,27 @@ class CellRunner:
         process, state, names = self._process, self._process.session, self._process.namespace
         shell, shadowed, returned, answers = process.kernel.shell, [], set(), None
         with user_code(state):  # releasing an object may call code that the user gave it
-            with suppress(BaseException):  # a key may raise when it is compared
+            try:
                 if state is not None:
                     state.rebind(names)
                 prune(names, process.hidden, shell.history_manager, shell.execution_count)
+            except BaseException:  # a key may raise when it is compared
+                pass
             defined = changed(before, names, process.hidden)
             if state is not None and not rehearsed:
                 answers = state.given(names)
         if state is not None and state.contexts:
             shadowed, returned = state.shadowed(names), state.returned
             defined = [name for name in defined if name not in state.contexts or name in shadowed]
-        refused, refused_before = (refusals(), shell.compile.refused_cells), self._refused
+        counts, before_it, refused = (refusals(), shell.compile.refused_cells), self._refused, _NONE
+        if counts != before_it:
+            refused = RefusedAttempts(counts[0] - before_it[0], counts[1] - before_it[1])
         if not rehearsed:
-            self._refused = refused
+            self._refused = counts
             if state is not None:
                 state.returned = set()
-        return CellDone(
-            None if reply is None else _reply(reply),
-            tuple(defined),
-            tuple(shadowed),
-            tuple(sorted(returned)),
-            RefusedAttempts(refused[0] - refused_before[0], refused[1] - refused_before[1]),
-            answers,
-        )
+        told = None if reply is None else _reply(reply)
+        return CellDone(told, tuple(defined), tuple(shadowed), tuple(sorted(returned)), refused, answers)
 
 
 def _reply(reply: Mapping[str, Any]) -> CellReply:
@@ -86,4 +83,5 @@ def _reply(reply: Mapping[str, Any]) -> CellReply:
     return CellReply(status, count, str(reply.get("ename", "")), str(reply.get("evalue", "")), lines)
 
 
+_NONE = RefusedAttempts()
 _STATUSES = {status.value: status for status in CellStatus}

@@ -76,7 +76,7 @@ class QuickDisplayHook(ZMQShellDisplayHook):
     """Shows the value of a cell, and keeps it as ``_``, ``_1`` and ``Out[1]``."""
 
     # Traits of IPython's that nobody observes.
-    exec_result = None
+    exec_result: Any = None
     session: Any = None
     pub_socket: Any = None
     showing = False
@@ -95,7 +95,8 @@ class QuickDisplayHook(ZMQShellDisplayHook):
             elif result is not None and not self.quiet():
                 data, metadata = shell.display_formatter.format(result)
                 self.update_user_ns(result)
-                self.fill_exec_result(result)
+                if self.exec_result is not None:
+                    self.exec_result.result = result
                 if data:
                     self.send(data, metadata)
         finally:
@@ -105,8 +106,11 @@ class QuickDisplayHook(ZMQShellDisplayHook):
         """Send the representations of a value, after what was printed before."""
         sys.stdout.flush()
         sys.stderr.flush()
-        content = {"data": data, "metadata": metadata, "execution_count": self.prompt_count}
-        self.session.send(self.pub_socket, "execute_result", content, parent=self.parent_header, ident=self.topic)
+        content = {"data": data, "metadata": metadata, "execution_count": self.shell.execution_count - 1}
+        if self.session.bare:
+            self.session.show("execute_result", content, {})
+        else:
+            self.session.send(self.pub_socket, "execute_result", content, parent=self.parent_header, ident=self.topic)
 
     def update_user_ns(self, result: Any) -> None:
         """Keep a value as IPython does, unless code has assigned ``_``, ``__`` or ``___`` itself."""
@@ -115,11 +119,14 @@ class QuickDisplayHook(ZMQShellDisplayHook):
         results = names.get("_oh")
         if result is results:
             return
-        ours = all(names[name] is hidden.get(name, getattr(self, name)) for name in _LAST if name in names)
+        ours = "_" not in vars(builtins)
+        for name in _LAST:
+            if name in names and names[name] is not hidden.get(name, getattr(self, name)):
+                ours = False
         self.___, self.__, self._ = self.__, self._, result
         number = shell.execution_count - 1
         values = {f"_{number}": result}
-        if ours and "_" not in vars(builtins):
+        if ours:
             values.update(_=result, __=self.__, ___=self.___)
         names.update(values)
         hidden.update(values)

@@ -183,7 +183,11 @@ class SandboxedKernel(IPythonKernel):
         shell = self.shell
         shell._last_traceback = None
         shell.by_person = self.walled and not self.session.bare
-        self._forward_input(allow_stdin)
+        if self.walled:
+            self._allow_stdin = allow_stdin
+        else:
+            self._forward_input(allow_stdin)
+        shell.user_ns.pop("__warningregistry__", None)  # otherwise a warning would be shown once in a session
         self.hold(False)
         self.in_cell = True
         try:
@@ -204,7 +208,9 @@ class SandboxedKernel(IPythonKernel):
         finally:
             self.in_cell = self._begins = False
             self.hold(True)
-            self._restore_input()
+            if not self.walled:
+                self._restore_input()
+            self._allow_stdin = False
         return reply
 
     def _note_interrupt(self, *_signal: object) -> None:

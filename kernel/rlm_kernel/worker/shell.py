@@ -95,6 +95,9 @@ class GuardedShell(ZMQInteractiveShell):
     def __init__(self, *, kernel: Any, **options: Any) -> None:
         self.kernel = kernel
         super().__init__(**options)
+        # IPython's own, which `SandboxedKernel.do_execute` does itself, or for which a session has no use.
+        for listeners in self.events.callbacks.values():
+            listeners.clear()
 
     def init_display_formatter(self) -> None:
         """Set up the formatter that creates representations of values."""
@@ -113,9 +116,12 @@ class GuardedShell(ZMQInteractiveShell):
         in a forked copy that was made for the developer's own code.
         """
         self._rebind = rebind
-        fallen, self.wall = self.wall is not None and wall is None, wall
+        before, self.wall = self.wall, wall
         self.compile.wall = wall
-        if fallen:
+        if before is None and wall is not None:
+            self.kernel._forward_input()  # once, and not for each cell: nothing else than the session's code asks
+        if before is not None and wall is None:
+            self.kernel._restore_input()
             # The disabled methods are instance attributes: without them the class's own show again.
             for name in SIDE_CHANNELS:
                 self.__dict__.pop(name, None)

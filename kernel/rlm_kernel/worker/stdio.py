@@ -59,20 +59,18 @@ class LinkSession(Session):
         if not self.bare:
             return super().send(stream, msg_or_type, content, *args, buffers=buffers, **options)
         message = msg_or_type if isinstance(msg_or_type, dict) else self.msg(msg_or_type, content, **options)
-        kind, metadata = message["msg_type"], message["metadata"]
-        # The fields of a `Shown`.
-        shown = {
-            "kind": kind,
-            "content": message["content"],
-            "metadata": metadata if isinstance(metadata, dict) else {},
-        }
+        self.show(message["msg_type"], message["content"], message["metadata"], buffers or ())
+        return message
+
+    def show(self, kind: str, content: JsonObject, metadata: Any, buffers: Sequence[Frame] = ()) -> None:
+        """Send a `Shown`."""
+        shown = {"kind": kind, "content": content, "metadata": metadata if isinstance(metadata, dict) else {}}
         try:
             part = _as_json(shown).encode("utf-8", "surrogateescape")
         except (TypeError, ValueError):
             part = self.pack(shown)
         # The reply follows a cell's value at once, so both can leave in one write.
-        self.link.send(Shown.TAG, (part, *(buffers or ())), later=kind == "execute_result")
-        return message
+        self.link.send(Shown.TAG, (part, *buffers), later=kind == "execute_result")
 
 
 class TextStream(io.TextIOBase):

@@ -212,7 +212,8 @@ def _item(value: Any) -> str:
 
 def changed(before: bytes, namespace: dict[Any, Any], hidden: Mapping[str, Any]) -> list[str]:
     """Return the names that a cell has created or rebound since their objects were `noted` before it."""
-    return [name for name, _ in visible(bound(before, namespace), hidden)]
+    found = bound(before, namespace)
+    return [name for name, _ in visible(found, hidden)] if found else []
 
 
 def prune(namespace: Namespace, hidden: Namespace, history: Any, count: int) -> None:

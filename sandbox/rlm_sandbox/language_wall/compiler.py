@@ -44,33 +44,18 @@ def compile_guarded(
     enabled = gc.isenabled()
     gc.disable()  # trees are many objects without cycles: the collector would only visit the session's data
     try:
-        return _compile_guarded(source, text, filename, mode, flags, guards, blocked, bound, careful=careful)
+        tree = source if text is None else _parse(text, filename, mode, flags)
+        transformer = GuardTransformer(blocked, frozenset(bound) if bound else _NONE, careful=careful)
+        try:
+            tree = _transform(transformer, tree)
+            if transformer.refusals:
+                raise _violation(transformer.refusals, filename, text)
+            code = _compile(tree, filename, mode, flags, quiet=bool(transformer.used))
+        except (RecursionError, MemoryError):
+            raise _violation([(ast.Pass(), advice.too_deep())], filename, text) from None
     finally:
         if enabled:
             gc.enable()
-
-
-def _compile_guarded(
-    source: str | ast.AST,
-    text: str | None,
-    filename: str,
-    mode: str,
-    flags: int,
-    guards: Mapping[str, Any],
-    blocked: frozenset[str],
-    bound: set[str] | None,
-    *,
-    careful: bool,
-) -> CodeType:
-    tree = source if text is None else _parse(text, filename, mode, flags)
-    transformer = GuardTransformer(blocked, frozenset(bound) if bound else _NONE, careful=careful)
-    try:
-        tree = _transform(transformer, tree)
-        if transformer.refusals:
-            raise _violation(transformer.refusals, filename, text)
-        code = _compile(tree, filename, mode, flags, quiet=bool(transformer.used))
-    except (RecursionError, MemoryError):
-        raise _violation([(ast.Pass(), advice.too_deep())], filename, text) from None
     if bound is not None and transformer.scope.bound:
         bound |= blocked & transformer.scope.bound.keys()
     if not transformer.used:
