@@ -114,12 +114,25 @@ class Stream:
             framing.close_all(descriptors)
             return
         data = framing.pack(tag, parts, len(descriptors))
+        if not (wait or descriptors or self._held or self._out):  # most messages
+            data = self._rest_of(data)
+            if not data:
+                return
         self.unsent += len(data)
         self._held.append(data)
         if not wait:
             self._let_go(descriptors)
         elif self._letting_go is None:
             self._letting_go = self.loop.call_later(wait, self._let_go)
+
+    def _rest_of(self, data: bytes) -> bytes:
+        """Write what the peer has room for. Return the rest."""
+        try:
+            return data[self.socket.send(data) :]
+        except (BlockingIOError, InterruptedError):
+            return data
+        except OSError:
+            return b""  # the reader reports the peer's end
 
     def _let_go(self, descriptors: Sequence[int] = ()) -> None:
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)

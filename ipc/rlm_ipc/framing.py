@@ -29,6 +29,7 @@ from rlm_ipc.errors import ProtocolError
 from rlm_ipc.late_dataclasses import dataclass
 
 HEADER = struct.Struct("!cBHQ")
+_HEADER_OF_ONE = struct.Struct("!cBHQQ")
 MAX_FRAMES = 4096
 MAX_PAYLOAD = 1 << 31
 MAX_DESCRIPTORS = 16
@@ -40,6 +41,7 @@ _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize) + so
 _SCM_CREDENTIALS = getattr(socket, "SCM_CREDENTIALS", -1)
 
 Frame = bytes | bytearray | memoryview
+_BYTES = (bytes, bytearray)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,10 @@ def close_all(descriptors: Iterable[int]) -> None:
 
 def pack(tag: bytes, parts: Sequence[Frame] = (), descriptors: int = 0) -> bytes:
     """Return the bytes of a message; its descriptors travel with the first of them."""
-    views = [f if isinstance(f, bytes | bytearray) else memoryview(f).cast("B") for f in parts]
-    lengths = [len(v) for v in views]
+    if len(parts) == 1 and type(part := parts[0]) is bytes:  # most messages
+        return _HEADER_OF_ONE.pack(tag, descriptors, 1, len(part), len(part)) + part
+    views = [part if isinstance(part, _BYTES) else memoryview(part).cast("B") for part in parts]
+    lengths = tuple(map(len, views))
     head = HEADER.pack(tag, descriptors, len(views), sum(lengths))
     return b"".join((head, struct.pack(f"!{len(views)}Q", *lengths), *views))
 
@@ -117,6 +121,8 @@ class Parser:
 
     def next(self) -> Message | None:
         """Return the next complete message, or None until more bytes are fed; raises ProtocolError."""
+        if not self._buffer:
+            return None
         # The first byte of a write carries its descriptors, so they arrive before their message is complete:
         # descriptors of two messages are normal. A peer that keeps attaching them would use up the reader's.
         if len(self._descriptors) > 2 * self._max_descriptors:
@@ -144,7 +150,7 @@ class Parser:
                 parts.append(bytes(view[start : start + length]))
                 start += length
         del self._buffer[:start]
-        return Message(tag, tuple(parts), tuple(self._descriptors.popleft() for _ in range(nfds)))
+        return Message(tag, tuple(parts), tuple([self._descriptors.popleft() for _ in range(nfds)]))
 
     def close(self) -> None:
         """Release the bytes and close the descriptors of messages that never completed."""
@@ -157,7 +163,7 @@ def receive(sock: socket.socket, parser: Parser) -> int:
     """Read once from ``sock`` into ``parser``; return 0 at end of file. May raise BlockingIOError or OSError."""
     # Set at once, not by a later fcntl(2): a program that another thread starts in between would inherit them.
     count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, _CLOSE_ON_EXEC)
-    parser.feed(parser.space[:count], _descriptors(ancillary))
+    parser.feed(parser.space[:count], _descriptors(ancillary) if ancillary else ())
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
             parser.sender = _CREDENTIALS.unpack(data)[0]

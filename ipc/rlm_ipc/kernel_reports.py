@@ -161,26 +161,26 @@ class CellResult:
     """
 
     status: str
-    stdout: str
-    stderr: str
-    truncated: bool
-    output_bytes: int
-    spool: str | None
-    spool_complete: bool
-    result: str | None
-    data: tuple[dict[str, Json], ...]
-    error: CellError | None
-    ended: Ended
-    reason: str
-    loss: Loss | None
-    uncopied: Uncopied | None
-    execution_count: int | None
-    seconds: float
-    queries: tuple[str, ...]
-    defined: tuple[str, ...]
-    shadowed: tuple[str, ...]
-    returned: tuple[str, ...]
-    given: GivenAnswers | None
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    output_bytes: int = 0
+    spool: str | None = None
+    spool_complete: bool = True
+    result: str | None = None
+    data: tuple[dict[str, Json], ...] = ()
+    error: CellError | None = None
+    ended: Ended = Ended.BY_ITSELF
+    reason: str = ""
+    loss: Loss | None = None
+    uncopied: Uncopied | None = None
+    execution_count: int | None = None
+    seconds: float = 0.0
+    queries: tuple[str, ...] = ()
+    defined: tuple[str, ...] = ()
+    shadowed: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    given: GivenAnswers | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import itertools
 import operator
 import types
 import typing
@@ -32,11 +33,20 @@ JsonObject = dict[str, Json]
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
+_Dumper = Callable[[object], JsonObject]
 
 
 def plain(message: object) -> JsonObject:
     """Return the message as a JSON object with every field; it shares no mutable values with the message."""
     return _dumper(type(message))(message)  # type: ignore[arg-type]  # a class is hashable
+
+
+def sparse(message: object) -> JsonObject:
+    """Return the message as a JSON object without the fields that have their default values; `read` adds them again.
+
+    Most fields of most messages do, and each one costs the writer and the reader.
+    """
+    return _sparse_dumper(type(message))(message)  # type: ignore[arg-type]  # a class is hashable
 
 
 def alike(kind: type[T], source: object, /, **others: Any) -> T:
@@ -59,7 +69,7 @@ def read(kind: type[T], value: object) -> T:
 
 def prepare(kind: type[object]) -> None:
     """Do the work that the first message of that kind would cost. Forks of this process then share the result."""
-    _dumper(typing.cast("Hashable", kind))
+    _sparse_dumper(typing.cast("Hashable", kind))
     _reader(typing.cast("Hashable", kind))
 
 
@@ -91,10 +101,10 @@ def _hints(kind: Hashable) -> dict[str, Hashable]:
 
 
 @functools.cache
-def _dumper(kind: Hashable) -> Callable[[object], JsonObject]:
+def _dumper(kind: Hashable) -> _Dumper:
     hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast("Any", kind))]
-    writers = [(name, _writer(hints[name])) for name in names]
+    writers = [(name, _writer(hints[name], _dumper)) for name in names]
     if len(names) > 1 and all(write is _same for _, write in writers):
         values = operator.attrgetter(*names)
         return lambda message: dict(zip(names, values(message), strict=True))
@@ -102,19 +112,43 @@ def _dumper(kind: Hashable) -> Callable[[object], JsonObject]:
 
 
 @functools.cache
-def _writer(kind: Hashable) -> Callable[[Any], Any]:
-    """Return a function that converts a value of that type to plain JSON."""
+def _sparse_dumper(kind: Hashable) -> _Dumper:
+    hints = _hints(kind)
+    fields = dataclasses.fields(typing.cast("Any", kind))
+    if len(fields) < 2:
+        return _dumper(kind)
+    rows = [(field.name, _writer(hints[field.name], _sparse_dumper)) for field in fields]
+    defaults = [_default(field) for field in fields]
+    values_of = operator.attrgetter(*(field.name for field in fields))
+
+    def dump(message: object) -> JsonObject:
+        values = values_of(message)
+        differing = itertools.compress(zip(rows, values, strict=True), map(operator.ne, values, defaults))
+        return {name: write(value) for (name, write), value in differing}
+
+    return dump
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default  # `MISSING`, which nothing equals, if it has none
+
+
+@functools.cache
+def _writer(kind: Hashable, of_message: Callable[[Hashable], _Dumper]) -> Callable[[Any], Any]:
+    """Return a function that converts a value of that type to plain JSON; ``of_message`` returns it for a message."""
     if dataclasses.is_dataclass(kind):
-        return plain
+        return of_message(kind)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
-        write = _writer(_only_other(arguments))
+        write = _writer(_only_other(arguments), of_message)
         return lambda value: None if value is None else write(value)
     if origin is tuple:
-        item = _writer(arguments[0])
+        item = _writer(arguments[0], of_message)
         return list if item is _same else lambda value: [item(part) for part in value]
     if origin is dict:
-        entry = _writer(arguments[1])
+        entry = _writer(arguments[1], of_message)
         return dict if entry is _same else lambda value: {key: entry(part) for key, part in value.items()}
     return _same  # json writes a string enum as a string
 
@@ -149,7 +183,6 @@ def _message_reader(kind: type[T]) -> Callable[[Any], T]:
     hints = _hints(typing.cast("Hashable", kind))
     fields = dataclasses.fields(typing.cast("Any", kind))
     readers = {field.name: _reader(hints[field.name]) for field in fields}
-    in_order = tuple(readers.items())
     required = {
         field.name
         for field in fields
@@ -157,12 +190,11 @@ def _message_reader(kind: type[T]) -> Callable[[Any], T]:
     }
 
     def message(value: Any) -> T:
-        # What `plain` wrote has every field and is read in one pass. Only a message that fails is read again, field by
-        # field, to find the name of the wrong one.
-        if type(value) is dict and value.keys() == readers.keys():
+        # Only a message that fails is read again, field by field, to find the name of the wrong one.
+        if type(value) is dict:
             try:
-                return kind(*[read_field(value[name]) for name, read_field in in_order])
-            except (TypeError, ValueError):
+                return kind(**{name: readers[name](part) for name, part in value.items()})
+            except (TypeError, ValueError, KeyError):
                 pass
         return named(value)
 

@@ -18,7 +18,7 @@ CORE: Final = 1
 
 
 class Core:
-    """Base of the requests of this part."""
+    """Base of the requests and replies of this part."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ class Hello(Core):
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(Core):
     """The supervisor: its process, what it speaks, and which version of the calls is used here (0: the core only)."""
 
     core: int
@@ -92,7 +92,7 @@ class CoreKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreKernels:
+class CoreKernels(Core):
     """All of them."""
 
     kernels: tuple[CoreKernel, ...]
@@ -115,7 +115,7 @@ class NotSaved:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreSaved:
+class CoreSaved(Core):
     """What is kept, and what is not; ``failure`` says why nothing is."""
 
     kept: tuple[str, ...]

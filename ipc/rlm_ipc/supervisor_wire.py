@@ -6,21 +6,21 @@ failure}, blobs…]``, and an event ``EVENT [json{kernel_id, event, body}]``.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
+from rlm_ipc.json_parts import json_in
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.messages import Json, plain, read, read_known
-from rlm_ipc.supervisor_core import Range
+from rlm_ipc.messages import Json, JsonObject, plain, read, read_known, sparse
+from rlm_ipc.supervisor_core import Core, Range
 from rlm_ipc.supervisor_protocol import EVENTS, Event, Operation, Reply, Request
 
 CALL, RESULT, EVENT = b"Q", b"R", b"E"
 """The one-byte tags of the messages."""
 GOODBYE = b"g"
 """Sent to the bridge of an attachment: the front end has shut its kernel down."""
-PROTOCOL = 11
+PROTOCOL = 12
 SPEAKS = Range(PROTOCOL, PROTOCOL)
 """The versions of the calls that this version speaks."""
 MAX_CALL = 512 << 20
@@ -57,7 +57,7 @@ class Answer:
 
 def call_part(number: int, operation: Operation[Request, Any], request: Request) -> bytes:
     """Write a call."""
-    return framing.json_part({"id": number, "op": operation.name, "request": plain(request)})
+    return framing.json_part({"id": number, "op": operation.name, "request": _written(request)})
 
 
 def call_in(part: bytes) -> tuple[int, str, Json]:
@@ -78,7 +78,7 @@ def reply_in(operation: Operation[Any, Reply], answer: Answer) -> Reply:
 
 def reply_part(number: int, reply: object) -> bytes:
     """Write the reply to a call."""
-    return framing.json_part({"id": number, "reply": plain(reply)})
+    return framing.json_part({"id": number, "reply": _written(reply)})
 
 
 def failure_part(number: int | None, failure: dict[str, object]) -> bytes:
@@ -93,7 +93,7 @@ def answer_in(part: bytes) -> Answer:
 
 def event_part(kernel_id: str, event: Event) -> bytes:
     """Write an event."""
-    return framing.json_part({"kernel_id": kernel_id, "event": _EVENT_NAMES[type(event)], "body": plain(event)})
+    return framing.json_part({"kernel_id": kernel_id, "event": _EVENT_NAMES[type(event)], "body": sparse(event)})
 
 
 def event_in(part: bytes) -> tuple[str, Event]:
@@ -108,8 +108,13 @@ def event_in(part: bytes) -> tuple[str, Event]:
     return envelope.kernel_id, event
 
 
+def _written(message: object) -> JsonObject:
+    # Another version, to which only the core is common, may have other default values.
+    return plain(message) if isinstance(message, Core) else sparse(message)
+
+
 def _json(part: bytes) -> Json:
     try:
-        return json.loads(part)
+        return json_in(part)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not valid JSON: {error}") from error

@@ -20,16 +20,16 @@ standard library is used here, because the supervisor cannot afford more.
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from rlm_ipc import framing
 from rlm_ipc.errors import ProtocolError
+from rlm_ipc.json_parts import json_in
 from rlm_ipc.kernel_reports import BudgetUsed, GivenAnswers, QueryOutcome, WallState
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.messages import Json, JsonObject, plain, read
+from rlm_ipc.messages import Json, JsonObject, read, sparse
 from rlm_ipc.supervisor_core import Range
 
 PROTOCOL = 1
@@ -300,10 +300,10 @@ M = TypeVar("M")
 
 def encode(message: Tagged) -> tuple[bytes, bytes]:
     """Return the tag of a message and its first part."""
-    return message.TAG, framing.json_part(plain(message))
+    return message.TAG, framing.json_part(sparse(message))
 
 
-def decode(kind: type[M], part: bytes, parse: Callable[[bytes], Any] = json.loads) -> M:
+def decode(kind: type[M], part: bytes, parse: Callable[[bytes], Any] = json_in) -> M:
     """Return the message of that kind from a first part, read as JSON by ``parse``.
 
     Raises:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_ipc.errors import ProtocolError
-from rlm_ipc.messages import Json, plain, read
+from rlm_ipc.messages import Json, plain, read, sparse
 
 
 class Colour(enum.StrEnum):
@@ -61,6 +61,14 @@ outers = st.builds(
 def test_what_is_written_is_read_back(message: Outer) -> None:
     """Through JSON text, as on the wire."""
     assert read(Outer, json.loads(json.dumps(plain(message)))) == message
+    assert read(Outer, json.loads(json.dumps(sparse(message)))) == message
+
+
+def test_a_sparse_message_lacks_its_default_values() -> None:
+    """Most fields of most messages have them, and each one costs the writer and the reader."""
+    message = Outer("a", Colour.RED, 1.0, inner=Inner(3), many=(Inner(4, "note"),))
+    many = [{"number": 4, "note": "note"}]
+    assert sparse(message) == {"text": "a", "colour": "red", "seconds": 1.0, "inner": {"number": 3}, "many": many}
 
 
 def test_missing_fields_have_their_defaults() -> None:

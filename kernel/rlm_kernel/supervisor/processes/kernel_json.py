@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from rlm_ipc.json_parts import json_in
 from rlm_ipc.json_size import has_too_many_values
 
 LARGEST_JSON = 32 << 20
@@ -16,4 +16,4 @@ def parse(data: bytes) -> Any:
     # Checked on the bytes: `[[],[],…]` takes twenty times its length as Python objects, before any limit could see it.
     if len(data) > LARGEST_JSON or has_too_many_values(data):
         raise ValueError(f"{len(data):,} bytes of JSON are too much")
-    return json.loads(data)
+    return json_in(data)
