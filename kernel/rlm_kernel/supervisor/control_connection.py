@@ -41,8 +41,8 @@ class Envelope:
     descriptors: tuple[int, ...]
 
 
-Handler = Callable[["Connection", _Request, Envelope], Coroutine[Any, Any, Answered[_Reply]] | None]
-"""Answers a request; None if the answer comes from somewhere else."""
+Handler = Callable[["Connection", _Request, Envelope], Answered[_Reply] | Coroutine[Any, Any, Answered[_Reply]] | None]
+"""Answers a request, at once or in a task; None if the answer comes from somewhere else."""
 
 
 HANDLERS: dict[str, tuple[Operation[Any, Any], Handler[Any, Any]]] = {}
@@ -107,11 +107,13 @@ class Connection:
                 )
             envelope = Envelope(number, message.descriptors)
             work = handler(self, wire.request_in(operation, content), envelope)
+            if isinstance(work, tuple):
+                self._reply(number, *work)
         except Exception as error:
             message.close()
             self._fail(number, error)
             return
-        if work is None:
+        if work is None or isinstance(work, tuple):
             message.close()
             return
         loop = asyncio.get_running_loop()

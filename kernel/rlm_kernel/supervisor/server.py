@@ -103,14 +103,14 @@ NOTHING: Answered[protocol.Done] = protocol.Done(), ()
 
 
 @answers(protocol.HELLO)
-async def _hello(client: Connection, call: core.Hello, _: Envelope) -> Answered[core.Welcome]:
+def _hello(client: Connection, call: core.Hello, _: Envelope) -> Answered[core.Welcome]:
     client.spoken = wire.SPEAKS.common(call.speaks)
     client.wants_events = call.events and client.spoken > 0
     return core.Welcome(core.CORE, wire.SPEAKS, VERSION, os.getpid(), client.spoken, worker_protocol.SPEAKS), ()
 
 
 @answers(protocol.LIST_ALL)
-async def _list_all(client: Connection, _call: core.ListAll, _: Envelope) -> Answered[core.CoreKernels]:
+def _list_all(client: Connection, _call: core.ListAll, _: Envelope) -> Answered[core.CoreKernels]:
     return core.CoreKernels(tuple(map(facts, client.supervisor.sessions.values()))), ()
 
 
@@ -121,7 +121,7 @@ async def _save(client: Connection, call: core.CoreSave, _: Envelope) -> Answere
 
 
 @answers(protocol.STOP_ALL)
-async def _stop_all(_client: Connection, _call: core.StopAll, _: Envelope) -> Answered[protocol.Done]:
+def _stop_all(_client: Connection, _call: core.StopAll, _: Envelope) -> Answered[protocol.Done]:
     os.kill(os.getpid(), signal.SIGTERM)
     return NOTHING
 
@@ -141,7 +141,7 @@ async def _spawn(client: Connection, call: protocol.Spawn, _: Envelope) -> Answe
 
 
 @answers(protocol.POLICY)
-async def _policy(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.PolicyText]:
+def _policy(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.PolicyText]:
     return protocol.PolicyText(client.supervisor.find(call.kernel_id).processes.spec.policy), ()
 
 
@@ -152,12 +152,12 @@ async def _fork(client: Connection, call: protocol.Fork, _: Envelope) -> Answere
 
 
 @answers(protocol.KERNELS)
-async def _kernels(client: Connection, _call: protocol.ListKernels, _: Envelope) -> Answered[protocol.KernelList]:
+def _kernels(client: Connection, _call: protocol.ListKernels, _: Envelope) -> Answered[protocol.KernelList]:
     return protocol.KernelList(tuple(session.info() for session in client.supervisor.sessions.values())), ()
 
 
 @answers(protocol.INFO)
-async def _info(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[KernelInfo]:
+def _info(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[KernelInfo]:
     return client.supervisor.find(call.kernel_id).info(), ()
 
 
@@ -169,12 +169,12 @@ def _execute(client: Connection, call: protocol.Execute, came: Envelope) -> None
 
 
 @answers(protocol.STOP)
-async def _stop(client: Connection, call: protocol.Stop, _: Envelope) -> Answered[protocol.Stopped]:
+def _stop(client: Connection, call: protocol.Stop, _: Envelope) -> Answered[protocol.Stopped]:
     return protocol.Stopped(client.supervisor.find(call.kernel_id).stop(call.run)), ()
 
 
 @answers(protocol.OUTPUT)
-async def _output(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.OutputSoFar]:
+def _output(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.OutputSoFar]:
     return client.supervisor.find(call.kernel_id).relay.running(), ()
 
 
@@ -210,17 +210,17 @@ async def _resolve(client: Connection, call: protocol.Resolve, _: Envelope) -> A
 
 
 @answers(protocol.QUERIES)
-async def _queries(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.QueryList]:
+def _queries(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.QueryList]:
     return protocol.QueryList(tuple(client.supervisor.find(call.kernel_id).queries.pending.values())), ()
 
 
 @answers(protocol.CELLS)
-async def _cells(client: Connection, call: protocol.CellsAfter, _: Envelope) -> Answered[CellNotes]:
+def _cells(client: Connection, call: protocol.CellsAfter, _: Envelope) -> Answered[CellNotes]:
     return CellNotes(tuple(client.supervisor.find(call.kernel_id).cells.after(call.after))), ()
 
 
 @answers(protocol.ATTACH)
-async def _attach(client: Connection, call: protocol.Attach, _: Envelope) -> Answered[protocol.Done]:
+def _attach(client: Connection, call: protocol.Attach, _: Envelope) -> Answered[protocol.Done]:
     session = client.supervisor.find(call.kernel_id)
     if call.owned:
         client.own(session.kernel_id)
@@ -229,7 +229,7 @@ async def _attach(client: Connection, call: protocol.Attach, _: Envelope) -> Ans
 
 
 @answers(protocol.DETACH)
-async def _detach(client: Connection, call: protocol.Detach, _: Envelope) -> Answered[protocol.Detached]:
+def _detach(client: Connection, call: protocol.Detach, _: Envelope) -> Answered[protocol.Detached]:
     attachments = client.supervisor.find(call.kernel_id).front.attachments
     found = [attachment for attachment in attachments.values() if attachment.name == call.attachment]
     for attachment in found:
@@ -238,12 +238,12 @@ async def _detach(client: Connection, call: protocol.Detach, _: Envelope) -> Ans
 
 
 @answers(protocol.INTERRUPT)
-async def _interrupt(client: Connection, call: protocol.Interrupt, _: Envelope) -> Answered[protocol.Stopped]:
+def _interrupt(client: Connection, call: protocol.Interrupt, _: Envelope) -> Answered[protocol.Stopped]:
     return protocol.Stopped(client.supervisor.find(call.kernel_id).interrupt(call.escalate)), ()
 
 
 @answers(protocol.SIGNAL)
-async def _signal(client: Connection, call: protocol.Signal, _: Envelope) -> Answered[protocol.Done]:
+def _signal(client: Connection, call: protocol.Signal, _: Envelope) -> Answered[protocol.Done]:
     live = client.supervisor.find(call.kernel_id).processes.live
     if live is not None:
         live.signal(call.signal)
@@ -268,7 +268,7 @@ async def _make_room(client: Connection, call: protocol.MakeRoom, _: Envelope) -
 
 
 @answers(protocol.SHUTDOWN)
-async def _shutdown(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.ShutDown]:
+def _shutdown(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.ShutDown]:
     session = client.supervisor.find(call.kernel_id)
     session.front.why_ended = call.why
     session.close()

@@ -43,7 +43,6 @@ from rlm_sandbox.policy.model import Policy
 
 MEMORY_SECONDS = 0.1
 SLOW_TICKS = 20
-REAP_AGAIN_SECONDS = 0.1
 CHANNEL_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5}
 
 
@@ -104,7 +103,8 @@ class Supervisor:
         processes.become_subreaper()
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_strays)
+        # Ignored, as a program may inherit it, it has the system reap our children: how they ended is lost.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.keeping.listen()
         self._watch = asyncio.create_task(self._watch_memory())
         if self.keeping.generation > 1:
@@ -255,6 +255,8 @@ class Supervisor:
     async def _watch_memory(self) -> None:
         for tick in itertools.count(1):
             await asyncio.sleep(MEMORY_SECONDS)
+            # Not by SIGCHLD: each copy that ends would wake this process once more.
+            self._reap_strays()
             if self._has_garbage and tick % SLOW_TICKS == 0:
                 self._has_garbage = False
                 # glibc by itself returns only the top of its heap, and what other sessions keep lies above.
@@ -275,16 +277,17 @@ class Supervisor:
 
     def _reap_strays(self) -> None:
         """Reap children that no peer waits for; the peers reap theirs by pidfd."""
-        known = {peer.pid for session in self.sessions.values() for peer in session.processes.links()}
-        known |= self._zygotes.pids()
         with contextlib.suppress(ChildProcessError):
             # WNOWAIT looks without reaping. Reaping a worker here would take its exit status away from its peer.
             while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-                if ended.si_pid in known:
+                if self._is_known(ended.si_pid):
                     # Its peer is about to reap it. Until then it hides any stray behind it in the system's list.
-                    asyncio.get_running_loop().call_later(REAP_AGAIN_SECONDS, self._reap_strays)
                     return
                 os.waitpid(ended.si_pid, 0)
+
+    def _is_known(self, pid: int) -> bool:
+        links = (peer for session in self.sessions.values() for peer in session.processes.links())
+        return pid in self._zygotes.pids() or any(peer.pid == pid for peer in links)
 
 
 def _close_unused(session: SupervisedSession) -> None:

@@ -229,7 +229,7 @@ async def test_a_cell_that_was_counted_and_not_copied_when_all_died_is_the_loss_
     assert live is not None
     with noted_last(client) as file:
         cells, only_cells, pristine, _ = file.cells
-        file.note_cells(cells + 1, file.running[0], only_cells=only_cells, pristine=pristine)
+        file.note_cells(cells + 1, file.running[0], only_cells, pristine)
         os.kill(live, signal.SIGKILL)
     async with asyncio.timeout(60):
         result = await cell.result()

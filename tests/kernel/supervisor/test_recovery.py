@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import textwrap
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -226,6 +228,32 @@ async def test_an_ended_kernel_leaves_no_process_socket_or_copy(supervisor, spaw
     assert not [path for path in folder.iterdir() if path.name.startswith(kernel.kernel_id)]
     with pytest.raises(UnknownKernel):
         await supervisor.kernel_info(kernel.kernel_id)
+
+
+async def test_an_orphan_of_a_kernel_is_reaped(real_starts, own_supervisor, policy, tmp_path: Path) -> None:
+    """A program whose starter has ended becomes a child of the supervisor, which asks for no signal at its end."""
+    made = policy(checkpoint="off", processes=4)
+    walls = replace(made.walls, require=(), private=False)
+    made = replace(made, language=replace(made.language, wall="off"), walls=walls)
+    await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), made)
+    code = """
+        import os
+        reading, writing = os.pipe()
+        end, held = os.pipe()
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os.close(held)
+                os.write(writing, str(os.getpid()).encode())
+                os.read(end, 1)
+            os._exit(0)
+        os.wait()
+        pid = int(os.read(reading, 20))
+        os.close(held)
+        pid
+    """
+    result = await own_supervisor.execute("k1", textwrap.dedent(code)).result()
+    assert result.result is not None, result
+    await until(lambda: not psutil.pid_exists(int(result.result)))
 
 
 async def test_two_kernels_cannot_have_one_id(supervisor, spawn, kernel, policy, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_supervisor_that_dies_while_it_notes_a_request_leaves_it_whole_or_not_
 def _note_cells_without_end(fd: int) -> None:
     file = SessionFile(fd)
     for cells in count(1):
-        file.note_cells(cells, cells, only_cells=cells % 2 == 1, pristine=cells % 2 == 1)
+        file.note_cells(cells, cells, cells % 2 == 1, cells % 2 == 1)
 
 
 def test_what_is_noted_of_cells_is_all_of_one_moment() -> None:
@@ -160,7 +160,7 @@ def test_every_version_finds_what_another_one_has_noted(file: SessionFile) -> No
     assert numbers(48, 2) == (1, 1)
     assert os.pread(file.fd, len(request), 1 << 20) == request
     for cells in (7, 8, 9):
-        file.note_cells(cells, 10 + cells, only_cells=cells == 8, pristine=cells == 9)
+        file.note_cells(cells, 10 + cells, cells == 8, cells == 9)
     assert (numbers(128), numbers(136, 4), numbers(168, 4)) == ((1,), (8, 1, 0, 18), (9, 0, 1, 19))
     for name in ("one", "two"):
         file.note_run(name)

@@ -14,7 +14,7 @@ from rlm_ipc.displays import kept
 from rlm_ipc.json_lines import TERMINAL
 from rlm_ipc.jupyter_wire import object_in
 from rlm_ipc.kernel_reports import CellNote
-from rlm_ipc.messages import JsonObject, plain
+from rlm_ipc.messages import JsonObject
 from rlm_ipc.worker_protocol import CellStatus
 from rlm_kernel.supervisor.cells.cell_request import CellRequest
 
@@ -78,11 +78,11 @@ def shown_author(request: CellRequest) -> str:
 
 
 def content_of(request: CellRequest) -> JsonObject | None:
-    """Return the content of an ``execute_request``; None for anything else."""
+    """Return the content of an ``execute_request``, for a caller's cell only its code; None for anything else."""
     if request.kind != "execute_request":
         return None
     if request.cell is not None:
-        return plain(request.cell)
+        return {"code": request.cell.code}
     content = object_in(request.parts, 5)
     return content if isinstance(content.get("code"), str) else None
 

@@ -22,6 +22,14 @@ MAX_DATA_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
+class Parent:
+    """What Jupyter messages about a request name of it: its kind and its header, None until one is needed."""
+
+    kind: str
+    header: bytes | None
+
+
+@dataclass(slots=True)
 class CellRequest:
     """A request in the queue of a session: a Jupyter client's (raw parts), or a ``cell`` of a supervisor client.
 
@@ -34,7 +42,7 @@ class CellRequest:
     it unless it ended by itself, and ``loss`` is what was lost with its worker. ``uncopied`` is what no checkpoint
     holds after it. The caller of one that was ``left`` has gone, and may return. One that was ``told`` has been
     answered by an earlier supervisor: it is only looked at again. One whose ``may_begin`` returns False at its turn is
-    skipped.
+    skipped. One that was ``noted`` has left nothing to record for a later supervisor.
     """
 
     tag: bytes
@@ -64,6 +72,7 @@ class CellRequest:
     reason: str = ""
     loss: Loss | None = None
     uncopied: Uncopied | None = None
+    noted: bool = False
 
     @classmethod
     def of_client(cls, tag: bytes, parts: list[bytes], *, run: object = None, attachment: str = "") -> CellRequest:

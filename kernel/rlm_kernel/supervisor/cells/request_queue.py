@@ -45,7 +45,7 @@ class RequestQueue:
         self.waits: Callable[[CellRequest], None] = lambda _: None
         """Called with each request that is put into the queue."""
         self._waiting: deque[Item] = deque()
-        self._filled = asyncio.Event()
+        self._filled: asyncio.Future[None] | None = None
 
     @property
     def idle(self) -> bool:
@@ -75,7 +75,8 @@ class RequestQueue:
             _fail(item, KernelBusy(_FULL))
         else:
             self._waiting.append(item)
-            self._filled.set()
+            if self._filled is not None and not self._filled.done():
+                self._filled.set_result(None)
             if isinstance(item, CellRequest):
                 self.waits(item)
 
@@ -111,8 +112,8 @@ class RequestQueue:
     async def take(self) -> Item:
         """Wait for the next item."""
         while not self._waiting:
-            self._filled.clear()
-            await self._filled.wait()
+            self._filled = asyncio.get_running_loop().create_future()
+            await self._filled
         self.taken = self._waiting.popleft()
         return self.taken
 

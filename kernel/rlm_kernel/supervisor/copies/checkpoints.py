@@ -120,6 +120,8 @@ class Checkpoints:
 
     def keep_images(self, *, after: int = 0, up_to: int | None = None) -> None:
         """Keep only the images that were given after ``after`` cells, and those that are part of ``up_to`` cells."""
+        if not self.images:
+            return
         kept = [image for image in self.images if after < image.cells <= (self.cells if up_to is None else up_to)]
         for image in self.images:
             if image not in kept:

@@ -116,6 +116,8 @@ class Equipment:
         list includes the ``returned`` names, which a cell has taken and given back. With ``told=False`` no caller
         listens now: then only the second list is filled, and the rest waits for the next caller.
         """
+        if not self.contexts:
+            return [], []
         self.shadowed = frozenset(said) & self.contexts.keys()
         back = (self.contexts.keys() & set(returned)) - self.shadowed
         if not told:

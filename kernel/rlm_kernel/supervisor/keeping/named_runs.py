@@ -42,16 +42,19 @@ class NamedRuns:
 
     def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:
         """Enter a cell with that name that is queued or continues. Nobody has asked for earlier results until now."""
-        for known in [known for known, one in self._futures.items() if one.done()]:
-            self.told(known)
+        while (first := next(iter(self._futures), None)) is not None and self._futures[first].done():
+            self.told(first)  # they end in the order in which they were entered
         self._futures[name] = future
 
     def condition(self, name: str) -> Callable[[], bool] | None:
         """Return a check that the cell of that name succeeded, to be made as its follower starts; None without one."""
         if not name:
             return None
-        future, went_well = self._futures.get(name), name in self._well
-        return (lambda: went_well) if future is None else (lambda: _ended_well(future))
+        future = self._futures.get(name)
+        if future is not None:
+            return lambda: _ended_well(future)
+        went_well = name in self._well
+        return lambda: went_well
 
     def told(self, name: str) -> None:
         """Record that its caller is about to get the result; if it is lost on the way, the kernel itself repeats it."""

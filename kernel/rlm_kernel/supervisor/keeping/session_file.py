@@ -20,13 +20,15 @@ from typing import TypeVar
 from rlm_ipc import framing
 from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.messages import plain, read_known
+from rlm_ipc.messages import read_known, sparse
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 _NUMBER, _TIME, _FOUR = struct.Struct("<Q"), struct.Struct("<d"), struct.Struct("<4Q")
+_SENT_OUT = struct.Struct("<2Q2d")
+"""What is known of a request: the numbers from `_PUBLISHED` to `_SINCE`."""
 (
     _RUNNING,
     _ANSWERED,
@@ -112,7 +114,7 @@ class SessionFile:
 
     # -- what its process has completed
 
-    def note_cells(self, cells: int, counted: int, *, only_cells: bool, pristine: bool) -> None:
+    def note_cells(self, cells: int, counted: int, only_cells: bool, pristine: bool) -> None:
         """Record what `checkpoints.Checkpoints` says of the live process; the request ``counted`` is its latest."""
         place = 1 - self._get(_CELLS)
         _FOUR.pack_into(self._numbers, _CELLS_PLACES[place], cells, only_cells, pristine, counted)
@@ -145,10 +147,7 @@ class SessionFile:
         self._set(_RUNNING, 0)  # until all of it is here: half of it must not be taken for the previous one
         if not self._put(data, _REQUEST):
             return
-        self._set(_REQUEST_BYTES, len(data))
-        self._set(_PUBLISHED, 0)
-        _TIME.pack_into(self._numbers, _STARTED, started)
-        _TIME.pack_into(self._numbers, _SINCE, since)
+        _SENT_OUT.pack_into(self._numbers, _PUBLISHED, 0, len(data), started, since)
         self._set(_RUNNING, serial)
 
     def note_published(self, messages: int) -> None:
@@ -174,8 +173,7 @@ class SessionFile:
 
     def knows_run(self, name: str) -> bool:
         """Return whether it is one of the latest that have started."""
-        known = self._numbers[_RUNS + 8 : _RUNS + 8 + _MOST_RUNS * _RUN_BYTES]
-        return _digest(name) in (known[at : at + _RUN_BYTES] for at in range(0, len(known), _RUN_BYTES))
+        return _digest(name) in self._numbers[_RUNS + 8 : _RUNS + 8 + _MOST_RUNS * _RUN_BYTES]
 
     @property
     def published(self) -> int:
@@ -242,4 +240,4 @@ class SessionFile:
 
 
 def _json(message: object) -> bytes:
-    return json.dumps(plain(message), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps(sparse(message), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
-from rlm_kernel.supervisor.processes.proc_status import effort
+from rlm_kernel.supervisor.processes.proc_status import Effort, effort
 
 MOST_SECONDS = 120.0
+SOON_SECONDS = 0.1
+"""Most answers come before that, and nobody looks at the process."""
 
 
 async def answered(answer: asyncio.Future[Any], seconds: float, pid: int | None) -> Any:
@@ -17,18 +18,27 @@ async def answered(answer: asyncio.Future[Any], seconds: float, pid: int | None)
     The limit is ``seconds`` of processor time, and `MOST_SECONDS` by the clock while the process wants to run. On a
     machine with too much work or too little memory, a slow process is not a dead one.
     """
-    began, before = time.monotonic(), effort(pid)
-    first = before.used
+    loop = asyncio.get_running_loop()
+    began, looks = loop.time(), list[Effort]()
+    timer: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal timer
+        now = effort(pid)
+        looks.append(now)
+        tries = len(looks) == 1 or now.wants or now.used > looks[-2].used
+        if tries and now.used - looks[0].used < seconds and loop.time() - began < MOST_SECONDS:
+            timer = loop.call_later(seconds, look)
+        elif not answer.done():
+            answer.set_exception(TimeoutError())
+            retrieved(answer)  # its caller may just have given up
+
+    timer = loop.call_later(min(seconds, SOON_SECONDS), look)
     try:
-        while not (await asyncio.wait({answer}, timeout=seconds))[0]:
-            now = effort(pid)
-            tries = now.wants or now.used > before.used
-            if not tries or now.used - first >= seconds or time.monotonic() - began >= MOST_SECONDS:
-                raise TimeoutError
-            before = now
+        return await answer
     finally:
+        timer.cancel()
         answer.cancel()
-    return answer.result()
 
 
 def retrieved(future: asyncio.Future[Any]) -> None:

@@ -224,21 +224,22 @@ class WorkerLink:
             pidfd = os.pidfd_open(pid)
         except (ProcessLookupError, OverflowError, ValueError, OSError):
             return False
-        if not self._is_ours(pid):
+        parent = parent_of(pid)
+        if not self._is_ours(pid, parent):
             os.close(pidfd)
             return False
-        self.pid, self._pidfd, self._parent = pid, pidfd, parent_of(pid) or 0
+        self.pid, self._pidfd, self._parent = pid, pidfd, parent or 0
         # Two links to one process would reap each other's exit status.
         self._taken.add(pid)
         self.loop.add_reader(pidfd, self._ended)
         return True
 
-    def _is_ours(self, pid: int) -> bool:
-        """Return whether it is a child of this process or the keeper, or of the init process of its pid namespace.
+    def _is_ours(self, pid: int, above: int | None) -> bool:
+        """Return whether its parent ``above`` is this process, the keeper, or the init process of its pid namespace.
 
         Otherwise it must be in the Unix session of the kernel that forked, which holds no other process of ours.
         """
-        above, us, (source, of_zygote) = parent_of(pid), {os.getpid(), os.getppid()}, self._source
+        us, (source, of_zygote) = {os.getpid(), os.getppid()}, self._source
         known = {*us, parent_of(source)} if source is not None and of_zygote else us
         if above in known or (self.space is not None and above and parent_of(above) in known):
             return pid not in us
@@ -291,7 +292,7 @@ class WorkerLink:
     # -- what arrives
 
     def _message(self, message: framing.Message) -> None:
-        if message.tag != worker_protocol.Started.TAG:
+        if message.descriptors and message.tag != worker_protocol.Started.TAG:
             message.close()
             message = framing.Message(message.tag, message.parts)
         if message.tag == worker_protocol.Handshake.TAG and self.pid is None and not self._introduced(message):

@@ -12,7 +12,7 @@ from rlm_ipc.jupyter_wire import Received, Signer
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import KERNEL_STOPPED
 from rlm_ipc.worker_protocol import CellReply, CellStatus
-from rlm_kernel.supervisor.cells.cell_request import CellRequest
+from rlm_kernel.supervisor.cells.cell_request import CellRequest, Parent
 from rlm_kernel.supervisor.relay.sockets import SUBSCRIBED_SECONDS, JupyterSockets
 
 ATTACHED = b"\0attachment"
@@ -113,7 +113,7 @@ class JupyterBroadcaster:
 
     def publish(
         self,
-        request: CellRequest | None,
+        request: CellRequest | Parent | None,
         kind: str,
         content: JsonObject,
         metadata: JsonObject | None = None,
@@ -127,12 +127,12 @@ class JupyterBroadcaster:
             message = self.signer.parts(kind, header, content, metadata)
             self.send("iopub", [(topic or kind).encode(), *message, *buffers])
 
-    def _header(self, request: CellRequest) -> bytes:
+    def _header(self, request: CellRequest | Parent) -> bytes:
         if request.header is None:
             request.header = self.signer.header(request.kind)
         return request.header
 
-    def stream(self, request: CellRequest | None, name: str, text: str) -> None:
+    def stream(self, request: CellRequest | Parent | None, name: str, text: str) -> None:
         """Publish text on stdout or stderr."""
         self.publish(request, "stream", {"name": name, "text": text}, topic=f"stream.{name}")
 

@@ -16,7 +16,7 @@ from rlm_ipc.supervisor_protocol import OutputSoFar
 from rlm_ipc.worker_protocol import CellDone, CellReply, CellStatus, Shown
 from rlm_kernel.supervisor.cells.cell_log import LONGEST_CODE, CellLog, shown_author, shown_content
 from rlm_kernel.supervisor.cells.cell_output import CellOutput
-from rlm_kernel.supervisor.cells.cell_request import DISPLAYS, EXECUTE, CellRequest, direct_result
+from rlm_kernel.supervisor.cells.cell_request import DISPLAYS, EXECUTE, CellRequest, Parent, direct_result
 from rlm_kernel.supervisor.cells.limits import CellLimits
 from rlm_kernel.supervisor.keeping.session_file import SessionFile
 from rlm_kernel.supervisor.processes.kernel_json import LARGEST_JSON
@@ -79,7 +79,7 @@ class OutputRouter:
         self._held: list[tuple[str, list[bytes]]] | None = None
         self._held_bytes = 0
         self._faults = 0
-        self._latest: CellRequest | None = None
+        self._latest: Parent | None = None
         """What remains of the latest cell that has ended: enough to add to its output."""
         self._late: CellOutput | None = None
         """What its threads and tasks have written since then."""
@@ -139,8 +139,6 @@ class OutputRouter:
         if request.says_that_it_waits:
             self.front.publish(request, "clear_output", {"wait": False})
         if request.direct is not None and taken_over is None:
-            if request.cell is not None and request.cell.watched != self.front.watched:
-                request.cell = replace(request.cell, watched=self.front.watched)
             self.front.status(request, "busy")
         return self.limits
 
@@ -156,7 +154,7 @@ class OutputRouter:
             self.front.send(channel, parts)
         if (request := self.current) is not None and request.kind == EXECUTE:
             self._no_longer_late()
-            self._latest = CellRequest(request.tag, request.kind, header=request.header)
+            self._latest = Parent(request.kind, request.header)
         self.current = self.limits = self.busy_since = None
 
     def forget_held(self) -> None:

@@ -33,7 +33,7 @@ class GivenOut:
 
 
 class Driver:
-    """Works through ``queue`` from `start` to `cancel`. ``note`` is called after each item."""
+    """Works through ``queue`` from `start` to `cancel`. ``note`` is called after each item that was not noted."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Driver:
             self._give_up(item, error)
         finally:
             self._queue.taken = None
-            if not self._queue.closed:
+            if not (self._queue.closed or (isinstance(item, CellRequest) and item.noted)):
                 self._note()
 
     def _give_up(self, item: Item, error: Exception) -> None:

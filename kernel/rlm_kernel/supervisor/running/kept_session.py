@@ -118,13 +118,17 @@ class KeptSession:
         self._texts: set[str] = set()
         self.counted = 0
         """The number of the last request that the live process completed."""
+        self._completed: tuple[int, int, bool, bool] | None = None
         self._noted: tuple[object, ...] = ()
         self._queries_noted = False
 
     def note_cells(self) -> None:
         """Record what the live process has completed."""
         known = self._checkpoints
-        self.file.note_cells(known.cells, self.counted, only_cells=known.only_cells, pristine=known.pristine)
+        completed = known.cells, self.counted, known.only_cells, known.pristine
+        if completed != self._completed:
+            self._completed = completed
+            self.file.note_cells(*completed)
 
     def begin(self, request: CellRequest, started: float) -> int:
         """Record the request that is about to go out. Return its number."""

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc import processes as process
@@ -90,8 +89,17 @@ class RequestRunner:
         limits = self.relay.begin(request, live, hold=self._is_strict(request))
         serial = self.kept.begin(request, self.relay.busy_since or 0.0)
         ended = live.expect(worker_protocol.CellDone.TAG)
-        _send(live, request, serial)
+        self._send(live, request, serial)
         await self._follow(live, request, limits, ended, serial)
+
+    def _send(self, live: WorkerLink, request: CellRequest, serial: int) -> None:
+        if request.interrupted:
+            live.send(worker_protocol.INTERRUPT)
+        if request.cell is not None:
+            cell = request.cell
+            live.say(worker_protocol.RunCell(cell.code, cell.store_history, self.relay.front.watched, serial))
+        else:
+            live.send(request.tag, (*request.parts, serial.to_bytes(8)))
 
     def _is_strict(self, request: CellRequest) -> bool:
         return request.kind not in ANSWERED_WITHOUT_CODE and self.copying.mode == "strict"
@@ -214,6 +222,7 @@ class RequestRunner:
                 self.checkpoints.keep_images(up_to=0)
             request.uncopied = self.checkpoints.uncopied
             self.note()
+            request.noted = True
             self.relay.succeed(request, done, limits)
         except PeerDied:
             limits.end()
@@ -260,12 +269,3 @@ class RequestRunner:
 def _anew(request: CellRequest) -> CellRequest:
     """Return the request without what was collected meanwhile, which was not its own."""
     return CellRequest.of_kept(request.kept(), request.direct or asyncio.get_running_loop().create_future())
-
-
-def _send(live: WorkerLink, request: CellRequest, serial: int) -> None:
-    if request.interrupted:
-        live.send(worker_protocol.INTERRUPT)
-    if request.cell is not None:
-        live.say(replace(request.cell, serial=serial))
-    else:
-        live.send(request.tag, (*request.parts, serial.to_bytes(8)))
