@@ -7,12 +7,11 @@ import shutil
 import sys
 import uuid
 from contextlib import suppress
-from pathlib import Path
 
 _REAL_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def remove_folder(folder: Path) -> None:
+def remove_folder(folder: str | os.PathLike[str]) -> None:
     """Remove ``folder``, however deep it is and whatever its permissions are; what cannot be removed stays.
 
     `shutil.rmtree` calls itself for each level before Python 3.13. Here deep folders are moved up and emptied there. No

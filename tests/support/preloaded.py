@@ -283,7 +283,7 @@ def _supervisor(order: dict[str, Any], descriptors: list[int], folder: str, owne
     zygotes = _template(descriptors)
     _become(order, descriptors)
     main = importlib.import_module("rlm_kernel.supervisor.__main__").main
-    made: Any = importlib.import_module("rlm_kernel.supervisor.processes.zygotes")
+    made: Any = importlib.import_module("rlm_kernel.supervisor.processes.zygote_start")
     start = made._launch
 
     def launch(argv: list[str], log: int, line: int, env: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ import itertools
 import os
 import resource
 import signal
+import socket
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,9 +61,12 @@ class EventListener(Protocol):
 
 
 class Supervisor:
-    """Every kernel of one user. ``runtime`` holds ipc sockets, scratch folders and spooled output."""
+    """Every kernel of one user. ``runtime`` holds ipc sockets, scratch folders and spooled output.
 
-    def __init__(self, runtime: Path, log: Path, keeping: Keeping) -> None:
+    ``zygote`` is the lifeline of a first zygote that has been started.
+    """
+
+    def __init__(self, runtime: Path, log: Path, keeping: Keeping, zygote: socket.socket | None = None) -> None:
         self.runtime, self.log, self.keeping = runtime, log, keeping
         self._listener: EventListener | None = None
         self.capacity = Capacity()
@@ -70,7 +74,7 @@ class Supervisor:
         self.context.set(zmq.MAX_SOCKETS, SOCKETS_PER_SESSION * (self.capacity.sessions + 1))
         self.sessions: dict[str, SupervisedSession] = {}
         self._unfinished = Unfinished(MOST_UNFINISHED)
-        self._zygotes = Zygotes(runtime, log, keeping, self._unfinished)
+        self._zygotes = Zygotes(runtime, log, keeping, self._unfinished, zygote)
         self._watch: asyncio.Task[None] | None = None
         self._pressure = MemoryPressure(self.capacity.keep_free, self._make_room)
         self.owners = Owners(keeping, self._owner_ended)

@@ -1,4 +1,7 @@
-"""The zygote: a process with everything imported and warmed up, which does nothing but fork sessions.
+"""``python -m rlm_kernel.worker.zygote --fd LIFELINE --preload MODULES``: the process that sessions are forked from.
+
+It has everything imported and warmed up, and does nothing but fork. ``--preload`` names modules to import before the
+first fork, separated by commas.
 
 A fork starts a kernel in about 35 ms, where a new Python process with numpy and pandas needs 3.5 seconds. Every kernel
 inherits this process's heap and ``/proc/self/environ``, so the supervisor starts it with an empty environment. It stays
@@ -7,7 +10,6 @@ single-threaded, which makes its forks safe. Its objects are frozen for the coll
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import select
@@ -24,11 +26,9 @@ DEFAULT_POLICY = Path(__file__).with_name("default_policy.json")
 
 def main() -> None:
     """Warm up, send the handshake, and serve forks until nobody holds the lifeline any more."""
-    options = argparse.ArgumentParser(prog="rlm_kernel.worker.zygote")
-    options.add_argument("--fd", type=int, required=True, help="the lifeline, by which it gets its line")
-    options.add_argument("--preload", default="", help="modules to import before the first fork, comma-separated")
-    arguments = options.parse_args()
-    lifeline = socket.socket(fileno=arguments.fd)
+    os.chdir("/")
+    given = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    lifeline = socket.socket(fileno=int(given["--fd"]))
     # It looks at its lifeline only when it has warmed up, seconds from now. Until then only this supervisor knows it.
     processes.die_with_parent()
     if _is_cut(lifeline):
@@ -38,7 +38,7 @@ def main() -> None:
     sys.modules["debugpy"] = None  # type: ignore[assignment]
     os.environ.pop("PYTHONPATH", None)
     # Imported once, here: importing in each worker would cost time and pages again in every session.
-    for name in filter(None, arguments.preload.split(",")):
+    for name in filter(None, given["--preload"].split(",")):
         importlib.import_module(name)
 
     from rlm_contexts.text import shared_str

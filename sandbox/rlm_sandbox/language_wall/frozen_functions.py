@@ -12,7 +12,7 @@ from typing import Final
 
 from rlm_sandbox.language_wall import _core
 from rlm_sandbox.language_wall.arrivals import came_since
-from rlm_sandbox.language_wall.function_origins import functions_of, module_of
+from rlm_sandbox.language_wall.function_origins import functions_of
 from rlm_sandbox.language_wall.registry import is_user_function
 
 DESCRIBED_LATER: Final = {
@@ -31,9 +31,10 @@ def freeze_all() -> None:
     """Freeze the existing functions; for the zygote."""
     _seen.update(sys.modules)
     _complete_lazy()
+    left_open = _left_open()
     for value in gc.get_objects():
-        if type(value) is types.FunctionType and not is_user_function(value):
-            _freeze(value)
+        if type(value) is types.FunctionType and id(value) not in left_open and not is_user_function(value):
+            _core.freeze(value)
 
 
 def _complete_lazy() -> None:
@@ -50,11 +51,18 @@ def _complete_lazy() -> None:
 def freeze_imported() -> None:
     """Freeze the functions of modules that were imported after ``freeze_all``; called after each import."""
     for module in came_since(_seen) if _seen else ():
+        left_open = _left_open()
         for function in functions_of(module):
-            _freeze(function)
+            if id(function) not in left_open:
+                _core.freeze(function)
 
 
-def _freeze(function: types.FunctionType) -> None:
-    names = DESCRIBED_LATER.get(module_of(function), frozenset())
-    if not any(vars(sys.modules[module_of(function)]).get(name) is function for name in names):
-        _core.freeze(function)
+def _left_open() -> set[int]:
+    """Return the ids of the functions that stay open."""
+    found = set()
+    for module, names in DESCRIBED_LATER.items():
+        namespace = vars(sys.modules[module]) if module in sys.modules else {}
+        for function in map(namespace.get, names):
+            if type(function) is types.FunctionType and function.__globals__ is namespace:
+                found.add(id(function))
+    return found

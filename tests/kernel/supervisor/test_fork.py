@@ -19,7 +19,7 @@ from rlm_ipc.errors import CallerError, KernelBusy, PolicyLooser, WallsMissing
 from rlm_ipc.kernel_reports import ForkInfo, KernelInfo, QueryOutcome
 from rlm_ipc.outcomes import Loss, Lost
 from rlm_ipc.supervisor_protocol import SpawnRequest
-from rlm_kernel.supervisor.processes.zygotes import LARGE_COPIES
+from rlm_kernel.supervisor.processes.zygote_start import LARGE_COPIES
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import MIB, load_policy
 from rlm_sandbox.policy.model import LlmPolicy

@@ -216,7 +216,7 @@ def _held(pid: int) -> set[str]:
 
 def test_who_stands_by_and_is_not_needed_any_more_ends() -> None:
     """Its line closes without a message; that is no failure, of which a log would tell."""
-    script = "import socket, sys; from rlm_kernel.supervisor.keeping import keeping; "
+    script = "import socket, sys; from rlm_kernel.supervisor.keeping import keeper_start; "
     script += "keeping.await_turn(socket.socket(fileno=int(sys.argv[1])))"
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     argv = [sys.executable, "-c", script, str(theirs.fileno())]
@@ -229,9 +229,9 @@ def test_who_stands_by_and_is_not_needed_any_more_ends() -> None:
 
 def test_a_supervisor_may_open_as_many_files_as_the_system_allows() -> None:
     """Each session has dozens, and a shell allows far fewer than it may."""
-    script = "import resource as r; from rlm_kernel.supervisor.keeping import keeping; "
+    script = "import resource as r; from rlm_kernel.supervisor.keeping import keeper_start; "
     script += "_, most = r.getrlimit(r.RLIMIT_NOFILE); "
-    script += "r.setrlimit(r.RLIMIT_NOFILE, (64, most)); line = keeping.start_under_keeper(); "
+    script += "r.setrlimit(r.RLIMIT_NOFILE, (64, most)); line = keeper_start.start_under_keeper(); "
     script += "print(r.getrlimit(r.RLIMIT_NOFILE) == (most, most))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout == "True\n"

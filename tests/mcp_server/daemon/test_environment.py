@@ -18,7 +18,7 @@ from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_requests import ShowStatus
 from rlm_ipc.environment import HELPER, SUPERVISOR, TRUST, ZYGOTE
 from rlm_ipc.errors import ToolFailed
-from rlm_kernel.supervisor.processes.zygotes import LARGE_COPIES, QUIET_LIBRARIES
+from rlm_kernel.supervisor.processes.zygote_start import LARGE_COPIES, QUIET_LIBRARIES
 
 pytestmark = pytest.mark.usefixtures("real_starts")
 SECONDS = 60

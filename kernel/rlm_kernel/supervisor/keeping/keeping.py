@@ -10,17 +10,17 @@ import fcntl
 import gc
 import itertools
 import os
-import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from rlm_ipc import discovery, framing, processes
+from rlm_ipc import discovery, framing
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_kernel._immortal import make_immortal
 from rlm_kernel.keeper import keeper
+from rlm_kernel.supervisor.keeping.keeper_start import keeper_command
 
 REAPED_SECONDS = 0.3
 """How long the keeper may take to report how one of its children ended."""
@@ -39,25 +39,6 @@ class Entry:
 
     content: bytes
     descriptors: tuple[int, ...]
-
-
-def start_under_keeper(also_closed: int | None = None) -> socket.socket:
-    """Continue in a child of a process that becomes the keeper. Return the line to it. For a process with one thread.
-
-    So the keeper is the parent of this supervisor, of the next ones, and of every process that they leave behind.
-    """
-    processes.become_subreaper()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if os.fork():
-        if also_closed is not None:
-            os.set_inheritable(also_closed, False)
-        os.set_inheritable(theirs.fileno(), True)
-        argv = _keeper_argv(theirs.fileno())
-        os.execv(argv[0], argv)
-    theirs.close()
-    return ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +83,6 @@ def await_turn(line: socket.socket) -> tuple[socket.socket, int]:
 def end_keeper(line: socket.socket) -> None:
     """End the keeper at the other end of the line, with everything that it holds."""
     line.sendall(keeper.QUIT)
-
-
-def _keeper_argv(descriptor: int) -> list[str]:
-    return [sys.executable, "-I", "-S", keeper.__file__, str(descriptor)]
 
 
 class Keeping:
@@ -287,7 +264,7 @@ class Keeping:
         self._line.close()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        argv, passed = _keeper_argv(theirs.fileno()), (theirs.fileno(),)
+        argv, passed = keeper_command(theirs.fileno()), (theirs.fileno(),)
         self.keeper = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=passed, cwd="/").pid
         theirs.close()
         # What is in the socket is safe even if we die now.

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
+import socket
 from collections.abc import Coroutine
 from pathlib import Path
 
-from rlm_ipc import framing, stale_files, worker_protocol
-from rlm_ipc.environment import ZYGOTE, chosen
+from rlm_ipc import framing, worker_protocol
 from rlm_ipc.errors import KernelDied
 from rlm_ipc.framed_stream import Unfinished
 from rlm_ipc.messages import Json
@@ -24,6 +22,7 @@ from rlm_kernel.supervisor.keeping.keeping import Keeping
 from rlm_kernel.supervisor.processes import oom_victims
 from rlm_kernel.supervisor.processes.process_fork import fork
 from rlm_kernel.supervisor.processes.worker_link import ForkRefused, PeerDied, WorkerLink, heard
+from rlm_kernel.supervisor.processes.zygote_start import start_zygote
 from rlm_sandbox.policy.model import Policy
 
 ZYGOTE_SECONDS = 60.0
@@ -44,10 +43,14 @@ Kind = tuple[tuple[str, ...], bool]
 class Zygotes:
     """The zygote of each set of modules, and for each kind of session the process that waits for the next one.
 
-    ``keeping`` lets a later supervisor continue with the zygotes.
+    ``keeping`` lets a later supervisor continue with the zygotes. ``begun`` is the lifeline of a first zygote that has
+    been started.
     """
 
-    def __init__(self, runtime: Path, log: Path, keeping: Keeping, unfinished: Unfinished) -> None:
+    def __init__(
+        self, runtime: Path, log: Path, keeping: Keeping, unfinished: Unfinished, begun: socket.socket | None = None
+    ) -> None:
+        self._begun = begun
         self._runtime, self._log, self._keeping, self._unfinished = runtime, log, keeping, unfinished
         self._zygotes: dict[tuple[str, ...], asyncio.Task[WorkerLink]] = {}
         self._heirs: dict[tuple[str, ...], WorkerLink] = {}
@@ -170,18 +173,13 @@ class Zygotes:
             raise KernelDied(f"the zygote ended while it warmed up; {self._log} says why") from error
 
     async def _start(self, preload: tuple[str, ...]) -> WorkerLink:
-        ours, theirs = framing.lifelines()
-        # -P keeps the working folder off sys.path: a user's `yaml.py` or `kernel.py` must not replace a module of ours.
-        argv = [sys.executable, "-P", "-m", "rlm_kernel.worker.zygote", "--fd", str(theirs.fileno())]
-        argv += ["--preload", ",".join(preload)]
-        peer = WorkerLink(ours, self._keeping, self._unfinished)
+        lifeline, self._begun = self._begun, None
+        if lifeline is None:
+            lifeline = start_zygote(self._runtime, self._log, preload)
+        peer = WorkerLink(lifeline, self._keeping, self._unfinished)
         peer.is_zygote = True
         handshake = peer.expect(Handshake.TAG)
         peer.attach()
-        with self._log.open("ab") as log:
-            # The zygote's environment is every kernel's /proc/self/environ, so nothing of the user's goes into it.
-            _launch(argv, log.fileno(), theirs.fileno(), self._environment())
-        theirs.close()
         await asyncio.wait_for(handshake, ZYGOTE_SECONDS)
         self._enthrone(peer, preload)
         self.kernel_info = peer.handshake.kernel_info
@@ -230,23 +228,6 @@ class Zygotes:
         task = self._zygotes[preload] = asyncio.create_task(self._greet(heir, preload, woken=True))
         return task
 
-    def _environment(self) -> dict[str, str]:
-        folder = self._runtime / stale_files.ZYGOTE
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return {
-            "LANG": "C.UTF-8",
-            "TMPDIR": str(folder),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **QUIET_LIBRARIES,
-            **LARGE_COPIES,
-            **chosen(ZYGOTE),
-        }
-
-
-def _launch(argv: list[str], log: int, line: int, env: dict[str, str]) -> None:
-    """Start a process, and leave it to the caller that awaits its handshake on ``line``."""
-    subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(line,), env=env, cwd="/")
-
 
 def _started(task: asyncio.Task[WorkerLink]) -> WorkerLink | None:
     """Return the zygote that a task has started, if it has."""
@@ -265,20 +246,4 @@ def importable(policy: Policy) -> tuple[str, ...]:
     return tuple(name for name in HEAVY if name in policy.language.imports and find_spec(name) is not None)
 
 
-QUIET_LIBRARIES = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    # pandas imports pyarrow where it is installed. Its own allocators start a thread, and reserve far more memory than
-    # they use.
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",
-}
-"""An environment in which importing a library starts no thread: a process with threads cannot be forked safely."""
-LARGE_COPIES = {"GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=0xffffffffff"}
-"""An environment in which glibc's memcpy uses the cache for large copies too.
-
-A copy of a text goes to new pages, which the system has just cleared and which are therefore in the cache. Bypassing
-the cache, such a copy takes up to a quarter longer. It is worst from a mapped file, which begins at a page boundary,
-where the copy begins a few words later in its page.
-"""
 HEAVY = ("numpy", "pandas")

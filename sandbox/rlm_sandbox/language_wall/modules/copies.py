@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from rlm_sandbox.language_wall import _core
+from rlm_sandbox.language_wall.arrivals import came_since
 from rlm_sandbox.language_wall.audit_hook import mark_generators, trusted
 from rlm_sandbox.language_wall.frozen_functions import freeze_imported
 from rlm_sandbox.language_wall.guards.attributes import refuse
@@ -49,11 +50,19 @@ _OF_THE_INTERPRETER: Final = frozenset(
 _ALWAYS: Final = frozenset({"__future__"})
 
 
+_hardened: Final[dict[str, object]] = {}
+"""The modules that had been imported when everything was last hardened."""
+
+
 def harden_imported() -> None:
     """Harden what has been imported since the last call."""
-    harden_libraries()
-    mark_generators()
-    freeze_imported()
+    known = _hardened.copy()
+    # Each part looks for new modules itself. Most calls find none, and one look tells that.
+    if list(came_since(known)):
+        harden_libraries()
+        mark_generators()
+        freeze_imported()
+        _hardened.update(known)
 
 
 class ModuleSet:

@@ -197,13 +197,16 @@ class Recompiled:
 
     def __init__(self, guards: Mapping[str, Any], builtins: Mapping[str, Any]) -> None:
         """``guards`` of the compiler; ``builtins``: the guarded ones, whatever a policy blocks."""
+        # Before the first module is copied: from then on, `ast` reads attributes by the session's rules, which is slow.
+        own_tree = _adapted(ast.parse(_OWN))
+        sources = [(module, *_source(module, frozenset(names.split()))) for module, names in _DEFINITIONS.items()]
         self._imports = ModuleSet(_IMPORTS)
         importing = GuardedImport(self._imports)
         self._guards = {**guards, "IMPORT": importing.call}
         self._builtins = {**builtins, "__import__": importing.statement}
         _core.add_session(self._builtins)
         own = self._namespace("functools", {"mark": mark, "MARKS": _MARKS, "ref": weakref.ref})
-        self._execute(ast.parse(_OWN), __file__, own)
+        self._execute(own_tree, __file__, own)
         self._helpers = {name: own[name] for name in ("mark", "update_entries")}
         self.table: dict[str, object] = {
             "typing.no_type_check": own["no_type_check"],
@@ -212,7 +215,7 @@ class Recompiled:
         _core.admit(HIDDEN, weakref.finalize)  # it keeps its state in the class, for everybody
         _core.admit(HIDDEN, weakref.WeakMethod)  # as a reference it gives the object of any method
         self.stream: type = own["Stream"]
-        self._define_all()
+        self._define_all(sources)
         vars(dataclasses)["exec"] = self._write_methods
 
     def _write_methods(self, text: str, namespace: Any, found: Any) -> None:
@@ -223,13 +226,12 @@ class Recompiled:
         code = compile_guarded(text, "<string>", "exec", 0, self._guards)
         exec(code, {"__name__": namespace.get("__name__"), "__builtins__": self._builtins}, found)
 
-    def _define_all(self) -> None:
+    def _define_all(self, sources: Iterable[tuple[str, ast.Module, str]]) -> None:
         made: dict[str, object] = {}
-        for module, names in _DEFINITIONS.items():
+        for module, tree, filename in sources:
             namespace = self._namespace(module, self._helpers | made)
-            wanted = frozenset(names.split())
-            self._execute(*_source(module, wanted), namespace)
-            found = {name: namespace[name] for name in wanted if name in namespace}
+            self._execute(tree, filename, namespace)
+            found = {name: namespace[name] for name in _DEFINITIONS[module].split() if name in namespace}
             public = {f"{module}.{name}": value for name, value in found.items() if not name.startswith("_")}
             self.table |= {full: value for full, value in public.items() if full not in UNUSED}
             made |= {name: found[name] for name in ("wraps",) if name in found}
@@ -246,7 +248,6 @@ class Recompiled:
         return {**known, **registry, **given, **values, "__name__": module, "__builtins__": self._builtins}
 
     def _execute(self, tree: ast.Module, filename: str, namespace: Namespace) -> None:
-        tree = _Adaptation().visit(tree)
         code = compile_guarded(tree, filename, "exec", 0, self._guards)
         add_library_code(code)
         exec(code, namespace)
@@ -263,7 +264,7 @@ _PROCESS_CLASS: Final = vars(dataclasses)["_process_class"].__code__
 
 
 def _source(module: str, wanted: Iterable[str]) -> tuple[ast.Module, str]:
-    """The wanted definitions of a module's source, in their order, and its file."""
+    """The wanted definitions of a module's source, adapted and in their order, and its file."""
     spec = importlib.machinery.PathFinder.find_spec(module)  # also of what CPython keeps frozen
     loader: Any = None if spec is None else spec.loader
     text = None if loader is None else loader.get_source(module)
@@ -273,7 +274,12 @@ def _source(module: str, wanted: Iterable[str]) -> tuple[ast.Module, str]:
         )
     tree = ast.parse(text)
     tree.body = [node for node in tree.body if not _names_of(node).isdisjoint(wanted)]
-    return tree, spec.origin
+    return _adapted(tree), spec.origin
+
+
+def _adapted(tree: ast.Module) -> ast.Module:
+    adapted: ast.Module = _Adaptation().visit(tree)
+    return adapted
 
 
 def _names_of(node: ast.stmt) -> set[str]:
