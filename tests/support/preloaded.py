@@ -258,7 +258,10 @@ def _daemon(order: dict[str, Any], descriptors: list[int], folder: str, owner: i
 
 def _preload_zygote() -> None:
     """Import what the zygote imports, and nothing that it does not: sessions inherit it."""
+    from rlm_kernel.worker.ipykernel_import import import_ipykernel
+
     sys.modules["debugpy"] = None  # type: ignore[assignment]  # as the zygote does first of all
+    import_ipykernel()
     for name in (
         "rlm_contexts.text.shared_str",
         "rlm_contexts.view.json_support",

@@ -57,6 +57,7 @@ class SandboxedKernel(IPythonKernel):
     shell_stream = AnyTrait()
     control_stream = AnyTrait()
     stdin_channel = AnyTrait()
+    debugger_class = AnyTrait()
     shell_class = GuardedShell
     compiler_class = GuardedCompiler
     # ipykernel sleeps half a millisecond before each reply, so that the output of its stream threads gets out first.

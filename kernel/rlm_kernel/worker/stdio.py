@@ -9,6 +9,7 @@ from typing import Any
 
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
+from traitlets import Any as AnyTrait
 
 from rlm_ipc.framing import Frame, SupervisorLink
 from rlm_ipc.messages import JsonObject
@@ -40,6 +41,8 @@ class LinkSession(Session):
     the supervisor need no header, signature or status. The supervisor makes Jupyter messages from them if someone
     watches.
     """
+
+    context = AnyTrait()  # the base class imports zmq for its own
 
     def __init__(self, link: SupervisorLink, **options: Any) -> None:
         super().__init__(packer="json", **options)

@@ -41,6 +41,9 @@ def main() -> None:
     for name in filter(None, given["--preload"].split(",")):
         importlib.import_module(name)
 
+    from rlm_kernel.worker.ipykernel_import import import_ipykernel
+
+    import_ipykernel()
     from rlm_contexts.text import shared_str
     from rlm_contexts.view.json_support import support_json
     from rlm_kernel.session_policy import read_policy
