@@ -29,7 +29,6 @@ from rlm_ipc.daemon_dialogue import OnProgress
 from rlm_ipc.daemon_requests import McpServed, ServeMcp
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.messages import JsonObject, plain
-from rlm_ipc.session_requests import ListQueries
 
 __all__ = ["Client", "Goal", "call_tool"]
 
@@ -155,6 +154,8 @@ class Client:
     def pending_queries(self) -> list[Query]:
         """Return all pending queries with their whole prompts, which are missing in an answer that was too long."""
         named = None if self.session is None or calls.is_frame(self.session) else self.session
+        from rlm_ipc.session_requests import ListQueries  # not before a daemon starts
+
         request = ListQueries(named or self.status()["session"])
         return [Query.read(plain(query)) for query in ask(request, start=True).queries]
 

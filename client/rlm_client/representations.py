@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-
 __all__ = ["shown", "shown_html"]
 
 
@@ -15,6 +13,8 @@ def shown(kind: str, session: str | None, policy: str | None) -> str:
 
 def shown_html(session: str | None, policy: str | None) -> str:
     """Return a client as a notebook shows it."""
+    import html  # not before a daemon starts
+
     name = f"session <code>{html.escape(session)}</code>" if session else "the session of this folder"
     under = f", policy <code>{html.escape(policy)}</code>" if policy else ""
     return f"<p>A client of {name}{under}</p>"

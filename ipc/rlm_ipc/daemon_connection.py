@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Generic, Self, TypeVar
 
 from rlm_ipc import discovery
@@ -94,26 +95,26 @@ class DaemonConnection(Generic[Reply]):
         environment: Mapping[str, str] | None = None,
         client: str | None = None,
     ) -> None:
-        opening = handshake(request, environment, client)
+        said = partial(handshake, request, environment, client)
         # In the role ``mcp`` the handshake does nothing yet, so nothing is lost if the daemon is killed before the
         # first request.
         for pause in discovery.DYING_SERVER if start and isinstance(request, ServeMcp) else ():
             try:
-                self._open(request, opening, start, seconds)
+                self._open(request, said, start, seconds)
             except DaemonNotStarted:
                 raise
             except DaemonUnavailable:
                 time.sleep(pause)
             else:
                 return
-        self._open(request, opening, start, seconds)
+        self._open(request, said, start, seconds)
 
-    def _open(self, request: Request[Reply], said: bytes, start: bool, seconds: float | None) -> None:
+    def _open(self, request: Request[Reply], said: Callable[[], bytes], start: bool, seconds: float | None) -> None:
         self._socket = connect(start=start)
         self._socket.settimeout(seconds)
         self._dialogue = Dialogue()
         try:
-            self._socket.sendall(said)
+            self._socket.sendall(said())
             answer = accepted(self._line(), the_socket())
             self.reply, self.pid, self.version = reply_to(request, answer), answer.pid, answer.version
         except ConnectionError as error:  # it was killed: its socket still accepts connections for a moment

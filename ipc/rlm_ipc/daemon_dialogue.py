@@ -3,6 +3,8 @@
 A connection begins with a handshake line and the daemon's reply to it; `daemon_protocol` has their types. In the role
 ``mcp`` requests follow. MCP is spoken in its stateless form, which needs no handshake: a few lines do what takes the
 SDK a second to import. `daemon_connection` and `daemon_connection_async` carry it.
+
+The table of roles is imported when a connection is open: if that starts a daemon, both import at the same time.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from rlm_ipc.daemon_protocol import ROLES, Accepted, Fault, Refused, role_of
 from rlm_ipc.daemon_requests import Request
 from rlm_ipc.errors import DaemonRefused, DaemonUnavailable, ProcessError, ProtocolError, ToolFailed
 from rlm_ipc.json_lines import GOODBYE, MODERN_VERSION_KEY, LineSplitter, Oversized, handshake_line
 from rlm_ipc.messages import Json, JsonObject, plain, read
 from rlm_ipc.version import VERSION
+
+if TYPE_CHECKING:
+    from rlm_ipc.daemon_protocol import Accepted
 
 Reply = TypeVar("Reply")
 OnProgress = Callable[[float, float | None, str], None]
@@ -95,6 +99,8 @@ def handshake(request: Request[Any], environment: Mapping[str, str] | None = Non
     ``environment`` holds the variables that the daemon sees, in place of this process's own. ``client`` distinguishes
     the clients of one process.
     """
+    from rlm_ipc.daemon_protocol import role_of
+
     body: Json = plain(request)
     more: dict[str, object] = {} if environment is None else {"env": dict(environment)}
     if client is not None:
@@ -119,6 +125,8 @@ def accepted(line: bytes, where: str) -> Accepted:
         DaemonUnavailable: it is gone.
         ProcessError: it cannot serve the request, or is not one of our daemons.
     """
+    from rlm_ipc.daemon_protocol import Accepted, Fault, Refused
+
     if not line:
         raise DaemonUnavailable(ENDED_AT_HANDSHAKE)
     answer: Json = None
@@ -147,6 +155,8 @@ def reply_to(request: Request[Reply], accepted: Accepted) -> Reply:
     Raises:
         ProtocolError: the reply has another type.
     """
+    from rlm_ipc.daemon_protocol import ROLES, role_of
+
     return cast("Reply", read(ROLES[role_of(request)].reply, accepted.reply))
 
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
-from pathlib import Path
 
 from rlm_ipc import discovery
 from rlm_ipc.environment import SUPERVISOR, chosen
 
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typing
+if TYPE_CHECKING:
+    StrPath = str | os.PathLike[str]
 
-def connect_socket(path: Path, start: bool) -> socket.socket | None:
+
+def connect_socket(path: StrPath, start: bool) -> socket.socket | None:
     """Return a socket connected to the supervisor at ``path``; None if nobody serves and none is to be started."""
     if not start:
         return discovery.connect(path)
     return discovery.connect_or_start(path, program(path), log=_log(), env=chosen(SUPERVISOR))
 
 
-def program(path: Path) -> list[str]:
+def program(path: StrPath) -> list[str]:
     """Return the command that starts this version's supervisor at ``path``."""
     argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
-    return [*argv, "--socket", str(path), "--log", str(_log())]
+    return [*argv, "--socket", os.fspath(path), "--log", _log()]
 
 
-def _log() -> Path:
-    return discovery.state_dir() / "supervisor.log"
+def _log() -> str:
+    return f"{discovery.state_folder()}/supervisor.log"

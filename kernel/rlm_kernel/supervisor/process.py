@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 

@@ -35,7 +35,7 @@ def import_ipykernel() -> None:
         package, _, leaf = name.rpartition(".")
         if package in absent:
             setattr(absent[package], leaf, module)
-    absent["ipykernel.connect"].__all__ = ["connect_qtconsole", "get_connection_file", "get_connection_info"]
+    vars(absent["ipykernel.connect"])["__all__"] = ["connect_qtconsole", "get_connection_file", "get_connection_info"]
     sys.modules.update(absent)
     # For good: no session has a debugger.
     debugger = sys.modules["ipykernel.debugger"] = ModuleType("ipykernel.debugger")

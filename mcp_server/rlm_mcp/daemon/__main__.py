@@ -16,10 +16,8 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rlm_ipc import discovery, processes
-from rlm_ipc.json_lines import IDLE_SECONDS
 from rlm_kernel.supervisor_start import connect_socket
 
 DEFAULT_SERVER = "rlm_mcp.daemon.served:create"
@@ -91,15 +89,15 @@ def _supervisor_beside(server: str) -> Iterator[None]:
 
 def _start_supervisor() -> None:
     with contextlib.suppress(discovery.DiscoveryError, OSError):
-        if (line := connect_socket(discovery.runtime_dir() / "supervisor.sock", start=True)) is not None:
+        if (line := connect_socket(f"{discovery.runtime_folder()}/supervisor.sock", start=True)) is not None:
             line.close()
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="rlm-kernel-daemon", description="Serve MCP at a unix socket.")
-    parser.add_argument("socket", type=Path, help="where to listen")
+    parser.add_argument("socket", help="where to listen")
     parser.add_argument("--server", default=DEFAULT_SERVER, help="MODULE:FUNCTION that makes what is served")
-    parser.add_argument("--idle", type=float, default=IDLE_SECONDS, help="seconds to stay without a client")
+    parser.add_argument("--idle", type=float, help="seconds to stay without a client")
     parser.add_argument("--ready-fd", type=int, help="descriptor to write a byte to when listening")
     parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
     return parser.parse_args(argv)

@@ -270,7 +270,7 @@ class Daemon:
 # --- the process ----------------------------------------------------------------------------------
 
 
-def run(server: str, path: Path, idle_seconds: float, claim: discovery.InstanceLock, ready_fd: int | None) -> int:
+def run(server: str, path: str, idle_seconds: float | None, claim: discovery.InstanceLock, ready_fd: int | None) -> int:
     """Run the daemon until it ends. Return the exit status of its process.
 
     ``server`` names the function that creates the served object, as ``MODULE:FUNCTION``.
@@ -279,7 +279,8 @@ def run(server: str, path: Path, idle_seconds: float, claim: discovery.InstanceL
     async def serve() -> None:
         asyncio.get_running_loop().set_default_executor(Threads(thread_name_prefix="daemon"))
         async with _factory(server)() as served:
-            await Daemon(served, path, idle_seconds=idle_seconds).run(claim, ready_fd)
+            idle = IDLE_SECONDS if idle_seconds is None else idle_seconds
+            await Daemon(served, Path(path), idle_seconds=idle).run(claim, ready_fd)
 
     try:
         log_to(discovery.state_dir() / "logs" / "daemon.log")
