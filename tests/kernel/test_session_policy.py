@@ -9,8 +9,7 @@ import pytest
 
 from rlm_ipc.errors import CallerError
 from rlm_kernel.session_policy import read_policy
-from rlm_kernel.worker.zygote import DEFAULT_POLICY
-from rlm_sandbox.policy import Policy, load_policy, policy_names
+from rlm_sandbox.policy import Policy, final, load_policy, policy_names
 
 TEXT = load_policy("default").to_json()
 SHIPPED = Path(__file__).parents[2] / "policies"
@@ -45,11 +44,14 @@ def test_what_is_no_policy_is_refused_with_the_place(text, field) -> None:
 
 
 def test_zygotes_prepare_for_the_policy_default() -> None:
-    """They read it from a file of the package, which ``RLM_DEFAULT_POLICY=1`` writes anew."""
-    text = load_policy("default", directories=[SHIPPED]).to_json()
+    """They, and the daemon, read it from a file of the package, which ``RLM_DEFAULT_POLICY=1`` writes anew."""
+    policy = load_policy("default", directories=[SHIPPED])
+    text = final.final_form(policy, (SHIPPED / "default.yaml").read_bytes())
     if os.environ.get("RLM_DEFAULT_POLICY"):
-        DEFAULT_POLICY.write_text(f"{text}\n", encoding="utf-8")
-    assert DEFAULT_POLICY.read_text(encoding="utf-8") == f"{text}\n", "run `make default-policy`"
+        final.FILE.write_text(text, encoding="utf-8")
+    assert final.FILE.read_text(encoding="utf-8") == text, "run `make default-policy`"
+    assert final.final_default() == policy
+    assert policy.extends is None, "what it extends is not in the file"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from pydantic_core import ErrorDetails
 
 from rlm_client.models.errors import ModelMisconfigured
 from rlm_sandbox.errors import PolicyFileError
-from rlm_sandbox.policy.yaml_document import dotted, message_of, read_document
 
 __all__ = ["Endpoint", "ModelSettings", "load_settings", "settings_file"]
 
@@ -39,7 +38,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
 
 
 class _Section(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, defer_build=True
+    )
 
 
 class Endpoint(_Section):
@@ -197,6 +198,8 @@ def load_settings() -> ModelSettings | None:
 
 
 def _read(file: Path) -> ModelSettings:
+    from rlm_sandbox.policy.yaml_document import read_document  # YAML, which few daemons read
+
     try:
         document = read_document(file)
         return ModelSettings.model_validate(document.values)
@@ -208,6 +211,8 @@ def _read(file: Path) -> ModelSettings:
 
 
 def _told(detail: ErrorDetails) -> str:
+    from rlm_sandbox.policy.yaml_document import dotted, message_of
+
     where = dotted(tuple(detail["loc"]))
     said = "there is no such field" if detail["type"] == "extra_forbidden" else message_of(detail)
     return f"{where}: {said}" if where else said

@@ -28,7 +28,6 @@ from rlm_ipc.discovery import config_dir
 from rlm_ipc.messages import Json
 from rlm_sandbox.errors import PolicyFileError
 from rlm_sandbox.policy.urls import WEB, narrowest, wrong_prefix
-from rlm_sandbox.policy.yaml_document import dotted, read_document
 
 _LONGEST = 4 << 20
 _KNOWN_HOSTS = "~/.ssh/known_hosts"
@@ -43,7 +42,7 @@ _WITH_USER = ("ftp", "sftp", "smb", "s3")
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, defer_build=True)
 
     user: str | None = Field(
         None, min_length=1, description="The user who signs in; without one, the password is a token."
@@ -108,6 +107,8 @@ def account_of(url: str) -> Account | None:
 def _entries(file: Path) -> dict[str, _Entry]:
     if not os.path.exists(file):  # nor where we may not look into the folder
         return {}
+    from rlm_sandbox.policy.yaml_document import dotted, read_document  # YAML, which few daemons read
+
     entries: dict[str, _Entry] = {}
     try:
         for prefix, values in read_document(file).values.items():

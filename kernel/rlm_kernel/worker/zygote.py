@@ -15,13 +15,9 @@ import os
 import select
 import socket
 import sys
-from pathlib import Path
 
 from rlm_ipc import framing, processes
 from rlm_ipc.late_dataclasses import complete
-
-DEFAULT_POLICY = Path(__file__).with_name("default_policy.json")
-"""The policy `default` in its final form, which most sessions have. A process of kernels has no YAML reader."""
 
 
 def main() -> None:
@@ -46,12 +42,12 @@ def main() -> None:
     import_ipykernel()
     from rlm_contexts.text import shared_str
     from rlm_contexts.view.json_support import support_json
-    from rlm_kernel.session_policy import read_policy
     from rlm_kernel.worker.worker import Worker
     from rlm_sandbox.language_wall.wall import LanguageWall
     from rlm_sandbox.os_wall import confine
+    from rlm_sandbox.policy.final import final_default
 
-    default = read_policy(DEFAULT_POLICY.read_text(encoding="utf-8"))
+    default = final_default()
     support_json()  # before `preload`, after which classes of the standard library cannot be changed any more
     LanguageWall.preload(default)
     # What this system allows is found out once, and every fork inherits the answers. That halves its time to start.

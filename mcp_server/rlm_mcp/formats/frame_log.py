@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import yaml
-
 from rlm_ipc.session_record import SessionRecord
 from rlm_ipc.tree_record import RecordedFrame
 
@@ -17,6 +15,8 @@ def as_log(about: RecordedFrame, calls: Sequence[tuple[float, str]], record: Ses
 
     ``record`` has the frame's cells; None: they have gone with their session.
     """
+    import yaml
+
     from rlm_mcp.formats.notebook import cells_as_markdown, fenced  # loads nbformat, which takes 0.2 s
 
     cells = record.cells if record is not None else ()

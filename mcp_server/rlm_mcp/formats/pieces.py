@@ -36,7 +36,7 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 class Index(BaseModel):
     """What a folder holds. ``created_at`` is in epoch seconds, and the pieces are in their order."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     format: Literal["rlm-kernel variables"] = "rlm-kernel variables"
     version: Literal[1] = 1

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from rlm_sandbox.policy.documentation import FieldDoc as FieldDoc
     from rlm_sandbox.policy.documentation import policy_fields as policy_fields
     from rlm_sandbox.policy.documentation import schema_table as schema_table
-    from rlm_sandbox.policy.files import is_path as is_path
     from rlm_sandbox.policy.files import load_policy as load_policy
-    from rlm_sandbox.policy.files import policy_directories as policy_directories
     from rlm_sandbox.policy.files import policy_names as policy_names
     from rlm_sandbox.policy.layer_names import WALL_NAMES as WALL_NAMES
     from rlm_sandbox.policy.layer_names import WallName as WallName
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
     from rlm_sandbox.policy.pin import pinned as pinned
     from rlm_sandbox.policy.pin import unpin as unpin
     from rlm_sandbox.policy.pin import write_roots as write_roots
+    from rlm_sandbox.policy.places import is_path as is_path
+    from rlm_sandbox.policy.places import policy_directories as policy_directories
     from rlm_sandbox.policy.sizes import GIB as GIB
     from rlm_sandbox.policy.sizes import KIB as KIB
     from rlm_sandbox.policy.sizes import MIB as MIB
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "compare": ("WAYS_OUT", "admits", "is_stricter_or_equal", "loosened"),
     "documentation": ("FieldDoc", "policy_fields", "schema_table"),
-    "files": ("is_path", "load_policy", "policy_directories", "policy_names"),
+    "files": ("load_policy", "policy_names"),
     "layer_names": ("WALL_NAMES", "WallName"),
     "model": (
         "FilePolicy",
@@ -59,6 +59,7 @@ _NAMES = {
         "without_language_wall",
     ),
     "pin": ("PinnedPolicy", "digest_of", "pin_policy", "pinned", "unpin", "write_roots"),
+    "places": ("is_path", "policy_directories"),
     "sizes": ("GIB", "KIB", "MIB"),
     "validation": ("checked", "checked_json", "policy_schema"),
 }

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from rlm_sandbox.errors import PolicyFileError, PolicyProblem, UnknownPolicyError
 from rlm_sandbox.policy.model import POLICY_NAME, Policy
+from rlm_sandbox.policy.places import is_path, policy_directories
 from rlm_sandbox.policy.validation import checked
 from rlm_sandbox.policy.yaml_document import (
     Document,
@@ -32,19 +33,6 @@ from rlm_sandbox.policy.yaml_document import (
 
 MAX_PARENTS = 16
 """A longer chain of ``extends`` is a mistake."""
-
-
-def policy_directories() -> tuple[Path, ...]:
-    """Return where policies are looked up by name: the user's own folder, then the shipped ones, then the samples."""
-    installed = Path(__file__).parents[1] / "policies"
-    folder = installed if installed.is_dir() else Path(__file__).parents[3] / "policies"
-    shipped = (folder, folder / "samples")
-    if not (config := os.environ.get("RLM_KERNEL_CONFIG_DIR")):
-        try:
-            config = str(Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "rlm-kernel")
-        except RuntimeError:  # a user id without a name and a home, as containers use
-            return shipped
-    return Path(config) / "policies", *shipped
 
 
 def policy_names(*, directories: Sequence[Path] | None = None) -> list[str]:
@@ -73,11 +61,6 @@ def read_policy(
     documents = _chain(file, places)
     merged = _merged(documents)
     return _validated(merged.values, merged.origin), tuple(document.file for document in documents)
-
-
-def is_path(name_or_path: str) -> bool:
-    """Return whether a text names the file of a policy, and not a policy."""
-    return "/" in name_or_path or name_or_path.endswith((".yaml", ".yml"))
 
 
 def _find(name: str, places: Sequence[Path], after: Path | None = None) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 
 from rlm_lock.sections.manifests.model import Unreadable
@@ -26,6 +25,8 @@ def json_table(source: str) -> Mapping[str, object]:
 
 def toml_table(source: str) -> Mapping[str, object]:
     """Return the table in a TOML text."""
+    import tomllib  # the daemon reads no manifest, only what was found in them
+
     if any(line.count(".") > _MOST_DOTS for line in source.splitlines()):
         raise Unreadable("A line of it has too many dots.")
     try:

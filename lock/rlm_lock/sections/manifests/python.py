@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import configparser
 import itertools
 import re
 import warnings
@@ -108,6 +107,8 @@ def _by_place(place: str) -> Iterator[Declaration]:
 
 def read_setup_cfg(source: str) -> Declared:
     """Read what setuptools reads of setup.cfg."""
+    import configparser  # the daemon reads no manifest, only what was found in them
+
     if len(source) > _LONGEST_PROGRAM or max(map(len, source.splitlines()), default=0) > _LONGEST_LINE:
         raise Unreadable(f"It is longer than {_LONGEST_PROGRAM:,} characters, or a line of it than {_LONGEST_LINE:,}.")
     parser = configparser.RawConfigParser(strict=False)
