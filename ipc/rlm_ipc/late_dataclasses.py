@@ -48,7 +48,7 @@ def _late(options: Any) -> Callable[[type], Any]:
 
     def made(cls: type) -> Any:
         # With `slots` this is a different class from the given one.
-        late: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
+        late: Any = _with_fields(cls, options)
 
         def first(self: object, *given: Any, **named: Any) -> None:
             _compile(late)
@@ -62,6 +62,26 @@ def _late(options: Any) -> Callable[[type], Any]:
         return late
 
     return made
+
+
+def _with_fields(cls: type, options: Any) -> Any:
+    """Return the class with its fields, without methods.
+
+    The standard library searches the text of each annotation for three special types, which takes as long as the rest.
+    Where none of them is named, it is not shown the texts.
+    """
+    shown = vars(cls).get("__annotations__", {})
+    if any(not isinstance(text, str) or any(map(text.__contains__, _SPECIAL)) for text in shown.values()):
+        return dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
+    cls.__annotations__ = dict.fromkeys(shown, object)
+    late: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, **options)
+    late.__annotations__ = shown
+    for name, text in shown.items():
+        late.__dataclass_fields__[name].type = text
+    return late
+
+
+_SPECIAL = ("ClassVar", "InitVar", "KW_ONLY")
 
 
 def _compile(late: Any) -> None:

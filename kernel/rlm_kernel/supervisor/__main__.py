@@ -24,6 +24,7 @@ def main() -> None:
     ready, keeper, standby = (_descriptor(given.get(f"--{kind}-fd")) for kind in ("ready", "keeper", "standby"))
     with suppress(discovery.AlreadyServed):
         begun = begin(path, log, ready) if keeper is standby is None else None
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # a megabyte, and asyncio does without it
         from rlm_kernel.supervisor.process import run
 
         run(path, log, idle_seconds, ready, begun, keeper, int(given.get("--generation", 1)), standby)
