@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlm_kernel.worker import ipykernel_import
+
 DAEMON = "import rlm_mcp.daemon.daemon, rlm_mcp.daemon.served, rlm_mcp.daemon.client_lines"
 DAEMON_WITH_SDK = f"""
 {DAEMON}
@@ -15,11 +17,29 @@ import_sdk()
 import rlm_mcp.daemon.mcp_server, rlm_mcp.daemon.mcp_stream
 """
 HEAVY = {
-    "supervisor": (
-        "import rlm_kernel.supervisor.__main__",
-        "pydantic jupyter_client traitlets IPython mcp yaml rich html.parser",
+    "client, before the daemon starts": (
+        "from rlm_client import Client",
+        "asyncio pathlib subprocess html pydantic yaml rlm_ipc.daemon_protocol rlm_ipc.session_requests",
     ),
-    "daemon of our own clients": (DAEMON, "mcp mcp_types starlette IPython jupyter_client nbformat rich uvicorn"),
+    "daemon, before the supervisor starts": (
+        "import rlm_mcp.daemon.__main__",
+        "asyncio dataclasses json pathlib platform subprocess typing rlm_ipc.messages rlm_mcp.daemon.daemon",
+    ),
+    "supervisor, before the zygote starts": (
+        "import rlm_kernel.supervisor.__main__",
+        "argparse asyncio dataclasses json pathlib platform re subprocess typing zmq rlm_ipc.messages",
+    ),
+    "supervisor": (
+        "import sys, rlm_kernel.supervisor.__main__\nsys.modules['ssl'] = None\nimport rlm_kernel.supervisor.process",
+        "_ssl pydantic jupyter_client traitlets IPython mcp yaml rich html.parser",
+    ),
+    "daemon of our own clients": (
+        DAEMON,
+        (
+            "mcp mcp_types starlette IPython jupyter_client nbformat rich uvicorn yaml tomllib configparser"
+            " rlm_sandbox.policy.files rlm_sandbox.policy.validation"
+        ),
+    ),
     "daemon": (
         DAEMON_WITH_SDK,
         "mcp.client mcp.server.mcpserver cryptography IPython jupyter_client nbformat rich openai anthropic uvicorn",
@@ -33,8 +53,14 @@ HEAVY = {
         "asyncio rich.table rlm_mcp.loop.driver rlm_mcp.cli.sessions rlm_mcp.cli.ask pydantic",
     ),
     "zygote": (
-        "import rlm_kernel.worker.zygote, rlm_kernel.worker.worker, rlm_sandbox.language_wall.wall",
-        "jedi prompt_toolkit debugpy mcp rich numpy matplotlib",
+        (
+            "from rlm_kernel.worker.ipykernel_import import import_ipykernel\nimport_ipykernel()\n"
+            "import rlm_kernel.worker.zygote, rlm_kernel.worker.worker, rlm_sandbox.language_wall.wall"
+        ),
+        (
+            "jedi prompt_toolkit debugpy mcp rich numpy matplotlib zmq jupyter_client.client jupyter_core"
+            " dateutil platformdirs packaging importlib.metadata zipfile yaml pydantic"
+        ),
     ),
 }
 
@@ -73,6 +99,28 @@ def test_the_stubs_of_the_sdk_pay() -> None:
     (less, *_), (more, *unknown) = with_stubs.split(), whole.split()
     assert unknown == []
     assert int(more) - int(less) >= 10
+
+
+_IPYKERNEL = """
+import sys
+from rlm_kernel.worker.ipykernel_import import ABSENT, PACKAGE, import_ipykernel
+if sys.argv[1] == "without":
+    import_ipykernel()
+else:
+    import ipykernel.ipkernel
+assert [name for name in (*ABSENT, PACKAGE) if name not in sys.modules] == eval(sys.argv[2])
+import jupyter_client, zmq, ipykernel.connect, ipykernel.debugger, dateutil.parser
+assert jupyter_client.KernelManager and jupyter_client.session.Session
+assert zmq.zmq_version_info() and ipykernel.connect.connect_qtconsole and dateutil.parser.isoparse("2026-01-01")
+"""
+
+
+@pytest.mark.parametrize("how", ["without", "whole"])
+def test_a_session_gets_the_real_modules_that_its_kernel_was_imported_without(how: str) -> None:
+    """And each of them is a module that ipykernel does import, so that no name here outlives its reason."""
+    absent = ipykernel_import.ABSENT if how == "without" else ()
+    program = [sys.executable, "-P", "-c", _IPYKERNEL, how, repr([*absent])]
+    subprocess.run(program, capture_output=True, text=True, check=True)
 
 
 @pytest.mark.parametrize("importer", ["import rlm_mcp.formats.notebook", "import_jsonschema()"])

@@ -1,4 +1,4 @@
-"""Import ipykernel without what a kernel process does not use: sockets of zmq, clients of kernels, event loops of GUIs.
+"""Import ipykernel without what a kernel process does not use: zmq, clients of kernels, event loops of GUIs, dateutil.
 
 They are a fifth of what a zygote imports, and each session has their memory. A session that imports one of these
 modules gets the real one.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
+from datetime import datetime
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +24,9 @@ ABSENT = (
     "ipykernel.eventloops",
     "jupyter_core",
     "jupyter_core.paths",
+    "dateutil",
+    "dateutil.parser",
+    "dateutil.tz",
 )
 
 
@@ -35,6 +40,7 @@ def import_ipykernel() -> None:
         package, _, leaf = name.rpartition(".")
         if package in absent:
             setattr(absent[package], leaf, module)
+    _read_dates(absent)
     vars(absent["ipykernel.connect"])["__all__"] = ["connect_qtconsole", "get_connection_file", "get_connection_info"]
     sys.modules.update(absent)
     # For good: no session has a debugger.
@@ -45,6 +51,14 @@ def import_ipykernel() -> None:
     finally:
         for name in absent:
             del sys.modules[name]
+
+
+def _read_dates(absent: Mapping[str, ModuleType]) -> None:
+    """Read the dates of messages by the standard library, where they would be read by dateutil."""
+    if "dateutil.parser" in absent:
+        vars(absent["dateutil.parser"])["isoparse"] = datetime.fromisoformat
+    if "dateutil.tz" in absent:
+        vars(absent["dateutil.tz"])["tzlocal"] = lambda: datetime.now().astimezone().tzinfo
 
 
 def _load_late(package: str) -> None:

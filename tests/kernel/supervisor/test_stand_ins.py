@@ -74,6 +74,23 @@ async def test_the_heir_of_a_zygote_takes_its_place(
         assert zygote_of(own_supervisor.pid) == heir
 
 
+async def test_the_zygote_starts_before_the_supervisor_has_imported_its_modules(
+    real_starts: None, isolation: object
+) -> None:
+    """A first call waits for it longest. The process that stands by is forked as soon as everything is imported."""
+    client = await SupervisorClient.connect()
+    assert client.pid is not None
+    zygote = await until(partial(zygote_of, client.pid))
+    standby = await until(partial(_standby_of, client.pid))
+    assert zygote.create_time() < standby.create_time()
+    client.close()
+
+
+def _standby_of(supervisor: int) -> psutil.Process | None:
+    children = psutil.Process(supervisor).children()
+    return next((child for child in children if "rlm_kernel.supervisor" in child.cmdline()), None)
+
+
 @pytest.mark.parametrize("moment", ["at once", "while it imports"])
 async def test_a_zygote_that_starts_ends_with_its_supervisor(
     real_starts: None, isolation: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moment: str
