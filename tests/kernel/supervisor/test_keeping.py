@@ -216,7 +216,7 @@ def _held(pid: int) -> set[str]:
 
 def test_who_stands_by_and_is_not_needed_any_more_ends() -> None:
     """Its line closes without a message; that is no failure, of which a log would tell."""
-    script = "import socket, sys; from rlm_kernel.supervisor.keeping import keeper_start; "
+    script = "import socket, sys; from rlm_kernel.supervisor.keeping import keeping; "
     script += "keeping.await_turn(socket.socket(fileno=int(sys.argv[1])))"
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     argv = [sys.executable, "-c", script, str(theirs.fileno())]

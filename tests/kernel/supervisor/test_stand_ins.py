@@ -83,6 +83,8 @@ async def test_the_zygote_starts_before_the_supervisor_has_imported_its_modules(
     zygote = await until(partial(zygote_of, client.pid))
     standby = await until(partial(_standby_of, client.pid))
     assert zygote.create_time() < standby.create_time()
+    kill_with_keeper(client.pid)
+    await until(lambda: not runs(zygote))
     client.close()
 
 
