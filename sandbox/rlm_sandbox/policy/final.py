@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def final_form(policy: Policy, source: bytes) -> str:
     return f"{hashlib.sha256(source).hexdigest()}\n{policy.to_json()}\n"
 
 
-def _made(schema: Any, values: dict[str, Any]) -> Any:
+def _made(schema: Any, values: Mapping[str, Any]) -> Any:
     sections = {field.name: type(field.default) for field in fields(schema) if is_dataclass(field.default)}
     made = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return schema(**made | {name: _made(section, values[name]) for name, section in sections.items()})
+    return schema(**{**made, **{name: _made(section, values[name]) for name, section in sections.items()}})
