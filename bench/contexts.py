@@ -39,7 +39,7 @@ from rlm_client import Client
 from rlm_contexts.search.scan import scan
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.view.variable import ContextVariable, attach
-from rlm_kernel.supervisor.processes.zygotes import LARGE_COPIES
+from rlm_kernel.supervisor.processes.zygote_start import LARGE_COPIES
 
 PATTERNS = {
     "literal, frequent": "error",

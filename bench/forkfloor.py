@@ -43,14 +43,13 @@ def sleeping_copy(made: list[int]) -> None:
 def measure() -> None:
     """In the process that stands for a session: print the medians and leave."""
     from rlm_ipc.worker_protocol import RunCell
-    from rlm_kernel.session_policy import read_policy
     from rlm_kernel.worker.worker import Worker
-    from rlm_kernel.worker.zygote import DEFAULT_POLICY
+    from rlm_sandbox.policy.final import final_default
 
     ours, _theirs = socket.socketpair()
     lifeline, _end = socket.socketpair()
     worker = Worker(ours, lifeline, 1)
-    worker.warmup.warm(read_policy(DEFAULT_POLICY.read_text(encoding="utf-8")))
+    worker.warmup.warm(final_default())
     if (session := os.fork()) != 0:
         os.waitpid(session, 0)
         return
