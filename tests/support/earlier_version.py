@@ -12,8 +12,8 @@ from pathlib import Path
 from waiting import PROGRAM_SECONDS
 
 _PROJECT = Path(__file__).parents[2]
-_STANDS_FOR = "5b06a7c61919a384c104e0923a8c2f70c622c85a"
-"""The first commit from which sessions cross both ways."""
+_STANDS_FOR = "934cfb1326ec2b9556efae32944457d72b603de1"
+"""The first commit from which sessions cross both ways and whose dependencies are those of this version."""
 
 
 def earlier() -> list[str]:

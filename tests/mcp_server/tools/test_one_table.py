@@ -100,7 +100,7 @@ def test_a_default_of_a_method_is_its_tools(name: str) -> None:
     fields = METHODS[name].arguments.model_fields
     for argument, parameter in inspect.signature(getattr(calls, name)).parameters.items():
         if parameter.default not in (inspect.Parameter.empty, None):
-            default = fields[argument].default
+            default = fields[argument].get_default(call_default_factory=True)
             assert parameter.default == (tuple(default) if isinstance(default, list) else default), argument
 
 

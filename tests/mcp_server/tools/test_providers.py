@@ -209,7 +209,7 @@ async def test_a_fork_under_a_looser_policy_is_refused(attach, policy, endpoint,
     async with attach(f"s{secrets.token_hex(4)}") as agent:
         await agent.run("1")
         refused = await agent("fork_session", policy=policy())
-        assert "llm.mode: provider, where the other does not have it" in refused["message"]
+        assert "llm.mode: provider, where the other does not have it" in refused["fields"]
         await agent("end_session")
 
 

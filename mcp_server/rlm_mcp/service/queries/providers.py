@@ -79,10 +79,12 @@ class Providers:
         """Look after queries that code has asked: answer those that are ours to answer."""
         at_once: dict[str | None, int] = {}
         known = known_answers.find(self._store, rows, self._clock()) if session.policy.llm.cache else {}
+        if known:  # written down before the result of the cell that asked is put together, so that it lists none of them
+            desk = self._desk(session)
+            desk.ready |= {query: QueryOutcome(answer) for query, answer in known.items()}
+            self._soon(session, desk)
         for row in rows:
-            if row.id in known:
-                self._ready(session, row.id, QueryOutcome(known[row.id]))
-            elif row.mode == "provider":
+            if row.id not in known and row.mode == "provider":
                 if row.model not in at_once:
                     at_once[row.model] = self._at_once(row.model)
                 self._desk(session).line.join(row, at_once[row.model])
@@ -200,33 +202,41 @@ class Providers:
     def _soon(self, session: Session, desk: _Desk) -> None:
         """Hand in at once, but after that only now and then while more is on its way."""
         if desk.handing is None or desk.handing.done():
-            desk.handing = asyncio.create_task(self._hand_in(session, desk))
+            desk.handing = asyncio.create_task(self._hand_in(session, desk, self._written(session, desk)))
 
-    async def _hand_in(self, session: Session, desk: _Desk) -> None:
-        while desk.ready or self._budgets.owes(session.key):
-            outcomes, desk.ready = desk.ready, {}
-            try:
-                with self._budgets.writing(session.key):
-                    resolved = self._queries.resolve(session, outcomes)
-            except SessionEnded:  # as the one that pays can, while a session below it still asks
-                self._budgets.forget(session.key)
-                continue
-            except StoreFault as error:
-                log.error("answers of session %s wait until they can be written down: %s", session.id, error)
-                desk.ready = {**outcomes, **desk.ready}
+    def _written(self, session: Session, desk: _Desk) -> dict[str, QueryOutcome] | None:
+        """Write down what has come in, and return it. None: it waits until it can be written."""
+        outcomes, desk.ready = desk.ready, {}
+        try:
+            with self._budgets.writing(session.key):
+                return self._queries.resolve(session, outcomes)
+        except SessionEnded:  # as the one that pays can, while a session below it still asks
+            self._budgets.forget(session.key)
+            return {}
+        except StoreFault as error:
+            log.error("answers of session %s wait until they can be written down: %s", session.id, error)
+            desk.ready = {**outcomes, **desk.ready}
+            return None
+
+    async def _hand_in(self, session: Session, desk: _Desk, resolved: dict[str, QueryOutcome] | None) -> None:
+        while True:
+            if resolved is None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_AGAIN):
                         await self._closing.wait()
                         return
-                continue
-            try:
-                await self._queries.hand_in(session, resolved)
-            except StoreFault:
-                log.exception("forks of session %s are not told of its answers", session.id)
-            if not desk.line.empty.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_REST):
-                        await desk.line.empty.wait()
+            else:
+                try:
+                    await self._queries.hand_in(session, resolved)
+                except StoreFault:
+                    log.exception("forks of session %s are not told of its answers", session.id)
+                if not desk.line.empty.is_set():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_REST):
+                            await desk.line.empty.wait()
+            if not (desk.ready or self._budgets.owes(session.key)):
+                return
+            resolved = self._written(session, desk)
 
     # --- the models -------------------------------------------------------------------------------
 
