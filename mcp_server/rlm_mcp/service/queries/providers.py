@@ -79,7 +79,7 @@ class Providers:
         """Look after queries that code has asked: answer those that are ours to answer."""
         at_once: dict[str | None, int] = {}
         known = known_answers.find(self._store, rows, self._clock()) if session.policy.llm.cache else {}
-        if known:  # written down before the result of the cell that asked is put together, so that it lists none of them
+        if known:  # written down before the asking cell has its result, which lists what nobody has answered
             desk = self._desk(session)
             desk.ready |= {query: QueryOutcome(answer) for query, answer in known.items()}
             self._soon(session, desk)
