@@ -225,7 +225,7 @@ class Providers:
                     async with asyncio.timeout(_AGAIN):
                         await self._closing.wait()
                         return
-            else:
+            elif resolved:
                 try:
                     await self._queries.hand_in(session, resolved)
                 except StoreFault:
