@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from rlm_memory import migration
 from rlm_memory.errors import DiskFull, SessionEnded, fault
@@ -218,7 +219,17 @@ class Store:
         """
         self.may_hold_copies = True
         with self._lock:
-            self.close()
+            assert not self._open, "a purge would lose the transaction"
+            before, self._connection = self._connection, None
+            try:  # opened before the other is closed: on a full disk there may be no room for a new log
+                self._driver()
+            except sqlite3.Error:
+                self._connection = before
+                if before is None:
+                    raise
+                return False
+            if before is not None:
+                before.close()
             busy: int = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
         return not busy
 
@@ -232,8 +243,7 @@ class Store:
         self.may_hold_copies = False
         busy = 1
         # Locked, or no room for a second file: the next attempt may succeed.
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self._where, timeout=1.0)) as connection:
-            connection.isolation_level = None
+        with suppress(sqlite3.OperationalError), closing(_existing(self._where, timeout=1.0)) as connection:
             connection.execute("PRAGMA secure_delete=ON")
             connection.execute("VACUUM")
             busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -259,9 +269,8 @@ class Store:
 
 
 def _connected(where: str) -> sqlite3.Connection:
-    # No isolation level: the driver would begin transactions itself, and too late for a reader. Any thread may use the
-    # connection, under the store's lock.
-    connection = sqlite3.connect(where, isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS)
+    # Any thread may use the connection, under the store's lock.
+    connection = _existing(where, check_same_thread=False, cached_statements=_STATEMENTS)
     connection.row_factory = sqlite3.Row
     try:
         for pragma in _PRAGMAS:
@@ -270,6 +279,12 @@ def _connected(where: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _existing(where: str, **options: Any) -> sqlite3.Connection:
+    """Open a file that must be there: a new one would be empty, and everybody could read it."""
+    # No isolation level: the driver would begin transactions itself, and too late for a reader.
+    return sqlite3.connect(f"file:{quote(where)}?mode=rw", uri=True, isolation_level=None, **options)
 
 
 def _create_private(path: Path) -> None:

@@ -180,3 +180,12 @@ def test_readers_see_rows_while_the_daemon_has_the_database_open(store: Store, d
     beside = sqlite3.connect(database)
     assert beside.execute("select id from sessions").fetchall() == [("a",)]
     beside.close()
+
+
+def test_a_purge_keeps_what_it_has_where_the_file_was_moved_away(store: Store, database: Path) -> None:
+    """A new file in its place would be empty, and everybody could read it."""
+    open_session(store, "a")
+    database.rename(database.with_name("aside"))
+    assert not store.purge()
+    assert not database.exists()
+    assert sessions.get(store, "a").policy == "default"

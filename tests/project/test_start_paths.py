@@ -118,7 +118,7 @@ assert zmq.zmq_version_info() and ipykernel.connect.connect_qtconsole and dateut
 @pytest.mark.parametrize("how", ["without", "whole"])
 def test_a_session_gets_the_real_modules_that_its_kernel_was_imported_without(how: str) -> None:
     """And each of them is a module that ipykernel does import, so that no name here outlives its reason."""
-    absent = ipykernel_import.ABSENT if how == "without" else ()
+    absent = (*ipykernel_import.ABSENT, ipykernel_import.PACKAGE) if how == "without" else ()
     program = [sys.executable, "-P", "-c", _IPYKERNEL, how, repr([*absent])]
     subprocess.run(program, capture_output=True, text=True, check=True)
 

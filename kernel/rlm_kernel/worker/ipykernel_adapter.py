@@ -8,7 +8,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
@@ -188,13 +188,15 @@ class SandboxedKernel(IPythonKernel):
             self._allow_stdin = allow_stdin
         else:
             self._forward_input(allow_stdin)
-        shell.user_ns.pop("__warningregistry__", None)  # otherwise a warning would be shown once in a session
         self.hold(False)
         self.in_cell = True
         try:
             try:
                 set_handler(signal.SIGINT, IGNORE if self.deaf else self._note_interrupt)
                 self._begins = True
+                # Otherwise a warning would be shown once in a session. A name there may compare by its own code.
+                with shell.user_code(), suppress(Exception):
+                    shell.user_ns.pop("__warningregistry__", None)
                 result = await self._run_cell(code, silent, store_history, cell_id)
                 self.begin_code()
                 reply = self._reply(result, user_expressions)

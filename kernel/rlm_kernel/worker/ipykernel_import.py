@@ -48,8 +48,11 @@ def import_ipykernel() -> None:
     vars(debugger)["_is_debugpy_available"] = False
     try:
         import ipykernel.ipkernel  # noqa: F401
+
+        import rlm_kernel.worker.stdio  # noqa: F401 (it imports more of the package of messages)
     finally:
-        for name in absent:
+        # What these modules have imported they keep. A session gets a whole package of its own.
+        for name in [*absent, *(name for name in sys.modules if name.partition(".")[0] == PACKAGE)]:
             del sys.modules[name]
 
 

@@ -68,7 +68,8 @@ class ClientLines:
                 data = await self._reader.read(CHUNK)
             except OSError:
                 data = b""
-            self._waits = False
+            finally:
+                self._waits = False
             if not data:
                 self.direct.cancel()
                 return False

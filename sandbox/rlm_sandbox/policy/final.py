@@ -26,8 +26,10 @@ def final_default() -> Policy:
 
 def read_final(name: str, places: Sequence[Path]) -> tuple[Policy, Path] | None:
     """Return a policy and its file if that is the shipped `default`, wherever it is; otherwise None."""
+    if name != NAME:
+        return None
     file = next((file for place in places if (file := place / f"{NAME}.yaml").is_file()), None)
-    if name != NAME or file is None:
+    if file is None:
         return None
     try:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()

@@ -82,7 +82,7 @@ class Providers:
         if known:  # written down before the asking cell has its result, which lists what nobody has answered
             desk = self._desk(session)
             desk.ready |= {query: QueryOutcome(answer) for query, answer in known.items()}
-            self._soon(session, desk)
+            self._soon(session, desk, at_once=True)
         for row in rows:
             if row.id not in known and row.mode == "provider":
                 if row.model not in at_once:
@@ -199,10 +199,14 @@ class Providers:
         desk.ready[query] = outcome
         self._soon(session, desk)
 
-    def _soon(self, session: Session, desk: _Desk) -> None:
-        """Hand in at once, but after that only now and then while more is on its way."""
+    def _soon(self, session: Session, desk: _Desk, *, at_once: bool = False) -> None:
+        """Hand in with whatever else comes in this step, but after that only now and then while more is on its way.
+
+        ``at_once`` writes down before this returns what has come in.
+        """
         if desk.handing is None or desk.handing.done():
-            desk.handing = asyncio.create_task(self._hand_in(session, desk, self._written(session, desk)))
+            first = self._written(session, desk) if at_once else {}
+            desk.handing = asyncio.create_task(self._hand_in(session, desk, first))
 
     def _written(self, session: Session, desk: _Desk) -> dict[str, QueryOutcome] | None:
         """Write down what has come in, and return it. None: it waits until it can be written."""

@@ -35,6 +35,7 @@ class KernelWatch:
         self.asked += 1
 
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        self.asked += 1  # what was noted meanwhile may be of before
         if isinstance(error, SupervisorGone | UnknownKernel):
             self._gone(error)
 

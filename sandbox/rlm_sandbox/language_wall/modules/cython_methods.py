@@ -31,10 +31,11 @@ def harden_methods() -> None:
             if id(cls) in checked:
                 continue
             checked[id(cls)] = cls  # kept, so that no other class gets its id
-            # Most classes have none: one set of types is a tenth of the cost of asking each value.
-            found = kinds and set(map(type, dict_of(cls).values()))
+            # Most classes have none: one set of types is a tenth of the cost of asking each value. It is a set of ids,
+            # because the type of a value may have a hash of its own, or none.
+            found = {id(type(value)) for value in dict_of(cls).values()} if kinds else ()
             for kind in kinds:
-                if kind in found:
+                if id(kind) in found:
                     _core.check_methods(cls, kind, _Ordinary)
 
 
