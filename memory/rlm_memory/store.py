@@ -284,7 +284,10 @@ def _connected(where: str) -> sqlite3.Connection:
 def _existing(where: str, **options: Any) -> sqlite3.Connection:
     """Open a file that must be there: a new one would be empty, and everybody could read it."""
     # No isolation level: the driver would begin transactions itself, and too late for a reader.
-    return sqlite3.connect(f"file:{quote(where)}?mode=rw", uri=True, isolation_level=None, **options)
+    opened: sqlite3.Connection = sqlite3.connect(
+        f"file:{quote(where)}?mode=rw", uri=True, isolation_level=None, **options
+    )
+    return opened
 
 
 def _create_private(path: Path) -> None:
