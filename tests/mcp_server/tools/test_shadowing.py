@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,16 @@ async def test_a_shadowed_text_can_be_replaced_by_its_variable(agent) -> None:
     assert (await agent.run("log['line_count']"))["result"] == "2"
     await agent("load_context", name="again", variable="log")
     assert (await agent("peek", name="again"))["content"] == "ERROR two\nERROR four"
+
+
+async def test_a_look_beside_a_load_is_not_remembered(agent) -> None:
+    """It may come before the kernel has the text, and what it saw was told of every later look."""
+    for number in range(5):
+        await agent.run("log = 5")
+        await agent("load_context", name="log", content=f"new {number}\n")
+        await agent("var_info", name="log")
+        looks = partial(agent, "var_info", name="log")
+        await until(looks, lambda found: "shadowed_in_code" not in found, seconds=20)
 
 
 async def test_unloading_a_shadowed_text_leaves_the_variable(agent) -> None:
