@@ -21,10 +21,10 @@ def connect_socket(path: StrPath, start: bool) -> socket.socket | None:
     return discovery.connect_or_start(path, program(path), log=_log(), env=chosen(SUPERVISOR))
 
 
-def program(path: StrPath) -> list[str]:
-    """Return the command that starts this version's supervisor at ``path``."""
+def program(path: StrPath, log: str = "") -> list[str]:
+    """Return the command that starts this version's supervisor at ``path``; by default it logs to the state folder."""
     argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
-    return [*argv, "--socket", os.fspath(path), "--log", _log()]
+    return [*argv, "--socket", os.fspath(path), "--log", log or _log()]
 
 
 def _log() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from contextlib import suppress
 
@@ -19,6 +20,9 @@ IDLE_SECONDS = 60.0
 def main() -> None:
     """Serve until told to stop, or until nobody has needed the supervisor for a while."""
     gc.disable()  # until it serves: what imports create stays
+    # Whoever started this may ignore it. The system would then reap our children and the zygote's, and how they ended
+    # would be lost.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     given = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     path, log, idle_seconds = given["--socket"], given["--log"], float(given.get("--idle-seconds", IDLE_SECONDS))
     ready, keeper, standby = (_descriptor(given.get(f"--{kind}-fd")) for kind in ("ready", "keeper", "standby"))

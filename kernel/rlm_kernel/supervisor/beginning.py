@@ -6,7 +6,6 @@ The first call waits for the zygote longest of all, so the zygote is started her
 from __future__ import annotations
 
 import os
-import signal
 import socket
 
 from rlm_ipc import discovery, stale_files
@@ -28,8 +27,6 @@ class Beginning:
 
 def begin(path: str, log: str, ready: int | None) -> Beginning:
     """Become the supervisor at ``path``, and start its keeper and its zygote. Raises `discovery.AlreadyServed`."""
-    # Whoever started this may ignore it. The zygote would then, too, and learn of no process that it waits for.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     discovery.detach()
     claim = discovery.claim_to_serve(path, ready)
     keeper = start_under_keeper()

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rlm_kernel.supervisor.beginning import Beginning
 from rlm_kernel.supervisor.keeping.keeping import Keeping, await_turn, end_keeper, stand_by
 from rlm_kernel.supervisor.server import ControlServer
 from rlm_kernel.supervisor.supervisor import Supervisor
+from rlm_kernel.supervisor_start import program
 
 
 def run(
@@ -35,7 +35,8 @@ def run(
     while isinstance(follower := stand_by(partial(_let_go, line, begun, ready)), tuple):
         (line, generation), begun, ready = follower, None, None
     with begun.claim if begun is not None else _next_claim(path, line) as claim:
-        keeping = Keeping(line, generation, _program(path, log, idle_seconds))
+        successor = [*program(path, log), "--idle-seconds", str(idle_seconds)]
+        keeping = Keeping(line, generation, successor)
         keeping.follows(follower)
         asyncio.run(_serve(path, Path(log), ready, idle_seconds, claim, keeping, begun))
 
@@ -113,9 +114,3 @@ def _next_claim(path: str, line: socket.socket) -> discovery.InstanceLock:
     except discovery.DiscoveryError:  # someone has removed the files, and another supervisor serves
         end_keeper(line)
         raise
-
-
-def _program(path: str, log: str, idle_seconds: float) -> list[str]:
-    """Return the command of the next supervisor."""
-    argv = [sys.executable, "-P", "-X", "no_debug_ranges", "-m", "rlm_kernel.supervisor"]
-    return [*argv, "--socket", path, "--log", log, "--idle-seconds", str(idle_seconds)]

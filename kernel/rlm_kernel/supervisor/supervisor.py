@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import os
 import resource
-import signal
 import socket
 import uuid
 from collections.abc import Callable
@@ -107,8 +106,6 @@ class Supervisor:
         processes.become_subreaper()
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        # Ignored, as a program may inherit it, it has the system reap our children: how they ended is lost.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.keeping.listen()
         self._watch = asyncio.create_task(self._watch_memory())
         if self.keeping.generation > 1:

@@ -6,12 +6,12 @@ modules gets the real one.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Mapping
 from datetime import datetime
 from types import ModuleType
-from typing import Any
+
+from rlm_ipc.partial_imports import hollow, stubs
 
 PACKAGE = "jupyter_client"
 """The package of which only its messages are needed."""
@@ -34,26 +34,20 @@ def import_ipykernel() -> None:
     """Import the kernel and the shell. Only for the main program of a process."""
     if "ipykernel" in sys.modules:
         return
-    _load_late(PACKAGE)
-    absent = {name: _StandIn(name) for name in ABSENT if name not in sys.modules}
-    for name, module in absent.items():
-        package, _, leaf = name.rpartition(".")
-        if package in absent:
-            setattr(absent[package], leaf, module)
-    _read_dates(absent)
-    vars(absent["ipykernel.connect"])["__all__"] = ["connect_qtconsole", "get_connection_file", "get_connection_info"]
-    sys.modules.update(absent)
+    hollow(PACKAGE)
     # For good: no session has a debugger.
     debugger = sys.modules["ipykernel.debugger"] = ModuleType("ipykernel.debugger")
     vars(debugger)["_is_debugpy_available"] = False
-    try:
+    with stubs(ABSENT) as absent:
+        _read_dates(absent)
+        names = ["connect_qtconsole", "get_connection_file", "get_connection_info"]
+        vars(absent["ipykernel.connect"])["__all__"] = names
         import ipykernel.ipkernel  # noqa: F401
 
         import rlm_kernel.worker.stdio  # noqa: F401 (it imports more of the package of messages)
-    finally:
-        # What these modules have imported they keep. A session gets a whole package of its own.
-        for name in [*absent, *(name for name in sys.modules if name.partition(".")[0] == PACKAGE)]:
-            del sys.modules[name]
+    # What these modules have imported they keep. A session gets a whole package of its own.
+    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
 
 
 def _read_dates(absent: Mapping[str, ModuleType]) -> None:
@@ -62,45 +56,3 @@ def _read_dates(absent: Mapping[str, ModuleType]) -> None:
         vars(absent["dateutil.parser"])["isoparse"] = datetime.fromisoformat
     if "dateutil.tz" in absent:
         vars(absent["dateutil.tz"])["tzlocal"] = lambda: datetime.now().astimezone().tzinfo
-
-
-def _load_late(package: str) -> None:
-    """Make modules of a package importable, and run its own code when something else is read from it."""
-    spec = None if package in sys.modules else importlib.util.find_spec(package)
-    if spec is None or spec.loader is None:
-        return
-    loader, module = spec.loader, importlib.util.module_from_spec(spec)
-
-    def load(name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if vars(module).pop("__getattr__", None) is not None:
-            loader.exec_module(module)
-        return getattr(module, name)
-
-    module.__dict__["__getattr__"] = load
-    sys.modules[package] = module
-
-
-class _StandIn(ModuleType):
-    """A stub module from which any name can be imported; each is a class."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        setattr(self, name, type(name, (_Absent,), {}))
-        return getattr(self, name)
-
-
-class _Absent:
-    """What a stub module holds: in annotations a class, and false as the answer of a function."""
-
-    def __class_getitem__(cls, _: object) -> type:
-        return cls
-
-    def __bool__(self) -> bool:
-        return False

@@ -7,10 +7,7 @@ models builds its validator at once.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from types import ModuleType
-from typing import Any
+from rlm_ipc.partial_imports import hollow, stubs
 
 BARE = ("mcp", "mcp.server")
 """Packages from which the daemon needs only single modules."""
@@ -41,18 +38,6 @@ def import_sdk() -> None:
     _without_http()
 
 
-def hollow(*packages: str) -> None:
-    """Make modules of ``packages`` importable from now on without running the packages' ``__init__``.
-
-    Only for the main program of a process, because the names that the ``__init__`` defines are missing then.
-    Packages that are already imported do not change.
-    """
-    for name in packages:
-        spec = None if name in sys.modules else importlib.util.find_spec(name)
-        if spec is not None:
-            sys.modules[name] = importlib.util.module_from_spec(spec)
-
-
 def _with_late_models() -> None:
     """Let the protocol's models build their validators on first use: most are never used."""
     from pydantic import BaseModel
@@ -67,23 +52,5 @@ def _with_late_models() -> None:
 
 def _without_http() -> None:
     """Import the low-level server with stubs for `HTTP`; a daemon that serves HTTP imports the real modules."""
-    absent = [name for name in HTTP if name not in sys.modules]
-    sys.modules.update({name: _StandIn(name) for name in absent})
-    try:
+    with stubs(HTTP):
         import mcp.server.lowlevel.server  # noqa: F401
-    finally:
-        for name in absent:
-            del sys.modules[name]
-
-
-class _StandIn(ModuleType):
-    """A stub module from which any name can be imported."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})

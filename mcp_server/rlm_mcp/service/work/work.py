@@ -167,9 +167,7 @@ class Work:
             return {"stale": [rows.frame_id(key) for key in late[:most]]}
 
         def look() -> list[str]:
-            now = self._clock()
-            found = ready(self._store, at.tree, now=now, scope=scope)
-            return next_batch(self._store, at.tree, now=now, most=most, scope=scope) if found else []
+            return next_batch(self._store, at.tree, now=self._clock(), most=most, scope=scope)
 
         found = await self._wait(look) if asked.wait else look()
         return {"next": found} if found else self._nothing(at, scope)
@@ -192,8 +190,8 @@ class Work:
     async def _wait(self, look: Callable[[], Any]) -> Any:
         """Look again after each change of rows until something is found, for at most `LONGEST_WAIT`.
 
-        A look that finds nothing must begin no transaction: its end wakes all calls that wait, and theirs would wake
-        this one again.
+        A look that finds nothing must write nothing: that would wake all calls that wait, and theirs would wake this
+        one again.
         """
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
