@@ -140,6 +140,22 @@ class Holders:
         else:
             self.of(client, said)
 
+    def renew(self, said: str | None) -> float | None:
+        """Extend the lease of a token of which a third is over. Return when to do it again, in seconds.
+
+        None: the holder that a call means does not live by a time, or is made only when the call has found a task.
+
+        Raises:
+            ToolFault: the token does not exist, or its lease has expired.
+        """
+        if said is None or said == ANCESTOR or said.startswith(("pid:", "ttl:")):
+            return None
+        holder, seconds = self._find_token(said)
+        pause, now = seconds / 3, self._clock()
+        if now - holder.beat_at >= pause:
+            holders.beat(self._store, holder, now=now, seconds=seconds)
+        return pause
+
     def since(self, client: ClientInfo) -> float:
         """Return when a client's connection began; leases that others lost later are not its own."""
         return self._since.get(client.connection, 0.0)
@@ -299,12 +315,16 @@ class Holders:
         return found, token
 
     def _of_token(self, token: str) -> Holder:
+        holder, seconds = self._find_token(token)
+        holders.beat(self._store, holder, now=self._clock(), seconds=seconds)
+        return holder
+
+    def _find_token(self, token: str) -> tuple[Holder, float]:
         hashed = _hash(token)
         for holder in holders.living(self._store):
             seconds, _, proof = holder.proof.partition(":")
             if holder.anchor == "time" and secrets.compare_digest(proof, hashed):
-                holders.beat(self._store, holder, now=self._clock(), seconds=float(seconds))
-                return holder
+                return holder, float(seconds)
         hint = "claim again with holder='ttl:120'"
         raise ToolFault("lease_over", "the token is unknown, or its lease has expired", hint)
 

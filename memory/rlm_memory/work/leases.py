@@ -40,10 +40,12 @@ _RESTORE = "UPDATE frames SET freed_at = NULL, holder = :holder WHERE key = :key
 _FREE = """
     UPDATE frames SET freed_at = :now WHERE holder = :holder AND freed_at IS NULL RETURNING key, fence"""
 _HELD = "SELECT key FROM frames WHERE holder = :holder AND freed_at IS NULL ORDER BY key"
-_STALE = """
-    SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
-    WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NULL AND h.beat_at < :before
-        AND h.expires_at IS NULL
+_MAY_BE_STALE = """
+    FROM frames f JOIN holders h ON h.id = f.holder
+    WHERE f.tree = :tree AND f.holder IS NOT NULL AND f.freed_at IS NULL AND h.expires_at IS NULL"""
+_EARLIEST_BEAT = f"SELECT min(h.beat_at) {_MAY_BE_STALE}"
+_STALE = f"""
+    SELECT f.key {_MAY_BE_STALE} AND h.beat_at < :before
     ORDER BY f.priority + 50 * f.dependents DESC, f.created_at, f.key"""
 _LOST = """
     SELECT f.key FROM frames f JOIN holders h ON h.id = f.holder
@@ -203,6 +205,12 @@ def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
     Holders that live until a time are not included: they have stated themselves how long they may be silent.
     """
     return store.scalars(_STALE, tree=tree_name, before=now - STALE_SECONDS)
+
+
+def next_stale(store: Store, tree_name: str) -> float | None:
+    """Return after which time a frame of the tree is stale if its holder stays inactive. None: no frame is claimed."""
+    beat: float | None = store.scalar(_EARLIEST_BEAT, tree=tree_name)
+    return None if beat is None else beat + STALE_SECONDS
 
 
 def _own_again(

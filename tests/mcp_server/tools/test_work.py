@@ -247,6 +247,54 @@ async def test_who_claims_for_a_time_and_gets_nothing_leaves_nothing(
         assert (await agent("work", do="done", id=task, holder=got["token"]))["status"] == "completed"
 
 
+@pytest.mark.parametrize("do", ["claim", "next"])
+async def test_a_call_that_waits_keeps_the_lease_of_its_token(
+    quiet: Service, clock: Clock, tmp_path: Path, worker: Workers, do: str
+) -> None:
+    """A token of less than 45 s ended in the middle of its own call, and with it what the caller worked on."""
+    other = await worker()
+    who = ClientInfo(cwd=str(tmp_path), env={"PARENT_SESSION_ID": "s"})
+    watched = len(quiet._store._watchers)
+    async with connected(quiet, "auto", who, None) as agent:
+        task = (await agent("work", do="add", data={"goal": "task"}))["added"]
+        got = await agent("work", do="claim", holder="ttl:0.5")
+        asked = asyncio.create_task(agent("work", do=do, holder=got["token"], wait=True))
+        await until(lambda: len(quiet._store._watchers) == watched + 1)
+        for _ in range(3):
+            clock.now += 0.4
+            await until(lambda: expiry(got["holder"]) == clock.now + 0.5)
+        assert (await other("work"))["in_progress"] == [task]
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        clock.now += 0.6
+        assert (await other("work", wait=True))["next"] == [task]
+
+
+def expiry(holder: str) -> float:
+    """Read until when a holder lives."""
+    with closing(sqlite3.connect(discovery.state_dir() / "rlm.sqlite3")) as database:
+        found: float = database.execute("SELECT expires_at FROM holders WHERE id = ?", (holder,)).fetchone()[0]
+        return found
+
+
+@pytest.mark.parametrize(("do", "answer"), [("claim", {"fence": 2}), ("next", {"stale": ["f2"]})])
+async def test_who_waits_for_a_stale_claim_hears_of_it_at_once(
+    quiet: Service, worker: Workers, clock: Clock, monkeypatch: pytest.MonkeyPatch, do: str, answer: dict[str, Any]
+) -> None:
+    """No row changes when a claim becomes stale: the caller heard of it after up to 45 seconds."""
+    monkeypatch.setattr("rlm_mcp.service.work.work.LONGEST_WAIT", 3600)
+    one, two = await worker(), await worker()
+    await one("work", do="add", data={"goal": "task"})
+    watched = len(quiet._store._watchers)
+    await one("work", do="claim")
+    clock.now += STALE_SECONDS - 0.5
+    asked = asyncio.create_task(two("work", do=do, data={"stale": True}, wait=True))
+    await until(lambda: len(quiet._store._watchers) == watched + 1 or asked.done())
+    assert not asked.done()
+    clock.now += 0.6
+    assert answer.items() <= (await asyncio.wait_for(asked, SECONDS)).items()
+
+
 @pytest.mark.parametrize("asks", [{"do": "next"}, {"do": "claim"}, {"do": "claim", "holder": "ttl:60"}])
 async def test_calls_that_wait_for_a_task_do_not_wake_each_other(
     quiet: Service, worker: Workers, asks: dict[str, str]

@@ -50,6 +50,7 @@ from rlm_memory.work.ready import count_ready, has_queue, next_batch, ready, stu
 
 LONGEST_WAIT = 45.0
 """How many seconds a call waits for a ready task."""
+_SHORTEST_PAUSE = 0.05
 _MOST_LISTED = 500
 _MOST_STUCK = 5
 _LISTED = ("ready", "waiting", "stale", *map(str, Status))
@@ -79,6 +80,11 @@ class Asked:
     fields: Detail | None = None
     wait: bool = False
     holder: str | None = None
+
+    @property
+    def stale(self) -> bool:
+        """Whether the call is about stale claims instead of ready tasks."""
+        return bool((self.data or {}).get("stale"))
 
 
 class Work:
@@ -162,14 +168,16 @@ class Work:
     async def _next(self, at: FrameRow, asked: Asked) -> JsonObject:
         """Return the ids of tasks that can be worked on in parallel, or what everything waits for."""
         most, scope = _limit(asked, 3), self._scope(at, asked)
-        if (asked.data or {}).get("stale"):
-            late = leases.stale(self._store, at.tree, now=self._clock())
-            return {"stale": [rows.frame_id(key) for key in late[:most]]}
 
         def look() -> list[str]:
+            if asked.stale:
+                late = leases.stale(self._store, at.tree, now=self._clock())
+                return [rows.frame_id(key) for key in late[:most]]
             return next_batch(self._store, at.tree, now=self._clock(), most=most, scope=scope)
 
-        found = await self._wait(look) if asked.wait else look()
+        found = await self._wait(look, at, asked) if asked.wait else look()
+        if asked.stale:
+            return {"stale": found}
         return {"next": found} if found else self._nothing(at, scope)
 
     def _nothing(self, at: FrameRow, scope: int | None) -> JsonObject:
@@ -187,8 +195,11 @@ class Work:
             ]
         return answer
 
-    async def _wait(self, look: Callable[[], Any]) -> Any:
+    async def _wait(self, look: Callable[[], Any], at: FrameRow, asked: Asked) -> Any:
         """Look again after each change of rows until something is found, for at most `LONGEST_WAIT`.
+
+        A claim becomes stale without a change, so a call for stale ones also looks then. The lease of the caller's
+        token goes on while it waits.
 
         A look that finds nothing must write nothing: that would wake all calls that wait, and theirs would wake this
         one again.
@@ -202,13 +213,26 @@ class Work:
         try:
             async with asyncio.timeout(LONGEST_WAIT):
                 while not (found := look()):
-                    await changed.wait()
+                    alarm = loop.call_later(self._pause(at, asked), changed.set)
+                    try:
+                        await changed.wait()
+                    finally:
+                        alarm.cancel()
                     changed.clear()
                 return found
         except TimeoutError:
             return look()
         finally:
             unwatch()
+
+    def _pause(self, at: FrameRow, asked: Asked) -> float:
+        """Return after how many seconds a call that waits has something to do even if no row changes."""
+        pause = LONGEST_WAIT
+        if (renewal := self._holders.renew(asked.holder)) is not None:
+            pause = min(pause, renewal)
+        if asked.stale and (late := leases.next_stale(self._store, at.tree)) is not None:
+            pause = min(pause, late - self._clock())
+        return max(pause, _SHORTEST_PAUSE)
 
     # --- leases -----------------------------------------------------------------------------------
 
@@ -220,7 +244,7 @@ class Work:
         def take() -> tuple[Lease, Holder, str | None] | None:
             return self._take(session, caller.handshake, at, asked, key, scope)
 
-        taken = await self._wait(take) if asked.wait and key is None else take()
+        taken = await self._wait(take, at, asked) if asked.wait and key is None else take()
         if taken is None:
             return self._nothing(at, scope)
         lease, holder, token = taken
