@@ -105,7 +105,7 @@ def claim(
                 return None
             key = candidates[0].key
         else:
-            _check_ready(store, key)
+            check_ready(store, key)
         row = get(store, key)
         if row.status is Status.PLANNED:
             tree.start(store, key, author=holder.id, now=now, session=session)
@@ -113,6 +113,15 @@ def claim(
         ((fence,),) = store.returned(take, key=key, holder=holder.id, session=session)
         note(store, key, "claim", holder.id, now, fence=fence, was=row.holder)
         return _lease(store, row, fence, holder)
+
+
+def check_ready(store: Store, key: int) -> None:
+    """Raise what `claim` does for a named frame that cannot be claimed now. Write nothing."""
+    row = get(store, key)
+    if store.row(_IS_READY, key=key) is None:
+        raise NotReady(row.id, _why_not(store, row))
+    if (taken := in_conflict(store, row.tree, key)) is not None:
+        raise PathTaken(row.id, taken.path.removeprefix("/"), taken.frame, taken.holder)
 
 
 def release(store: Store, key: int, holder: str | None, *, now: float, author: str, fence: int | None = None) -> None:
@@ -239,15 +248,6 @@ def _restore(store: Store, row: FrameRow, holder: Holder, now: float) -> Lease:
 def _lease(store: Store, row: FrameRow, fence: int, holder: Holder, *, returned: bool = False) -> Lease:
     left = progress.get(store, row.key).data if fence > 1 or returned else {}
     return Lease(row.id, row.key, row.goal, fence, holder.id, fence, left, returned)
-
-
-def _check_ready(store: Store, key: int) -> None:
-    with store.transaction():
-        row = get(store, key)
-        if store.row(_IS_READY, key=key) is None:
-            raise NotReady(row.id, _why_not(store, row))
-        if (taken := in_conflict(store, row.tree, key)) is not None:
-            raise PathTaken(row.id, taken.path.removeprefix("/"), taken.frame, taken.holder)
 
 
 def _why_not(store: Store, row: FrameRow) -> str:

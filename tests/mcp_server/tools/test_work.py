@@ -295,6 +295,17 @@ async def test_who_waits_for_a_stale_claim_hears_of_it_at_once(
     assert answer.items() <= (await asyncio.wait_for(asked, SECONDS)).items()
 
 
+@pytest.mark.parametrize("holder", ["ttl:60", None])
+async def test_a_refused_claim_rolls_nothing_back(quiet: Service, worker: Workers, holder: str | None) -> None:
+    """After a transaction that was undone the daemon reads all frames anew, for nothing."""
+    one, two = await worker(), await worker()
+    task = (await one("work", do="add", data={"goal": "task"}))["added"]
+    await one("work", do="claim")
+    undone = quiet._store.rollbacks
+    assert (await two("work", do="claim", id=task, holder=holder))["error"] == "not_ready"
+    assert quiet._store.rollbacks == undone
+
+
 @pytest.mark.parametrize("asks", [{"do": "next"}, {"do": "claim"}, {"do": "claim", "holder": "ttl:60"}])
 async def test_calls_that_wait_for_a_task_do_not_wake_each_other(
     quiet: Service, worker: Workers, asks: dict[str, str]

@@ -29,6 +29,8 @@ class WorkByHand:
     def claim(self, frame: str, seconds: float, steal: str | None) -> JsonObject:
         """Claim a task for a time; with a reason, steal it from its holder."""
         row = self._get(frame)
+        if steal is None:
+            leases.check_ready(self._store, row.key)
         with self._store.transaction():
             holder, _ = self._holders.for_time(seconds, _AUTHOR, "")
             now = self._clock()

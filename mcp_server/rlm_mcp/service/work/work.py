@@ -259,7 +259,9 @@ class Work:
         """Take a lease for the holder that a call means. Return None if nothing is ready, without writing anything."""
         now, data = self._clock(), asked.data or {}
         why = None if key is None else data.get("steal")
-        if key is None and data.get("stale"):
+        if key is not None and not why:
+            leases.check_ready(self._store, key)  # refused in a transaction, it would roll that back
+        if key is None and asked.stale:
             key, why = next(iter(leases.stale(self._store, at.tree, now=now)), None), "stale"
         if key is None and (why or not ready(self._store, at.tree, now=now, scope=scope)):
             return None
