@@ -11,6 +11,7 @@ _SAID: Final = (
     (r"\beval_code\b", "`rlm-kernel run`"),
     (r"\bload_context\b(?:\([^)]*\))?", "`rlm-kernel load`"),
     (r"\bvar_info shows its columns", "`rlm-kernel query NAME 'DESCRIBE NAME'` shows its columns"),
+    (r"\buse the ids in still_pending\b", "use the id of a pending query"),
     (r"\bcall answer_queries\b", "use `rlm-kernel answer`"),
     (r"\bend_session ends", "`rlm-kernel end` ends"),
     (r"\bwork\(do='(\w+)'\)", r"`rlm-kernel work \1`"),

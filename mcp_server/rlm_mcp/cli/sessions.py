@@ -294,7 +294,9 @@ def answer(
     result = call_tool("answer_queries", {"answers": [{"id": query, "answer": given}]}, session=session)
     if result["failed"]:
         refused = result["failed"][0]
-        fail(str(refused.get("message", refused)), FAILED, as_json=as_json, detail=result)
+        said = "; ".join(str(refused[part]) for part in ("message", "hint") if part in refused)
+        pending = ", ".join(result["still_pending"]) or "none"
+        fail(f"{at_a_prompt(said)}; pending queries: {pending}", FAILED, as_json=as_json, detail=result)
     _show_run(result, session, as_json)
 
 

@@ -52,6 +52,16 @@ def test_a_command_is_told_of_commands(command: tuple[str, ...], said: str) -> N
     assert said in " ".join(cli(*command, "--session", "prompt", code=1).stderr.split())
 
 
+def test_a_person_whose_answer_fits_no_query_is_told_which_are_pending() -> None:
+    """An agent reads that in the field `still_pending` of the reply, which no terminal shows."""
+    cli("run", "llm_query('why?')", "--session", "asks")
+    refused = " ".join(cli("answer", "q_999", "because", "--session", "asks", code=1).stderr.split())
+    assert refused.endswith(
+        "there is no query 'q_999' in this session; use the id of a pending query; pending queries: q_000"
+    )
+    assert answer("answer", "q_999", "because", "--session", "asks", code=1)["still_pending"] == ["q_000"]
+
+
 def test_a_fork_is_used_by_options() -> None:
     """What an agent passes to its tools, a person passes to commands; JSON is as the tool answers."""
     cli("run", "1", "--session", "forked")
