@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from rlm_ipc.daemon_requests import Request
 from rlm_ipc.errors import DaemonRefused, DaemonUnavailable, ProcessError, ProtocolError, ToolFailed
 from rlm_ipc.json_lines import GOODBYE, MODERN_VERSION_KEY, LineSplitter, Oversized, handshake_line
-from rlm_ipc.messages import Json, JsonObject, plain, read
+from rlm_ipc.messages import Json, JsonObject, plain, read, reply_type
 from rlm_ipc.version import VERSION
 
 if TYPE_CHECKING:
@@ -150,14 +150,12 @@ def accepted(line: bytes, where: str) -> Accepted:
 
 
 def reply_to(request: Request[Reply], accepted: Accepted) -> Reply:
-    """Return the reply to a request, in the type that the table names.
+    """Return the reply to a request, in the type that the request names.
 
     Raises:
         ProtocolError: the reply has another type.
     """
-    from rlm_ipc.daemon_protocol import ROLES, role_of
-
-    return cast("Reply", read(ROLES[role_of(request)].reply, accepted.reply))
+    return cast("Reply", read(reply_type(type(request)), accepted.reply))
 
 
 def _result(answer: JsonObject) -> JsonObject:

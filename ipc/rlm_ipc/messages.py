@@ -18,6 +18,7 @@ import enum
 import functools
 import itertools
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable, Hashable
@@ -65,6 +66,15 @@ def read(kind: type[T], value: object) -> T:
         return typing.cast("T", _reader(typing.cast("Hashable", kind))(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def reply_type(request: type[Any]) -> type[Any]:
+    """Return the type of the reply to a request: what its class names as the parameter of its base class."""
+    (base,) = request.__orig_bases__
+    (reply,) = typing.get_args(base)
+    if isinstance(reply, typing.ForwardRef):  # a class further down in the module
+        reply = getattr(sys.modules[request.__module__], reply.__forward_arg__)
+    return typing.cast("type[Any]", reply)
 
 
 def prepare(kind: type[object]) -> None:

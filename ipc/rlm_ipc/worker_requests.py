@@ -1,6 +1,6 @@
 """What the supervisor asks of a worker between two cells, and the worker's answers.
 
-A request is one of `REPLIES`, which names the type of its reply; all travel under one tag and are answered in order.
+A request names the type of its reply; all travel under one tag and are answered in order.
 The answer comes from a process that runs hostile code, so the caller reads it strictly, with `read_reply`.
 """
 
@@ -15,7 +15,7 @@ from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.kernel_reports import BudgetUsed, QueryOutcome
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.messages import Json, JsonObject, plain, read
+from rlm_ipc.messages import Json, JsonObject, plain, read, reply_type
 
 Reply = TypeVar("Reply")
 
@@ -290,29 +290,24 @@ class PutBack:
     broken: str = ""
 
 
-def _row(request: type[Request[Reply]], reply: type[Reply]) -> tuple[type[Request[Any]], type[Any]]:
-    """Return a row of the table; mypy refuses a reply type that is not the request's own."""
-    return request, reply
-
-
-REPLIES: Mapping[type[Request[Any]], type[Any]] = dict(
-    (
-        _row(Bind, Done),
-        _row(Unbind, Done),
-        _row(Shadowed, ShadowedNames),
-        _row(LookAtThreads, OtherThreads),
-        _row(Variables, VariableRows),
-        _row(Peek, Lines),
-        _row(Scan, FoundLines),
-        _row(Export, Exported),
-        _row(Resolve, KnownQueries),
-        _row(Save, HandedOut),
-        _row(Digest, Digests),
-        _row(Restore, PutBack),
+_REQUESTS: Mapping[str, type[Request[Any]]] = {
+    kind.OP: kind
+    for kind in (
+        Bind,
+        Unbind,
+        Shadowed,
+        LookAtThreads,
+        Variables,
+        Peek,
+        Scan,
+        Export,
+        Resolve,
+        Save,
+        Digest,
+        Restore,
     )
-)
-"""Every request, and the type of its reply."""
-_REQUESTS = {kind.OP: kind for kind in REPLIES}
+}
+"""Every request by its name on the wire."""
 REQUEST = b"X"
 """The tag of every request."""
 
@@ -365,4 +360,4 @@ def read_reply(request: Request[Reply], content: JsonObject) -> Reply:
     Raises:
         ProtocolError: the kernel answered with something else.
     """
-    return cast("Reply", read(REPLIES[type(request)], content))
+    return cast("Reply", read(reply_type(type(request)), content))

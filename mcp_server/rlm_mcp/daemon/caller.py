@@ -43,11 +43,11 @@ class Caller:
             line = b""
         handshake = parse_handshake(line)
         self.client = handshake.client
-        role = ROLES.get(handshake.role)
-        if role is None:
+        kind = ROLES.get(handshake.role)
+        if kind is None:
             raise HandshakeRefused(f"there is no role {handshake.role[:80]!r}; roles are {', '.join(ROLES)}")
         request = handshake.request if handshake.size is None else await self._behind(handshake.size)
-        return read(role.request, request)
+        return read(kind, request)
 
     async def _behind(self, size: int) -> Json:
         """Read a request that is too long for the handshake line."""
