@@ -251,14 +251,6 @@ class Interrupt:
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
-    """Send a signal to the kernel process."""
-
-    kernel_id: str
-    signal: int
-
-
-@dataclass(frozen=True, slots=True)
 class Rollback:
     """Undo the last completed ``cells``."""
 
@@ -317,13 +309,12 @@ CELLS = Operation("cells", CellsAfter, CellNotes)
 ATTACH = Operation("attach", Attach, Done)
 DETACH = Operation("detach", Detach, Detached)
 INTERRUPT = Operation("interrupt", Interrupt, Stopped)
-SIGNAL = Operation("signal", Signal, Done)
 RESTART = Operation("restart", OfKernel, Done)
 ROLLBACK = Operation("rollback", Rollback, RollbackInfo)
 MAKE_ROOM = Operation("make_room", MakeRoom, Done)
 SHUTDOWN = Operation("shutdown", OfKernel, ShutDown)
 
-ONCE = (FORK, ROLLBACK, ATTACH, SIGNAL, HAND_OVER)
+ONCE = (FORK, ROLLBACK, ATTACH, HAND_OVER)
 """Calls that are not repeated at another supervisor: they may have been carried out, and must not run twice."""
 OPERATIONS: dict[str, Operation[Any, Any]] = {
     row.name: row for row in list(globals().values()) if isinstance(row, Operation)

@@ -11,6 +11,7 @@ from supervisor_listener import SupervisorListener
 
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import ProcessError, ProtocolError, SupervisorGone
+from rlm_ipc.kernel_reports import RollbackInfo
 from rlm_ipc.supervisor_protocol import Done, Event, LowMemory, OfKernel
 from rlm_kernel.supervisor_connection import SupervisorConnection
 
@@ -72,16 +73,16 @@ async def test_a_call_reaches_the_third_when_the_second_dies_with_its_greeting(c
     await waiting
 
 
-async def test_a_signal_is_sent_once_or_told_of(client, listener) -> None:
-    """One that the dead supervisor had may have been sent; one that nobody had yet is sent by the successor."""
-    had = client.start_call(protocol.SIGNAL, protocol.Signal("k", 10))
-    await listener.hear("signal")
+async def test_a_call_that_must_not_run_twice_is_sent_once_or_told_of(client, listener) -> None:
+    """One that the dead supervisor had may have run; one that nobody had yet is sent to the successor."""
+    had = client.start_call(protocol.ROLLBACK, protocol.Rollback("k", 1))
+    await listener.hear("rollback")
     listener.die()
     await listener.accept()
-    had_not = client.start_call(protocol.SIGNAL, protocol.Signal("k", 12))
+    had_not = client.start_call(protocol.ROLLBACK, protocol.Rollback("k", 2))
     listener.greet()
-    await listener.done("signal")
-    await had_not
+    listener.answer(await listener.hear("rollback"), RollbackInfo((), (), (), (), (3,)))
+    assert (await had_not)[0].possible == (3,)
     with pytest.raises(ProcessError, match="another one has taken over"):
         await had
 

@@ -242,14 +242,6 @@ def _interrupt(client: Connection, call: protocol.Interrupt, _: Envelope) -> Ans
     return protocol.Stopped(client.supervisor.find(call.kernel_id).interrupt(call.escalate)), ()
 
 
-@answers(protocol.SIGNAL)
-def _signal(client: Connection, call: protocol.Signal, _: Envelope) -> Answered[protocol.Done]:
-    live = client.supervisor.find(call.kernel_id).processes.live
-    if live is not None:
-        live.signal(call.signal)
-    return NOTHING
-
-
 @answers(protocol.RESTART)
 async def _restart(client: Connection, call: protocol.OfKernel, _: Envelope) -> Answered[protocol.Done]:
     await client.supervisor.find(call.kernel_id).restart()

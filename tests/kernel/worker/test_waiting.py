@@ -1,6 +1,7 @@
 """Blocking queries: a cell waits for its answers in the same frame, and goes on with them."""
 
 import asyncio
+import os
 import signal
 from dataclasses import replace
 
@@ -155,7 +156,7 @@ async def test_an_interrupt_that_the_cell_catches_starts_its_clock_again(supervi
         kernel, "try:\n    llm_query('p')\nexcept KeyboardInterrupt:\n    print('caught')\nwhile True: pass"
     )
     await asked(supervisor, kernel)
-    await supervisor.call(protocol.SIGNAL, protocol.Signal(kernel, signal.SIGINT))
+    await supervisor.call(protocol.INTERRUPT, protocol.Interrupt(kernel))
     result = await finish(execution)
     assert (result.stdout, result.error.ename) == ("caught\n", "CellTimeout")
 
@@ -166,7 +167,7 @@ async def test_a_kernel_that_dies_while_it_waits_is_replaced(supervisor, asking)
     await finish(supervisor.execute(kernel, "kept = 'yes'"))
     execution = supervisor.execute(kernel, "kept = 'no'\nllm_query('p')")
     await asked(supervisor, kernel)
-    await supervisor.call(protocol.SIGNAL, protocol.Signal(kernel, signal.SIGKILL))
+    os.kill((await supervisor.kernel_info(kernel)).pid, signal.SIGKILL)
     assert (await finish(execution)).error.ename == "KernelRolledBack"
     execution = supervisor.execute(kernel, "kept, llm_query('again')")
     assert await asked(supervisor, kernel) == ("q_001",)

@@ -1,7 +1,9 @@
 """Blocking queries through the tools: eval_code tells what the code waits for, answer_queries what comes of it."""
 
 import asyncio
+import os
 import secrets
+import signal
 
 import pytest
 from jupyter_client import AsyncKernelClient
@@ -168,7 +170,8 @@ async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_can
     await agent.run("kept = llm_query('earlier', mode='deferred')")
     asked = await agent.run("llm_query('p')")
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
-    await session.kernel.ask(lambda client, kernel_id: client.call(protocol.SIGNAL, protocol.Signal(kernel_id, 9)))
+    info = await session.kernel.ask(lambda client, kernel_id: client.kernel_info(kernel_id))
+    os.kill(info.pid, signal.SIGKILL)
     died = await until(
         lambda: agent("wait", run=asked["run"]), lambda told: told.get("status") not in ("waiting", "running")
     )
