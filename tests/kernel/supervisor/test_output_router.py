@@ -39,14 +39,14 @@ class Recorder:
         """Nothing to close."""
 
 
-def begun(spool: Path, shown: int) -> tuple[OutputRouter, Recorder]:
+def begun(spool: Path, shown: int, *, hold: bool = False) -> tuple[OutputRouter, Recorder]:
     """A router of a front end's cell, of which an earlier supervisor had shown so many messages."""
     front = JupyterBroadcaster(zmq.Context.instance(), {"key": "", "transport": "ipc"}, lambda *_: None)
     front.attach(ATTACHED, recorder := Recorder())
     router = OutputRouter("k", front, Limits(), spool, CellLog(lambda _: None, lambda: 1))
     parts = [ATTACHED, DELIMITER, b"", b"{}", b"{}", b"{}", b"{}"]
     request = CellRequest(worker_protocol.SHELL, EXECUTE, parts, b"{}", run=ATTACHED)
-    limits = router.begin(request, cast("WorkerLink", None), hold=False, taken_over=TakenOver(0.0, 0.0, shown))
+    limits = router.begin(request, cast("WorkerLink", None), hold=hold, taken_over=TakenOver(0.0, 0.0, shown))
     limits.end()  # no clock of this test runs out
     return router, recorder
 
@@ -58,6 +58,16 @@ async def test_a_reply_that_is_too_large_is_refused_once(shown: int, told: int, 
     router.hears()
     router.forward("shell", TOO_LARGE)
     assert [content["ename"] for channel, content in front_end.got if channel == "shell"] == ["KernelError"] * told
+
+
+async def test_a_refusal_waits_for_the_copy_under_strict_checkpoints(tmp_path: Path) -> None:
+    """It confirms the cell as any reply does: if the kernel dies before its copy is taken, the cell runs again."""
+    router, front_end = begun(tmp_path, 0, hold=True)
+    router.hears()
+    router.forward("shell", TOO_LARGE)
+    assert front_end.got == []
+    router.end()
+    assert [content["ename"] for channel, content in front_end.got if channel == "shell"] == ["KernelError"]
 
 
 async def test_a_request_for_input_that_is_too_large_is_not_lost_in_silence(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rlm_ipc import framing, worker_protocol
@@ -76,7 +78,7 @@ class OutputRouter:
         """How many messages about the request have arrived, and how many of them another supervisor has shown."""
         self.goes_on = False
         """Whether another supervisor sent out the request: the kernel may repeat what it said about it."""
-        self._held: list[tuple[str, list[bytes]]] | None = None
+        self._held: list[Callable[[], None]] | None = None
         self._held_bytes = 0
         self._faults = 0
         self._latest: Parent | None = None
@@ -150,8 +152,8 @@ class OutputRouter:
     def end(self) -> None:
         """Send what was held, now that the request has been answered."""
         held, self._held = self._held, None
-        for channel, parts in held or ():
-            self.front.send(channel, parts)
+        for send in held or ():
+            send()
         if (request := self.current) is not None and request.kind == EXECUTE:
             self._no_longer_late()
             self._latest = Parent(request.kind, request.header)
@@ -202,7 +204,7 @@ class OutputRouter:
             return
         if self._held is not None and (channel == "shell" or self._held):
             if self._held_bytes < MOST_HELD_BYTES:  # a reply and an idle status are small; more is hostile
-                self._held.append((channel, signed))
+                self._held.append(partial(self.front.send, channel, signed))
                 self._held_bytes += sum(map(len, signed))
         else:
             self.front.send(channel, signed)
@@ -215,8 +217,13 @@ class OutputRouter:
             self.text(framing.Message(worker_protocol.STDERR, (_NOT_SHOWN,)))
         elif channel == "shell" and request is not None and request.direct is None:
             request.reply = _UNREADABLE
-            if self._is_news:
-                self.front.fail(request, _UNREADABLE)
+            if not self._is_news:
+                return
+            refusal = partial(self.front.fail, request, _UNREADABLE)
+            if self._held is not None:
+                self._held.append(refusal)
+            else:
+                refusal()
                 self._note_shown()
 
     def show(self, message: framing.Message) -> None:
