@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 from rlm_memory.store import Store
 
+_AFTER_FAULT_SECONDS = 1.0
 
-async def look_after_changes(store: Store, look: Callable[[], None], *, pause: float) -> None:
+
+async def look_after_changes(store: Store, look: Callable[[], bool], *, pause: float) -> None:
     """Call ``look`` now, and ``pause`` seconds after something has changed, until cancelled.
 
-    The transactions of ``look`` itself do not count as changes.
+    It returns whether it succeeded: after a fault it is called again soon, even if nothing changes. The transactions of
+    ``look`` itself do not count as changes.
     """
     loop, here, changed = asyncio.get_running_loop(), threading.get_ident(), asyncio.Event()
     looking = False
@@ -27,8 +30,10 @@ async def look_after_changes(store: Store, look: Callable[[], None], *, pause: f
     try:
         while True:
             looking = True
-            look()
+            succeeded = look()
             looking = False
+            if not succeeded:
+                loop.call_later(_AFTER_FAULT_SECONDS, changed.set)
             await changed.wait()
             await asyncio.sleep(pause)
             changed.clear()

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
+from rlm_ipc import discovery
 from rlm_ipc.daemon_requests import Ancestor, NoteHook
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.hooks.agents import ancestors
+from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_mcp.service.service import Service
 from rlm_memory.frames import rows, tree
 from rlm_memory.frames.tree import Plan
@@ -345,6 +348,21 @@ async def test_an_agent_is_told_of_its_own_frame_first(
     assert text.index("my goal") < text.index("a later goal")
     whole = prime.assemble(quiet._store, named)
     assert whole.index("a later goal") < whole.index("my goal")
+
+
+async def test_what_hooks_print_is_written_soon_after_a_fault(
+    quiet: Service, connect: Connect, repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent that begins before the next change of the tree would read what has been true before."""
+    in_the_way = discovery.state_dir() / "hooks" / "prime"
+    in_the_way.parent.mkdir(mode=0o700, exist_ok=True)
+    in_the_way.write_text("no folder")
+    async with connect("", cwd=str(repository)) as agent:
+        await agent("push", goal="the goal", fork=False)
+    await until(lambda: "what hooks print could not be written" in caplog.text)
+    in_the_way.unlink()
+    texts = HookFolder(in_the_way.parent)
+    await until(lambda: "the goal" in texts.prime(tree_of(str(repository), "")))
 
 
 async def test_the_resource_says_the_same(

@@ -95,18 +95,19 @@ class FrameChanges:
             self._task.cancel()
             self._task = self._tables = None
 
-    def _look(self) -> None:
-        """Notify changes since the last check."""
+    def _look(self) -> bool:
+        """Notify changes since the last check. Return whether that succeeded."""
         try:
             with self._store.transaction():
                 state = state_of_all(self._store)
                 news = [] if state == self._tables else self._news()
         except StoreFault:
             log.warning("cannot look for changes of frames that clients follow", exc_info=True)
-            return
+            return False
         self._tables = state
         for follower, part in news:
             follower.tell(part)
+        return True
 
     def _news(self) -> list[tuple[_Follower, Part]]:
         news = []

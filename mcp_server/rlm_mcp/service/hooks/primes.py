@@ -28,11 +28,11 @@ class Primes:
         """Write the texts now, and whenever something changes, until cancelled."""
         await look_after_changes(self._store, self.write, pause=_PAUSE_SECONDS)
 
-    def write(self) -> None:
-        """Write what has changed since the last time."""
+    def write(self) -> bool:
+        """Write what has changed since the last time. Return whether that succeeded."""
         try:
             if prime.state(self._store) == self._state:  # most transactions do not affect any tree
-                return
+                return True
             with self._store.transaction():
                 state = prime.state(self._store)
                 changed = self._trees(state)
@@ -43,6 +43,8 @@ class Primes:
             self._state = state
         except (StoreFault, OSError):
             log.warning("what hooks print could not be written", exc_info=True)
+            return False
+        return True
 
     def _trees(self, state: tuple[int, float, int, int]) -> set[str]:
         """List the trees whose texts may have changed: all of them if frames were deleted, as no row shows that."""
