@@ -8,6 +8,9 @@ from __future__ import annotations
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.session_record import RecordedCell, RecordedContext
 
+WITHOUT_SESSION = " (its session has ended)"
+"""Follows the name of a session whose frame is kept for the goals below it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedEvent:

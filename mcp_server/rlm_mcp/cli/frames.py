@@ -9,7 +9,7 @@ import typer
 
 from rlm_client.client import call_tool
 from rlm_ipc.messages import JsonObject, plain
-from rlm_ipc.tree_record import RecordedFrame, TreeRecord
+from rlm_ipc.tree_record import WITHOUT_SESSION, RecordedFrame, TreeRecord
 from rlm_mcp.cli import trees
 from rlm_mcp.cli.completion import policy_option
 from rlm_mcp.cli.notebooks import write
@@ -185,7 +185,9 @@ def _tree_lines(record: TreeRecord) -> list[str]:
     lines, stack = [], [(0, record.frames[0])]
     while stack:
         depth, frame = stack.pop()
-        lines.append(f"{'  ' * depth}{frame.id} {frame.status} {frame.goal[:120]}")
+        ended = frame.kind == "session" and frame.session is None and frame.parent is not None
+        note = WITHOUT_SESSION if ended else ""
+        lines.append(f"{'  ' * depth}{frame.id} {frame.status} {frame.goal[:120]}{note}")
         stack += [(depth + 1, child) for child in reversed(below.get(frame.id, []))]
     return lines
 

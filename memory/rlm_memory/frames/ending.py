@@ -23,6 +23,7 @@ from rlm_memory.frames.rows import (
     get,
     in_session,
     last_event,
+    leave,
     nearest_session,
     note,
     remove,
@@ -42,7 +43,6 @@ _OWE = "INSERT INTO frame_operations (frame, what, of_session) VALUES (:frame, :
 _CANCEL = "DELETE FROM frame_operations WHERE frame = :frame AND what = 'push'"
 _HAND_OVER = upsert_into(handovers)
 _ALONG = "SELECT key FROM frames WHERE cause = :cause AND status = 'invalidated' AND key != :named"
-_LEAVE = "UPDATE frames SET session = NULL WHERE key = :named"
 _MOVE = "UPDATE frames SET parent = :to WHERE key = :named"
 _LIFT = """
     WITH RECURSIVE moved(key) AS (
@@ -246,7 +246,7 @@ def end_session(store: Store, session: int, *, author: str, now: float) -> list[
     with store.transaction():
         for row in sorted(in_session(store, session), key=lambda row: -row.depth):
             if row.kind is Kind.SESSION:
-                store.run(_LEAVE, named=row.key)
+                leave(store, row.key)
                 _clear(store, get(store, row.key))
                 continue
             why = "its session was ended"

@@ -60,7 +60,8 @@ _WHOLE = f"""
     ) SELECT {_COLUMNS} FROM whole JOIN frames ON frames.key = whole.key ORDER BY frames.depth, frames.key"""
 _DELETE = "DELETE FROM frames WHERE key = :named"
 _GONE = "frames gone"
-"""The counter of deletions."""
+"""The counter of deletions, and of sessions that have ended before their frames."""
+_LEAVE = "UPDATE frames SET session = NULL WHERE key = :named"
 _STATE = """
     SELECT coalesce((SELECT max(number) FROM frame_events), 0),
         coalesce((SELECT max(number) FROM frame_compactions), 0),
@@ -324,8 +325,15 @@ def remove(store: Store, key: int) -> None:
         store.count(_GONE)
 
 
+def leave(store: Store, key: int) -> None:
+    """Take its session, which is about to end, from a frame that stands for it."""
+    with store.transaction():
+        store.run(_LEAVE, named=key)
+        store.count(_GONE)
+
+
 def unchanged_while(store: Store) -> tuple[int, ...]:
-    """Return numbers that change whenever the goal, place, status or result of any frame changes.
+    """Return numbers that change whenever the goal, place, status or result of any frame changes, or its session ends.
 
     A rolled-back transaction counts as a change, because the numbers that it saw are used again.
     """

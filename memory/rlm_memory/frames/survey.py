@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlite3 import Row
 
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_ipc.tree_record import WITHOUT_SESSION
 from rlm_memory.frames.context import assemble
 from rlm_memory.frames.rows import FrameRow, frame_id, unchanged_while
 from rlm_memory.store import Store
@@ -23,13 +24,14 @@ _GLANCE = """
 """
 # Parents come before their children, and siblings by age, because SQLite takes the deepest row that it has found first.
 # The path down uses the index alone and stops at the limit; a join would have its own order. The lines are built here
-# too, which halves the time for 200 of them.
-_SHOWN = """
+# too, which halves the time for 200 of them. A root has no session while its repository has none.
+_SHOWN = f"""
         UNION ALL SELECT frames.key, shown.depth + 1 FROM frames JOIN shown ON frames.parent = shown.key
         ORDER BY 2 DESC, 1
     ) SELECT (
         SELECT replace(hex(zeroblob(shown.depth)), '0', ' ') || 'f' || key || ' ' || status || ' '
             || substr(goal, 1, 120)
+            || iif(kind = 'session' AND session IS NULL AND parent IS NOT NULL, '{WITHOUT_SESSION}', '')
         FROM frames WHERE frames.key = shown.key
     ) FROM shown LIMIT :most"""
 _OF_TREE = f"""

@@ -60,6 +60,19 @@ def test_a_frame_can_share_the_session_above() -> None:
     assert answer("pop", below, "--status", "failed", *session)["status"] == "failed"
 
 
+def test_the_tree_says_whose_session_has_ended() -> None:
+    """Its frame stays in progress for the goals below it, and a newcomer looks for the session."""
+    cli("run", "1", "--session", "first")
+    root = answer("tree", "--session", "first")["tree"][0].split()[0]
+    fork = answer("fork", "first", "copy")["session"]
+    goal = answer("plan", "goal", "--session", fork)["planned"][0].split()[0]
+    cli("end", fork)
+    said = " (its session has ended)\n"
+    assert f"in_progress {fork}{said}" in cli("tree", "--session", "first").stdout
+    assert f"in_progress {fork}{said}" in cli("tree", root, "--session", "first").stdout
+    cli("frame", goal, "--do", "forget", "--session", "first")
+
+
 def test_errors_say_what_to_do_next() -> None:
     """1: the tool refuses, or there is nothing to show; 2: wrong usage."""
     session = ("--session", "mistaken")

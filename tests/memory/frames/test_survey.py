@@ -95,6 +95,23 @@ def test_the_lines_of_a_tree_have_each_frame_behind_its_parent_and_siblings_by_a
     assert part.id == "f6"
 
 
+def test_a_line_says_that_the_session_of_a_frame_has_ended(grown: Grown) -> None:
+    """It is in progress for the goals below it: whoever reads that would look for the session in vain."""
+    one = grown.open_session("one")
+    fork = tree.note_fork(grown.store, one, grown.session, now=1.0)
+    grown.plan("goal", fork)
+    shown = ["f1 in_progress trunk", "  f2 in_progress one", "    f3 planned goal"]
+    kept = Views(grown.store, 200)
+    assert kept.of(grown.root, 1000).tree == shown
+    assert survey.lines(grown.store, grown.root.tree) == shown
+    ending.end_session(grown.store, one.key, author="t", now=2.0)
+    shown[1] += " (its session has ended)"
+    assert survey.lines(grown.store, grown.root.tree) == shown
+    assert kept.of(grown.root, 1000).tree == shown
+    ending.end_session(grown.store, grown.session.key, author="t", now=2.0)
+    assert survey.lines(grown.store, grown.root.tree) == shown  # the root stands for the repository
+
+
 def test_a_view_that_is_kept_is_the_view_that_would_be_made(grown: Grown) -> None:
     """F-2, F-8: whatever changes in the tree, nobody is shown what was; and what has not changed is not read again."""
     kept = Views(grown.store, 200)
