@@ -70,6 +70,8 @@ class Handshake:
 _UNKNOWN = ClientInfo()
 current_handshake: ContextVar[ClientInfo] = ContextVar("current_handshake", default=_UNKNOWN)
 """The handshake of the connection that the running handler serves."""
+HUNG_UP = "rlm_hung_up"
+"""The key, in the scope of an HTTP request, of an event that is set when its client has disconnected."""
 
 
 def parse_handshake(line: bytes) -> Handshake:

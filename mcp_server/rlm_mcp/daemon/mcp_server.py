@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
@@ -36,6 +37,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from rlm_ipc.messages import Json
 from rlm_ipc.version import VERSION
+from rlm_mcp.client_info import HUNG_UP
 from rlm_mcp.daemon import prompts, resources
 from rlm_mcp.daemon.direct_calls import METHOD, Permit, ResultShape, current_direct_calls, envelope
 from rlm_mcp.daemon.subscriptions import Subscriptions
@@ -161,5 +163,9 @@ def _caller(service: Service, context: Context, sampling: Sampling | None) -> Ca
     def has_left() -> bool:
         return direct is not None and request is not None and direct.has_left(request)
 
+    def is_gone() -> bool:
+        scope = getattr(context.request, "scope", None) or {}
+        return HUNG_UP in scope and scope[HUNG_UP].is_set()
+
     direct, request = current_direct_calls.get(), context.request_id
-    return calling(service, context.meta or {}, progress, sampling, has_left)
+    return replace(calling(service, context.meta or {}, progress, sampling, has_left), is_gone=is_gone)

@@ -21,7 +21,8 @@ async def _tell_nobody(done: float, message: str, total: float | None = None) ->
 class Caller:
     """The caller of a tool: its client, the session that the call names, the receiver of progress, and its model.
 
-    ``has_left`` tells whether the client of a call that ends early has disconnected without cancelling it.
+    ``has_left`` tells whether the client of a call that ends early has disconnected without cancelling it. ``is_gone``
+    tells the same of a call that goes on: over HTTP, nothing cancels a call whose client hangs up.
     """
 
     handshake: ClientInfo
@@ -29,3 +30,4 @@ class Caller:
     progress: Progress = _tell_nobody
     sampling: Sampling | None = None
     has_left: Callable[[], bool] = lambda: False
+    is_gone: Callable[[], bool] = lambda: False

@@ -7,6 +7,7 @@ can read.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -21,12 +22,12 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_requests import HttpServed
 from rlm_ipc.json_lines import MAX_LINE
-from rlm_mcp.client_info import ClientInfo, current_handshake
+from rlm_mcp.client_info import HUNG_UP, ClientInfo, current_handshake
 from rlm_mcp.errors import SetupFault
 from rlm_mcp.web.listener import bears, error_response, listening, local_refusal
 
@@ -73,10 +74,18 @@ class Guard:
         if (refusal := self._refusal(headers)) is not None:
             await refusal(scope, receive, send)
             return
+        hung_up = scope[HUNG_UP] = asyncio.Event()
+
+        async def heard() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                hung_up.set()
+            return message
+
         session = headers.get(SESSION_HEADER, "")
         token = current_handshake.set(ClientInfo(env={"PARENT_SESSION_ID": session} if session else {}))
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, heard, send)
         finally:
             current_handshake.reset(token)
 

@@ -10,15 +10,19 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from waiting import SECONDS, until
 
 from rlm_ipc import discovery
+from rlm_ipc.daemon_requests import HttpServed
 from rlm_mcp.client_info import ClientInfo
+from rlm_mcp.daemon.mcp_server import build_server
 from rlm_mcp.daemon.tool_lists import as_listed
 from rlm_mcp.service.service import Service
 from rlm_mcp.tools.catalogue import TOOLS
+from rlm_mcp.web.mcp_endpoint import http_endpoint
 from rlm_memory.work.holders import STALE_SECONDS
 
 from .conftest import Agent, Clock, connected
@@ -304,6 +308,49 @@ async def test_a_refused_claim_rolls_nothing_back(quiet: Service, worker: Worker
     undone = quiet._store.rollbacks
     assert (await two("work", do="claim", id=task, holder=holder))["error"] == "not_ready"
     assert quiet._store.rollbacks == undone
+
+
+async def test_a_client_over_http_that_hangs_up_claims_nothing(quiet: Service, worker: Workers) -> None:
+    """Nothing cancels its call, which would claim a task for nobody, and keep a lease for as long as it waits."""
+    other = await worker()
+    await other("work", do="list")
+    watched = len(quiet._store._watchers)
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    claim = {"name": "work", "arguments": {"do": "claim", "holder": "ttl:60", "wait": True}}
+    async with http_endpoint(build_server(quiet), port=0) as served:
+        reader, writer = await posted(served, "initialize", hello)
+        answer = (await reader.read()).decode()
+        writer.close()
+        named = next(line for line in answer.split("\r\n") if line.startswith("mcp-session-id: "))
+        reader, writer = await posted(served, "tools/call", claim, named)
+        await until(lambda: len(quiet._store._watchers) == watched + 1)
+        writer.write_eof()
+        await reader.read()
+        writer.close()
+        task = (await other("work", do="add", data={"goal": "task"}))["added"]
+        for _ in range(100):
+            await asyncio.to_thread(int)
+        assert (await other("work"))["next"] == [task]
+
+
+async def posted(served: HttpServed, method: str, params: Any, *headers: str) -> tuple[Any, asyncio.StreamWriter]:
+    """Send a request over HTTP as a client of 2025 does. Return the connection before its answer."""
+    place = urlsplit(served.url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+    lines = [
+        f"POST {place.path} HTTP/1.1",
+        f"Host: {place.netloc}",
+        f"Authorization: Bearer {Path(served.token_file).read_text().strip()}",
+        "Rlm-Session: s",
+        "Content-Type: application/json",
+        "Accept: application/json, text/event-stream",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+        *headers,
+    ]
+    writer.write("\r\n".join([*lines, "", body]).encode())
+    return reader, writer
 
 
 @pytest.mark.parametrize("asks", [{"do": "next"}, {"do": "claim"}, {"do": "claim", "holder": "ttl:60"}])

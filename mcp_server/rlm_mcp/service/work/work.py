@@ -112,7 +112,7 @@ class Work:
         client = caller.handshake
         match asked.do:
             case "next":
-                fields = await self._next(at, asked)
+                fields = await self._next(caller, at, asked)
             case "claim":
                 fields = await self._claim(session, caller, at, asked)
             case "renew":
@@ -165,7 +165,7 @@ class Work:
 
     # --- what is next -----------------------------------------------------------------------------
 
-    async def _next(self, at: FrameRow, asked: Asked) -> JsonObject:
+    async def _next(self, caller: Caller, at: FrameRow, asked: Asked) -> JsonObject:
         """Return the ids of tasks that can be worked on in parallel, or what everything waits for."""
         most, scope = _limit(asked, 3), self._scope(at, asked)
 
@@ -175,9 +175,9 @@ class Work:
                 return [rows.frame_id(key) for key in late[:most]]
             return next_batch(self._store, at.tree, now=self._clock(), most=most, scope=scope)
 
-        found = await self._wait(look, at, asked) if asked.wait else look()
+        found = await self._wait(look, caller, at, asked) if asked.wait else look()
         if asked.stale:
-            return {"stale": found}
+            return {"stale": found or []}
         return {"next": found} if found else self._nothing(at, scope)
 
     def _nothing(self, at: FrameRow, scope: int | None) -> JsonObject:
@@ -195,8 +195,10 @@ class Work:
             ]
         return answer
 
-    async def _wait(self, look: Callable[[], Any], at: FrameRow, asked: Asked) -> Any:
+    async def _wait(self, look: Callable[[], Any], caller: Caller, at: FrameRow, asked: Asked) -> Any:
         """Look again after each change of rows until something is found, for at most `LONGEST_WAIT`.
+
+        Return None if the caller has hung up: nobody would work on what is found.
 
         A claim becomes stale without a change, so a call for stale ones also looks then. The lease of the caller's
         token goes on while it waits.
@@ -212,16 +214,18 @@ class Work:
         unwatch = self._store.watch(told)
         try:
             async with asyncio.timeout(LONGEST_WAIT):
-                while not (found := look()):
+                while not caller.is_gone():
+                    if found := look():
+                        return found
                     alarm = loop.call_later(self._pause(at, asked), changed.set)
                     try:
                         await changed.wait()
                     finally:
                         alarm.cancel()
                     changed.clear()
-                return found
+                return None
         except TimeoutError:
-            return look()
+            return None if caller.is_gone() else look()
         finally:
             unwatch()
 
@@ -244,7 +248,7 @@ class Work:
         def take() -> tuple[Lease, Holder, str | None] | None:
             return self._take(session, caller.handshake, at, asked, key, scope)
 
-        taken = await self._wait(take, at, asked) if asked.wait and key is None else take()
+        taken = await self._wait(take, caller, at, asked) if asked.wait and key is None else take()
         if taken is None:
             return self._nothing(at, scope)
         lease, holder, token = taken
