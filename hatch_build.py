@@ -18,6 +18,7 @@ _SOURCES = (
     Path("contexts/rlm_contexts/text/_native.c"),
     Path("kernel/rlm_kernel/_immortal.c"),
     Path("kernel/rlm_kernel/worker/_bindings.c"),
+    Path("kernel/rlm_kernel/worker/_forks.c"),
     Path("kernel/rlm_kernel/worker/snapshots/_checker.c"),
 )
 

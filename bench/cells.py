@@ -3,10 +3,10 @@
     python bench/cells.py [--rounds N] [--each]
 
 The same cell runs in three sessions that hold a text, under `checkpoint: off`, `lazy` and `strict`, in an order that
-changes, with a pause after it in which a lazy copy is taken. A round goes through all cells. For each cell the median
-over the rounds counts of how many times longer it took than under `off` in the same round; what is promised is the
-median of the cells. Times are those of the supervisor: from the request to the reply of the cell, without MCP around
-it. Cells that wait for an answer are left out.
+changes. A pause follows each, in which a lazy copy is taken: while one session prepares its next cell, no other runs.
+A round goes through all cells. For each cell the median over the rounds counts of how many times longer it took than
+under `off` in the same round; what is promised is the median of the cells. Times are those of the supervisor: from the
+request to the reply of the cell, without MCP around it. Cells that wait for an answer are left out.
 """
 
 import ast
@@ -35,7 +35,7 @@ from rlm_sandbox.policy.model import CheckpointMode
 ROOT = Path(__file__).parent.parent
 MODES: tuple[CheckpointMode, ...] = ("off", "lazy", "strict")
 MOST = {"lazy": 1.15, "strict": 2.0}
-PAUSE = 0.3
+PAUSE = 0.1
 LOG = "".join(
     f"10:00:{number % 60:02} {'ERROR' if number % 7 == 1 else 'INFO'} line {number}\n" for number in range(5000)
 )
@@ -100,9 +100,9 @@ async def measure(rounds: int) -> dict[tuple[str, str], list[dict[str, float]]]:
             began = time.perf_counter()
             await supervisor.execute(sessions[mode], cell[1]).result()
             seconds[mode] = time.perf_counter() - began
+            await asyncio.sleep(PAUSE)
         if number:
             taken.setdefault(cell, []).append(seconds)
-        await asyncio.sleep(PAUSE)
     for kernel_id in sessions.values():
         await supervisor.shutdown(kernel_id)
     return taken

@@ -33,6 +33,7 @@ from typing import Any
 from rlm_ipc import discovery, processes
 from rlm_ipc.late_dataclasses import complete
 from rlm_kernel._immortal import make_immortal
+from rlm_kernel.worker._forks import fork_sibling
 
 REAL_STARTS = "RLM_TESTS_REAL_STARTS"
 """The variable that has everything started as users have it."""
@@ -314,7 +315,7 @@ def _template(descriptors: list[int]) -> socket.socket:
         order, wanted = _take(theirs)
         if order is None:
             os._exit(0)
-        if processes.fork_sibling() == 0:
+        if fork_sibling() == 0:
             break
         for descriptor in wanted:
             os.close(descriptor)

@@ -9,21 +9,22 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from rlm_ipc import framing, processes, signals
 from rlm_ipc.worker_protocol import Fork, Forked, ForkState
 from rlm_kernel.worker import threads
+from rlm_kernel.worker._forks import fork_asleep, fork_sibling
 from rlm_kernel.worker.warmup import Warmup
 from rlm_kernel.worker.worker_process import Left, WorkerProcess
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.os_wall import private_root
 
 _GREETING = b"h"
-_PID = b'{"pid":%10d}'
-"""The fields of `Forked`, with the pid padded to a fixed width."""
+_REPORT = framing.pack(Forked.TAG, (b'{"pid":%10d}' % 0,))
+"""`Forked` in bytes, with room for the pid."""
 
 
 class Forking:
@@ -46,70 +47,42 @@ class Forking:
         if not process.dormant:  # a copy has no threads: it passes on which pools were idle when it was made
             process.idle_pools = others.pools
         seclusion = self._seclusion_to_come() if request.private else None
-        # seccomp stops the clone until the supervisor has answered. A signal that arrives meanwhile would end the call
-        # with EINTR, or restart it after the supervisor has used up its permission.
-        blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
-        asleep = descriptors[0] if request.asleep and alone else None
-        pause = None if asleep is None else self.pause(asleep, blocked)
+        asleep = request.asleep and alone
+        # While no other work is due, both processes should touch no page until the supervisor writes again.
+        waits = asleep and process.idle
+        if waits:
+            link.hold(False)
         # The copy shares this socket until it has moved to its own. A printing at-fork handler would write from two
         # processes into one stream of messages.
         link.hold(True)
         try:
-            pid = (
-                processes.fork_sibling(asleep=asleep, first=self._greeting(asleep), pause=pause)
-                if alone
-                else _fork_leaving_threads()
-            )
+            if asleep:
+                line = link.socket.fileno() if waits else -1
+                pid = fork_asleep(descriptors[0], self._greeting(descriptors[0]), line, _REPORT)
+            else:
+                pid = fork_sibling() if alone else _fork_leaving_threads()
         except (OSError, MemoryError) as error:
             framing.close_all(descriptors)
             process.send(Forked(error=str(error), errno=getattr(error, "errno", None)))
             link.hold(False)
             return
-        finally:
-            signals.set_mask(signal.SIG_SETMASK, blocked)
         if pid == 0:
             if seclusion is not None:
                 self._seclude(seclusion, descriptors[1])
             self._become_child(descriptors[0], request.state, left_behind)
             return
-        if pause is None:
+        if not waits:
             framing.close_all(descriptors)
             process.send(Forked(pid))
         link.hold(False)
 
-    def pause(self, asleep: int, held: Iterable[int]) -> Callable[[int], None] | None:
-        """Build the call that reports the copy and then waits for the supervisor; None while other work is due.
-
-        It runs between the fork and CPython's own work after a fork. Until the supervisor writes again, this process
-        touches no page, and keeps sharing all of its memory with the copy.
-        """
-        if not self._process.idle:
-            return None
-        self._process.link.hold(False)
-        # The message is packed before the fork, so that afterwards only the digits of the pid are filled in. Anything
-        # more would write to shared pages.
-        descriptor = self._process.link.socket.fileno()
-        message = framing.pack(Forked.TAG, (_PID % 0,))
-        head = message[: -len(_PID % 0)]
-        wait = processes.wait_for(descriptor, held)
-
-        def pause(pid: int) -> None:
-            os.close(asleep)
-            try:
-                os.write(descriptor, head + _PID % pid)
-            except OSError:  # the caller is gone, and the copy ends, as nobody knows its lifeline
-                return
-            wait()
-
-        return pause
-
-    def _greeting(self, asleep: int | None) -> Callable[[], object] | None:
+    def _greeting(self, asleep: int) -> Callable[[], object] | None:
         """Return what a sleeping copy does before it sleeps: nothing, or in a private session one write.
 
         The pid that this process sees for the copy means nothing outside its pid namespace. The kernel tells the
         supervisor the real one with the first bytes that the copy itself writes (SCM_CREDENTIALS).
         """
-        if asleep is None or self._process.seclusion is None:
+        if self._process.seclusion is None:
             return None
         return partial(os.write, asleep, _GREETING)
 
@@ -137,16 +110,20 @@ class Forking:
             # namespace with it, so it only waits for the supervisor's end of the pin. The second becomes the session,
             # and this process has no further use.
             private_root.leave_processes()
-            if processes.fork_sibling(asleep=pin, first=partial(private_root.lower_first, pin)) == 0:
+            if fork_asleep(pin, partial(private_root.lower_first, pin)) == 0:
                 os._exit(0)
-            if processes.fork_sibling() != 0:
+            if fork_sibling() != 0:
                 os._exit(0)
         os.close(pin)
 
 
 @trusted
 def _fork_leaving_threads() -> int:
-    return processes.fork_leaving_threads()
+    blocked = signals.set_mask(signal.SIG_BLOCK, signals.ALL)
+    try:
+        return processes.fork_leaving_threads()
+    finally:
+        signals.set_mask(signal.SIG_SETMASK, blocked)
 
 
 @trusted

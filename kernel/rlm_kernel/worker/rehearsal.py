@@ -6,15 +6,12 @@ them to the next one; with these steps a tenth is left. None of them runs the us
 
 from __future__ import annotations
 
-import signal
 import sys
 from contextlib import suppress
 
-from rlm_ipc import signals
 from rlm_ipc.worker_protocol import Fork, ForkState, RunCell, decode, encode
 from rlm_kernel.worker import threads
 from rlm_kernel.worker.cell_runner import CellRunner
-from rlm_kernel.worker.forking import Forking
 from rlm_kernel.worker.worker_process import WorkerProcess
 
 _CODE = """
@@ -37,8 +34,8 @@ None
 class Rehearsal:
     """Rehearses a cell in one process: after a copy was taken of its session, and before the next cell comes."""
 
-    def __init__(self, process: WorkerProcess, runner: CellRunner, forking: Forking) -> None:
-        self._process, self._runner, self._forking = process, runner, forking
+    def __init__(self, process: WorkerProcess, runner: CellRunner) -> None:
+        self._process, self._runner = process, runner
 
     def touch_pages(self) -> None:
         """Write to the pages that any cell writes to, by a cell that does nothing.
@@ -71,5 +68,3 @@ class Rehearsal:
         """Do what precedes the fork that follows a cell under ``checkpoint: strict``."""
         decode(Fork, encode(Fork(ForkState.DORMANT, asleep=True))[1])
         threads.others()
-        # An empty set leaves the mask as it is: only the call is rehearsed.
-        self._forking.pause(self._process.link.socket.fileno(), signals.set_mask(signal.SIG_BLOCK, ()))

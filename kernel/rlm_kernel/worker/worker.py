@@ -38,7 +38,7 @@ class Worker:
         self._runner = CellRunner(self.process)
         self.warmup = Warmup(self.process, self._runner)
         self._forking = Forking(self.process, self.warmup)
-        self._rehearsal = Rehearsal(self.process, self._runner, self._forking)
+        self._rehearsal = Rehearsal(self.process, self._runner)
         self._handlers: dict[bytes, Callable[[framing.Message], None]] = {
             RunCell.TAG: self._run_cell,
             worker_protocol.SHELL: self._dispatch,

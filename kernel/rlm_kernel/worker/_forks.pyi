@@ -1,0 +1,6 @@
+from collections.abc import Callable
+
+def fork_sibling() -> int: ...
+def fork_asleep(
+    lifeline: int, first: Callable[[], object] | None = None, line: int = -1, told: bytes = b"", /
+) -> int: ...
