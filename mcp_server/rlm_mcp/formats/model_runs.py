@@ -1,6 +1,6 @@
-"""The runs of a session, out of its record: a question, the turns of the model that worked on it, and its answer.
+"""The runs of a session, read from its record: a question, the turns of the model that worked on it, and its answer.
 
-A run begins with the turn in which a model is told how to work. A cell belongs to the turn in whose time it ran.
+A run begins with the turn in which a model is told how to work. A cell belongs to the turn during which it ran.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rlm_mcp.formats.markdown_tree import Tree, apart
 from rlm_mcp.formats.pictures import pictures_in
 
 _LONGEST_LINE = 400
-"""Characters of a question and of an answer in a line."""
+"""How many characters of a question and of an answer a line shows."""
 _LONGEST_TEXT = 16_000
-"""Characters shown of each text: of a message, a reply, code, output, a prompt, an answer."""
+"""How many characters are shown of each message, reply, code, output, prompt and answer."""
 _MOST_TURNS = 200
-"""Turns shown of a run, the latest."""
+"""How many turns of a run are shown, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class RunLine:
     """A run in one line. ``number`` is that of its first turn, ``key`` and ``parent`` are keys of sessions.
 
     ``status`` is ``answered``, ``out_of_turns`` (the answer is the model's last text), ``open`` or ``unanswered``.
-    Tokens, ``cost`` and ``queries`` count those of its code with it; times are epoch seconds. ``stopped`` is why
-    there is no answer, if that is known.
+    Tokens, ``cost`` and ``queries`` include those of its code. Times are epoch seconds. ``stopped`` says why there is
+    no answer, if that is known.
     """
 
     key: int
@@ -55,7 +55,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """A query of the code; ``child`` is the place of the run that has answered it in `RunShown.children`."""
+    """A query of the code. ``child`` is the index in `RunShown.children` of the run that answered it."""
 
     query: RecordedQuery
     child: int | None
@@ -63,9 +63,9 @@ class RunQuery:
 
 @dataclass(frozen=True, slots=True)
 class RunCell:
-    """A cell with its queries; ``pictures`` is how many it showed, ``count`` the number that the kernel gave it.
+    """A cell with its queries. ``pictures`` is how many it showed, ``count`` its number in the kernel.
 
-    ``markdown`` is what it showed of that.
+    ``markdown`` is the Markdown that it showed.
     """
 
     number: int
@@ -83,7 +83,7 @@ class RunCell:
 
 @dataclass(frozen=True, slots=True)
 class RunTurn:
-    """A turn and what came of its code; without the cells of the turn itself, which stand beside it."""
+    """A turn, and separately the cells that its code ran."""
 
     turn: RecordedTurn
     cells: tuple[RunCell, ...]
@@ -91,7 +91,7 @@ class RunTurn:
 
 @dataclass(frozen=True, slots=True)
 class RunShown:
-    """A run, whole but for what is cut. ``above`` is the run whose code asked for it, ``children`` are those of its."""
+    """A run, with long texts cut. ``above`` is the run that asked for it, ``children`` the runs that it asked for."""
 
     line: RunLine
     question: str
@@ -115,7 +115,7 @@ def lines_of(
 
 
 def shown(record: SessionRecord, line: RunLine, known: Sequence[RunLine]) -> RunShown | None:
-    """Return the run of a line, with those ``known`` that are above and below it; None: its turns have gone."""
+    """Return the run of a line, with those ``known`` that are above and below it. None: its turns are deleted."""
     turns = next((found for found in _runs(record) if found[0].number == line.number), None)
     if turns is None:
         return None
@@ -142,7 +142,7 @@ def shown(record: SessionRecord, line: RunLine, known: Sequence[RunLine]) -> Run
 
 
 def _runs(record: SessionRecord) -> Iterator[list[RecordedTurn]]:
-    """Part the turns of a session into runs; one whose beginning has gone begins with what is left of it."""
+    """Divide the turns of a session into runs. A run whose first turns are deleted begins with the next one."""
     run: list[RecordedTurn] = []
     for turn in record.turns:
         if run and turn.said and turn.said[0].role == "system":
@@ -214,7 +214,7 @@ def _cell(cell: RecordedCell, children: Sequence[RunLine], left: list[int]) -> R
 
 
 def _query(query: RecordedQuery, children: Sequence[RunLine], left: list[int]) -> RunQuery:
-    """A query and the child that answered it: the first of those ``left`` whose task it is."""
+    """Return a query and the run that answered it: the first of those ``left`` that has it as its task."""
     task = _cut(task_of_child(query.prompt), _LONGEST_LINE)
     child = next((at for at in left if query.recursive and children[at].question == task), None)
     if child is not None:

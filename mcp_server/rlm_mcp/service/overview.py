@@ -53,9 +53,9 @@ _LONGEST_WORD = 200
 
 @dataclass(frozen=True, slots=True)
 class CellLine:
-    """A cell of the journal, its texts cut; ``started`` is in epoch seconds. ``pictures`` is how many it showed.
+    """A cell of the journal, with long texts cut. ``started`` is in epoch seconds. ``pictures`` is how many it showed.
 
-    ``markdown`` is what it showed of that, and ``count`` the number that the kernel gave it.
+    ``markdown`` is the Markdown that it showed, and ``count`` its number in the kernel.
     """
 
     number: int
@@ -158,7 +158,7 @@ class Overview:
         return Viewer(self, session)
 
     async def _kernels(self) -> dict[str, KernelInfo]:
-        """The supervisor's kernels by id; none when there is no supervisor."""
+        """Return the supervisor's kernels by id; none if there is no supervisor."""
         with suppress(KernelError, OSError):
             client = await self.gateway.client(start=False)
             return {info.kernel_id: info for info in await client.kernels()}

@@ -255,7 +255,7 @@ class Frames:
         return ended
 
     def named(self, session: Session, caller: Caller, frame: str | None) -> tuple[FrameRow, FrameRow]:
-        """Return the named frame, or the current one, and the current one."""
+        """Return the frame that a call means (the named one, else the current one), and the current one."""
         at = self.current(session, caller)
         return (at if frame is None else rows.same_tree(self._store, at, frame)), at
 
@@ -300,7 +300,7 @@ class Frames:
         return done
 
     async def reopen(self, session: Session, caller: Caller, frame: str) -> ToolAnswer:
-        """Plan an ended frame again, with those that its end took along."""
+        """Plan an ended frame again, with the frames that ended with it."""
         at = self.current(session, caller)
         await self.keep()  # its log is of what has ended
         row = rows.same_tree(self._store, at, frame)
@@ -308,7 +308,7 @@ class Frames:
         return self.told(back[0], at, {"reopened": [row.id for row in back]})
 
     def forget(self, session: Session, caller: Caller, frame: str) -> ToolAnswer:
-        """Delete a frame with all below it and all that was kept of them."""
+        """Delete a frame with everything below it and everything kept about them."""
         at = self.current(session, caller)
         return ToolAnswer({"forgotten": self.delete(rows.same_tree(self._store, at, frame).key)}, ("forgotten",))
 

@@ -1,7 +1,8 @@
-"""Answers that need no agent: those of a configured model (``llm.mode: provider``), and those that are known already.
+"""Answers that need no agent: those of a configured model (``llm.mode: provider``), and cached ones.
 
-One task asks for each query whose turn it is; how many have it at once is the configuration's to say. What has come in
-is written down and handed to the kernel in one go, so that a batch of a thousand costs a few dozen transactions.
+Each query has a task that asks the model when it is the query's turn. The configuration says how many queries are asked
+at the same time. Answers that arrive together are stored and passed to the kernel together, so that a batch of a
+thousand costs a few dozen transactions.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from rlm_memory.store import Store
 log = logging.getLogger(__name__)
 
 _REST = 0.5
-"""Seconds between two times that answers of one session are handed in, while more is on its way: each time wakes four
-processes and is a transaction, at the cost of requests that could go out meanwhile."""
+"""Seconds between two deliveries of answers to one session while more are expected. Each delivery is a transaction and
+wakes four processes, which delays the next requests."""
 _AGAIN = 5.0
-"""Seconds until another try to write answers: the disk is full, or someone locks the file."""
+"""Seconds until the next attempt to store answers, after the disk was full or the file locked."""
 _CUT = "\n…[the answer was cut off here, at the max_tokens of the model]"
 
 
 @dataclass
 class _Desk:
-    """What is under way for one session."""
+    """The queries of one session that are being answered."""
 
     line: ProviderQueue
     ready: dict[str, QueryOutcome] = field(default_factory=dict)
@@ -70,13 +71,13 @@ class Providers:
         self._clock = clock
         self._desks: dict[int, _Desk] = {}
         self._models: list[Models] = []
-        """The last is used; those before it had another configuration, and their last requests may be under way."""
+        """The last is in use. The others had an earlier configuration; their last requests may still be running."""
         self._configured: object = None
         self._recursion = recursion
         self._closing = asyncio.Event()
 
     def asked(self, session: Session, rows: Sequence[QueryRow]) -> None:
-        """Look after queries that code has asked: answer those that are ours to answer."""
+        """Answer those of the new queries that a provider or the cache can answer."""
         at_once: dict[str | None, int] = {}
         known = known_answers.find(self._store, rows, self._clock()) if session.policy.llm.cache else {}
         if known:  # written down before the asking cell has its result, which lists what nobody has answered
@@ -90,16 +91,16 @@ class Providers:
                 self._desk(session).line.join(row, at_once[row.model])
 
     def withdraw(self, session: Session, ids: Iterable[str]) -> None:
-        """Stop working on queries that nobody waits for any more, and cancel them."""
+        """Cancel queries that nobody waits for any more."""
         desk = self._desks.get(session.key)
         stopped = desk.line.leave(ids) if desk is not None else []
         if stopped:
             queries.cancel_pending(self._store, session.key, self._clock(), among=stopped)
 
     def give_up(self, session: Session) -> None:
-        """Cancel what a provider was to answer: the cell that waited for it went with its kernel.
+        """Cancel the queries of a cell whose kernel has ended.
 
-        What no cell has asked is asked again.
+        Queries that no cell has asked are asked again.
         """
         rows = [row for row in queries.pending(self._store, session.key) if row.mode == "provider"]
         gone = [row.id for row in rows if row.asked_by is Asker.CODE]
@@ -107,7 +108,7 @@ class Providers:
         self.asked(session, [row for row in rows if row.asked_by is Asker.TOOL])
 
     def drop(self, session: Session) -> None:
-        """Stop working for a session, and forget what has come in."""
+        """Stop working for a session, and drop the answers that have arrived."""
         desk = self._desks.pop(session.key, None)
         if desk is not None:
             desk.line.close()
@@ -116,7 +117,7 @@ class Providers:
                 desk.handing.cancel()
 
     async def aclose(self) -> None:
-        """Stop everything; queries that wait are asked again by the next daemon."""
+        """Stop everything. The next daemon asks the pending queries again."""
         self._closing.set()
         desks = list(self._desks.values())
         tasks = [task for desk in desks for task in desk.line.close()]
@@ -143,7 +144,7 @@ class Providers:
         self._ready(session, row.id, outcome)
 
     async def _answer(self, session: Session, row: QueryRow) -> str:
-        """Ask until the answer fits its form, as often as the policy says."""
+        """Ask until the answer fits its schema, as often as the policy permits."""
         if row.form is not None:
             check_schema(row.form)
         payer = self._budgets.payer(session, row)
@@ -166,10 +167,10 @@ class Providers:
         model: str | None,
         schema: Mapping[str, Any] | None = None,
     ) -> Completion:
-        """Ask once, within what is left of the payer's budget, and write down what it has used.
+        """Ask once, within what is left of the payer's budget, and count what it has used.
 
         Raises:
-            OverBudget: something is used up.
+            OverBudget: a limit is reached.
             ModelError: there is no answer.
         """
         session, row, models = payer.session, payer.row, self._opened()
@@ -194,22 +195,22 @@ class Providers:
     # --- handing in -------------------------------------------------------------------------------
 
     def _ready(self, session: Session, query: str, outcome: QueryOutcome) -> None:
-        """Hand in what came, and write down what it has used."""
+        """Keep an answer that has arrived for the next delivery."""
         desk = self._desk(session)
         desk.ready[query] = outcome
         self._soon(session, desk)
 
     def _soon(self, session: Session, desk: _Desk, *, at_once: bool = False) -> None:
-        """Hand in with whatever else comes in this step, but after that only now and then while more is on its way.
+        """Deliver together with what else arrives in this step. While more is expected, the next delivery comes later.
 
-        ``at_once`` writes down before this returns what has come in.
+        With ``at_once``, the answers are stored before this returns.
         """
         if desk.handing is None or desk.handing.done():
             first = self._written(session, desk) if at_once else {}
             desk.handing = asyncio.create_task(self._hand_in(session, desk, first))
 
     def _written(self, session: Session, desk: _Desk) -> dict[str, QueryOutcome] | None:
-        """Write down what has come in, and return it. None: it waits until it can be written."""
+        """Store the answers that have arrived, and return them. None: they wait until they can be stored."""
         outcomes, desk.ready = desk.ready, {}
         try:
             with self._budgets.writing(session.key):
@@ -251,14 +252,14 @@ class Providers:
         return desk
 
     def _at_once(self, model: str | None) -> int:
-        """How many queries to a model are under way at once."""
+        """Return how many queries to a model may run at the same time."""
         try:
             return self._opened().settings.find(model)[1].concurrency
         except ModelError:
             return 1  # the query's task says what is wrong
 
     def _opened(self) -> Models:
-        """Return the models; opened anew when their configuration has changed."""
+        """Return the models, reopened if their configuration has changed."""
         configured = _stamp()
         if not self._models or configured != self._configured:
             self._models.append(open_models())

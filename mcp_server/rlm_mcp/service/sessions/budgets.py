@@ -1,8 +1,8 @@
-"""Budgets: what the queries of sessions have used of the limits of their policies, counted and refused in one place.
+"""Budgets: count what the queries of a session use, and refuse queries beyond the limits of its policy.
 
-A budget belongs to a session's key. A session that begins, by whatever way, has a key of its own and a whole budget;
-what goes on under its key (a new kernel, a rollback, a rest, another daemon) goes on with what is used. A kernel is
-told what that is, and decides nothing by it but to refuse at once a batch that would be refused here.
+A budget belongs to a session's key. Each session that begins gets a new key and a full budget, however it begins. A
+session that continues under its key (with a new kernel, after a rollback or a pause, under another daemon) keeps what
+it has used. The kernel is told that only so that it can refuse at once a batch that would be refused here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlm_memory.store import Store
 log = logging.getLogger(__name__)
 
 PROVIDED = ("tokens", "cost", "seconds")
-"""What providers use; beside it there is the number of queries."""
+"""What providers use, apart from the number of queries."""
 
 
 class OverBudget(Exception):
@@ -36,9 +36,9 @@ class OverBudget(Exception):
 
 @dataclass(frozen=True)
 class Payer:
-    """Whose budget a session's queries are charged to: the session and its query of which all of this came.
+    """The session whose budget pays for another session's queries, and its query that started that session.
 
-    ``depth`` is how many sessions lie between: 0 for a session that pays for itself.
+    ``depth`` is the number of sessions between them: 0 for a session that pays for itself.
     """
 
     session: Session
@@ -48,17 +48,17 @@ class Payer:
 
 @dataclass
 class _Account:
-    """What one session has used that is not written down yet."""
+    """What one session has used that is not stored yet."""
 
     unwritten: Used = field(default_factory=Used)
     bills: list[AnswerUse] = field(default_factory=list)
     at_work: int = 0
     since: float = 0.0
-    """When providers began to work; what passes until they pause is time of the budget, however many they are."""
+    """When providers began to work. The time until all of them pause counts once, however many work together."""
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to write down."""
+        """Whether there is something to store."""
         return bool(self.at_work or self.bills) or self.unwritten != Used()
 
 
@@ -73,12 +73,12 @@ class Budgets:
     # --- who pays ---------------------------------------------------------------------------------
 
     def payer(self, session: Session, row: QueryRow) -> Payer:
-        """Tell who pays for a query of the session."""
+        """Return who pays for a query of the session."""
         return self._payers.get(session.key) or Payer(session, row, 0)
 
     @contextmanager
     def paid_by(self, child: int, payer: Payer) -> Iterator[None]:
-        """Charge what providers do for the session ``child`` to ``payer``."""
+        """Charge the work of providers for the session ``child`` to ``payer``."""
         self._payers[child] = replace(payer, depth=payer.depth + 1)
         try:
             yield
@@ -88,9 +88,9 @@ class Budgets:
     # --- what is used -----------------------------------------------------------------------------
 
     def used(self, session: Session) -> BudgetUsed:
-        """What is used: queries, and of providers tokens, cost and seconds.
+        """Return what is used: queries, and the tokens, cost and seconds of providers.
 
-        What providers do for a session that another one pays for is what that one has used.
+        If another session pays for this one, the providers' part is what the payer has used.
         """
         own = paid = budgets.used(self._store, session.key)
         account = self._account(session.key)
@@ -102,19 +102,19 @@ class Budgets:
         return BudgetUsed(own.calls, total.tokens, round(total.cost, 6), round(seconds, 6))
 
     def shown(self, session: Session) -> dict[str, dict[str, float]]:
-        """What is used, and what may be."""
+        """Return what is used, and the limits."""
         used = plain(self.used(session))
         return {name: {"used": used[name], "limit": _limit(session, name)} for name in ("calls", *PROVIDED)}
 
     def calls_left(self, session: Session) -> int:
-        """How many queries the session may still ask."""
+        """Return how many queries the session may still ask."""
         return max(0, session.policy.limits.queries - budgets.used(self._store, session.key).calls)
 
     def seconds_left(self, session: Session) -> float:
-        """For how many seconds a provider may work for the session.
+        """Return for how many seconds a provider may still work for the session.
 
         Raises:
-            OverBudget: something that providers use is used up.
+            OverBudget: a limit of what providers use is reached.
         """
         used = self.used(session)
         amounts = plain(used)
@@ -125,7 +125,7 @@ class Budgets:
 
     @staticmethod
     def over(session: Session, name: str) -> str:
-        """What is said when something is used up."""
+        """Return the message for a limit that is reached."""
         if name == "calls":
             return f"this session may ask at most {session.policy.limits.queries} queries (limits.queries)"
         limit = _limit(session, name)
@@ -134,7 +134,7 @@ class Budgets:
     # --- using it ---------------------------------------------------------------------------------
 
     def ask(self, session: Session, count: int) -> None:
-        """Count queries that are written down in the same transaction: the caller has looked at `calls_left`."""
+        """Count queries that the same transaction stores; the caller has checked `calls_left`."""
         budgets.add(self._store, session.key, Used(calls=count))
 
     @contextmanager
@@ -151,17 +151,17 @@ class Budgets:
             account.at_work -= 1
 
     def charge(self, session: Session, bill: AnswerUse) -> None:
-        """Count what an answer has used; `write` writes it down."""
+        """Count what an answer has used; `write` stores it."""
         account = self._account(session.key)
         account.bills.append(bill)
         account.unwritten += Used(tokens=bill.input_tokens + bill.output_tokens, cost=bill.cost)
 
     def owes(self, session: int) -> bool:
-        """Whether answers were charged that are not written down."""
+        """Whether answers were charged whose use is not stored yet."""
         return session in self._accounts and bool(self._accounts[session].bills)
 
     def write(self, session: int) -> None:
-        """Write down what has been used of a budget."""
+        """Store what a session has used."""
         account = self._accounts.get(session)
         if account is not None and account.is_due:
             with suppress(SessionEnded), self.writing(session):
@@ -169,7 +169,7 @@ class Budgets:
 
     @contextmanager
     def writing(self, session: int) -> Iterator[None]:
-        """Write down what has been used of a budget, together with what the caller writes: all of it, or nothing."""
+        """Store what a session has used in one transaction with what the caller writes."""
         account = self._account(session)
         if account.at_work:
             self._note_time(account)
@@ -182,7 +182,7 @@ class Budgets:
         account.unwritten, account.bills = Used(), []
 
     def write_all(self) -> None:
-        """Write down what has been used of every budget, as far as the disk takes it: the daemon ends."""
+        """Store what all sessions have used, as far as the disk permits, because the daemon is about to end."""
         for session in list(self._accounts):
             try:
                 self.write(session)
@@ -190,7 +190,7 @@ class Budgets:
                 log.error("what session %d has used cannot be written down: %s", session, error)
 
     def forget(self, session: int) -> None:
-        """Let go of the budget of a session that has ended, or rests: then the rows have it."""
+        """Drop the account of a session that has ended or is saved: everything is stored."""
         self._accounts.pop(session, None)
 
     # --- accounts ---------------------------------------------------------------------------------

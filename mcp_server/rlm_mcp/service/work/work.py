@@ -131,7 +131,7 @@ class Work:
     # --- whether there is a queue -----------------------------------------------------------------
 
     def has_queue(self, named: str) -> bool:
-        """Tell whether a tree has a queue. Goals that agents plan for themselves do not count."""
+        """Return whether a tree has a queue. Goals that agents plan for themselves do not count."""
         return has_queue(self._store, named)
 
     # --- other trackers ---------------------------------------------------------------------------
