@@ -1,6 +1,6 @@
 /* Makes objects immortal before a process forks, so that forks share their pages for good.
 
-To use an object is to count references, which writes to its page; in a fork, the first write to each page copies it.
+Using an object counts references, which writes to its page. In a fork, the first write to each page copies the page.
 The interpreter does not count the references of immortal objects (PEP 683, from Python 3.12), and never frees them. So it
 never frees what they hold either: a fork that has no use for a file or socket of its parent closes it, and does not leave
 that to the last reference. */

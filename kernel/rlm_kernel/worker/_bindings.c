@@ -1,8 +1,8 @@
-/* Which names of a namespace mean other objects than before a cell. Names that begin with an underscore are left out:
+/* Finds the names of a namespace that a cell has bound to other objects, except those that begin with an underscore:
 each cell adds some, and nobody is told of them.
 
-The objects are compared by address and not touched: to take a reference writes to the page of an object, and after a
-copy of the process was taken, each first write to a page has to copy it. */
+It compares objects by address and takes no reference, because a reference writes to the object's page, and after a
+copy of the process was taken, the first write to a page copies it. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -36,8 +36,8 @@ judge it.
 /* --- tables of addresses -------------------------------------------------------------------------
 
 Keys are addresses, so no `__hash__` and no `__eq__` runs. A Python dict or set would call both: a metaclass that
-defines them could pass for any class in it. Whoever enters an address keeps the object alive, or takes the entry out
-when it goes: CPython gives a freed address to the next object of that size.
+defines them could pass for any class in it. Whoever adds an address keeps the object alive, or removes the entry when
+the object is freed: CPython gives a freed address to the next object of that size.
 */
 
 struct entry {
@@ -150,8 +150,8 @@ static intptr_t mark_of(const void *code) {
     return (intptr_t)find(&marks, code);
 }
 
-/* The code that runs, borrowed; NULL where none does. `PyEval_GetFrame` would make a frame object for the answer. The
-layout of the internal frame differs in every minor version, so each has a branch of its own. */
+/* Return the code that runs (borrowed), or NULL if none does. `PyEval_GetFrame` would create a frame object. The layout
+of the internal frame differs between minor versions, so each has a branch. */
 static PyObject *running_code(void) {
     PyThreadState *thread = PyThreadState_Get();
 #if PY_VERSION_HEX >= 0x030d0000
@@ -381,9 +381,9 @@ static int admit_below(Members *set, Members *others, PyObject *class) {
     return failed ? -1 : 0;
 }
 
-/* Whether `admit_below` would find nothing new. No class is touched for the answer: to take a reference writes to its
-page, and in a process that has just forked, each first write to a page has to copy it. From 3.12 on it is never told,
-because there the classes of libraries are immortal, and those below a built-in class are elsewhere. */
+/* Whether `admit_below` would find nothing new. This takes no reference to a class: a reference writes to the class's
+page, and after a fork each first write to a page copies it. From 3.12 on the answer is always no: there the classes of
+libraries are immortal, and the subclasses of a built-in class are stored elsewhere. */
 static int is_all_known(const Members *set, const Members *others, PyObject *class) {
 #if PY_VERSION_HEX < 0x030c0000
     if (find(&others->table, class) == NULL && find(&set->table, class) == NULL) {
@@ -402,7 +402,7 @@ static int is_all_known(const Members *set, const Members *others, PyObject *cla
 #endif
 }
 
-/* Each cell looks for new metaclasses. In Python that took a tenth of a small one. */
+/* Each cell looks for new metaclasses. In Python this took a tenth of the time of a small cell. */
 static PyObject *admit_classes(PyObject *module, PyObject *args) {
     Members *set, *others;
     PyObject *class;
@@ -773,7 +773,7 @@ static PyObject *copy_of(PyObject *proxy) {
     return PyDict_Check(mapping) ? PyDict_Copy(mapping) : Py_NewRef(mapping);
 }
 
-/* The operand itself, or for a proxy a copy of its mapping. */
+/* Return the operand itself, or for a proxy a copy of its mapping. */
 static PyObject *operand(PyObject *value) {
     return Py_TYPE(value) == &PyDictProxy_Type ? copy_of(value) : Py_NewRef(value);
 }
@@ -818,8 +818,8 @@ static int guard_proxies(void) {
 /* --- functions -----------------------------------------------------------------------------------
 
 A method of a library stores on whatever it is given as `self`, a function too. Functions have no flag that forbids it,
-as classes have, so those that were there when the libraries were frozen are in a table. A function may store on itself
-what its own code says (a cache). What is imported later may change what it finds, as at any import.
+as classes have, so a table has those that existed when the libraries were frozen. A function's own code may store on
+it (a cache). Modules that are imported later may change what they find, as any import may.
 */
 
 static struct table frozen; /* functions, which live for ever */
@@ -1338,7 +1338,7 @@ static PyObject *argument(PyObject *args, Py_ssize_t at) {
     return at < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, at) : NULL;
 }
 
-/* The descriptor of the folder that `os.open` is called with in this thread; NULL for none. Its event has it not. */
+/* The descriptor of the folder that `os.open` is called with in this thread; NULL for none. Its event lacks it. */
 static _Thread_local PyObject *opened_below;
 
 static int check_open(PyObject *args) {
@@ -1358,7 +1358,7 @@ static int check_open(PyObject *args) {
     return path == NULL ? 0 : check_path(path, mode == Py_None ? opened_below : NULL, writing);
 }
 
-/* Whether something is compiled that needs no look, whoever it is for. */
+/* Whether a compilation needs no check, whoever it is for. */
 static int may_compile(PyObject *args) {
     PyObject *source = argument(args, 0);
     if (source == NULL || !(PyUnicode_Check(source) || PyBytes_Check(source))) {
@@ -1672,7 +1672,7 @@ static int beside(PyObject *path, char *found) {
     return is && is_folder(strcat(strcpy(found, upper), rest)) && in_force && armed();
 }
 
-/* An entry of the upper folder under the path by which code looked: an `os.DirEntry` in all else. */
+/* An entry of the upper folder, with the path by which code looked for it. In all else it is an `os.DirEntry`. */
 typedef struct {
     PyObject_HEAD
     PyObject *entry, *path;
@@ -1804,8 +1804,8 @@ static int gather(PyObject *found, PyObject *into, PyObject *names, PyObject *ba
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* What is in the upper folder and in the lower one, if there is one; a file of the former stands for that of the
-latter. */
+/* The entries of the upper folder, and of the lower one if there is one. An entry of the upper folder hides one of the
+same name in the lower folder. */
 static PyObject *merged(PyObject *above, PyObject *below, PyObject *base, int is_list) {
     PyObject *list = PyList_New(0), *names = PySet_New(NULL), *result = NULL;
     if (list != NULL && names != NULL && gather(above, list, names, base) == 0 &&
@@ -1867,8 +1867,8 @@ static int from_descriptor(PyObject *const *args, Py_ssize_t count, PyObject *na
     return 0;
 }
 
-/* What is listed of a folder, and what is in the upper folder beside it. `asked` is the path of the call, NULL for
-none, and `used` what it means. */
+/* The listing of a folder, merged with that of its upper folder. `asked` is the path of the call (NULL: none), and
+`used` the path that this means. */
 static PyObject *with_upper(int which, PyObject *self, PyObject *result, PyObject *asked, PyObject *used) {
     char found[PATH_MAX];
     int moved = used != asked;
@@ -2016,7 +2016,7 @@ static struct part *parts;
 static size_t part_count, part_room;
 static size_t noted; /* so many of the parts were noted before the seal */
 
-/* What was last seen of a holder with `count` parts that begin at `first`. */
+/* The last known state of a holder whose `count` parts begin at `first`. */
 struct extent {
     PyObject *holder;
     PyObject *code;   /* of a function; NULL for a namespace */
@@ -2025,15 +2025,15 @@ struct extent {
     Py_ssize_t names; /* how many a namespace had, so that one that has come since is not left out of the seal */
 };
 
-/* How many holders ahead memory is asked for: the check waits for memory more than it computes. */
+/* How many holders ahead to prefetch: the check waits for memory longer than it computes. */
 enum { AHEAD = 8 };
 
 static struct extent *extents;
 static size_t extent_count, extent_room;
 static size_t noted_extents;
 
-/* To compare all parts takes 0.2 ms, 0.4 ms after a pause, and is done before each cell. CPython gives a dict another
-number each time something is stored in it, which no dict ever had (PEP 509). */
+/* Comparing all parts takes 0.2 ms (0.4 ms after a pause), before each cell. Each time something is stored in a dict,
+CPython gives it a new version number, which no dict has had before (PEP 509). */
 static uint64_t version_of(PyObject *holder) {
 #if PY_VERSION_HEX < 0x030e0000
     if (PyDict_Check(holder)) {
@@ -2205,8 +2205,8 @@ static PyObject *note(PyObject *module, PyObject *list) {
     Py_RETURN_NONE;
 }
 
-/* To hold a reference is to write to an object, and so to have the system copy its page in each fork of the zygote.
-What was noted there is only compared here, which writes nothing. */
+/* Taking a reference writes to the object, so the system would copy its page in each fork of the zygote. Parts that the
+zygote has noted are only compared here, which writes nothing. */
 static PyObject *seal(PyObject *module, PyObject *list) {
     if (!is_list_for_seal(list)) {
         return NULL;
@@ -2219,7 +2219,7 @@ static PyObject *seal(PyObject *module, PyObject *list) {
     Py_RETURN_TRUE;
 }
 
-/* No code, of a library or not, stores on the class any more; none that works for a session on the function. */
+/* From now on, no code may store on this class, or no code that works for a session on this function. */
 static PyObject *freeze(PyObject *module, PyObject *value) {
     if (!may_change()) {
         return NULL;
