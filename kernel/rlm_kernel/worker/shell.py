@@ -75,6 +75,14 @@ def _nothing_to_bind(_namespace: Namespace) -> None:
     """Do nothing: there is no session yet."""
 
 
+def _connect_info(_line: str) -> None:
+    """Say how to connect another front end. IPython would look for a connection file, which only the supervisor has."""
+    sys.stdout.write(
+        "To open this session in another front end, choose the kernel `RLM: SESSION` there. In a terminal,\n"
+        "`rlm-kernel open SESSION` opens it in JupyterLab, and `rlm-kernel sessions` lists the sessions.\n"
+    )
+
+
 class GuardedShell(ZMQInteractiveShell):
     """IPython's shell with the wall at its narrowest point."""
 
@@ -108,6 +116,11 @@ class GuardedShell(ZMQInteractiveShell):
         """Set up the list of the cells that have run."""
         self.history_manager = SessionHistory(shell=self, parent=self)
         self.configurables.append(self.history_manager)
+
+    def init_magics(self) -> None:
+        """Set up IPython's magics, which sessions without a wall have."""
+        super().init_magics()
+        self.register_magic_function(_connect_info, magic_name="connect_info")
 
     def raise_wall(self, wall: LanguageWall | None, rebind: Callable[[Namespace], None]) -> None:
         """Put the wall up for the rest of this process's life; None if the policy has no wall.

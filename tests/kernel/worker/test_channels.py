@@ -212,6 +212,8 @@ async def test_a_developers_session_has_the_shell_and_programs(supervisor, spawn
     kernel = await spawn(policy("trusted"))
     shell = await supervisor.execute(kernel.kernel_id, "!echo from the shell").result()
     assert "from the shell" in shell.stdout
+    told = await supervisor.execute(kernel.kernel_id, "%connect_info").result()
+    assert ("rlm-kernel open SESSION" in told.stdout, told.stderr) == (True, "")
     pool = "import multiprocessing\nwith multiprocessing.Pool(2) as pool:\n    print(pool.map(abs, [-1, -2]))"
     result = await supervisor.execute(kernel.kernel_id, pool).result()
     assert (result.error, result.stdout) == (None, "[1, 2]\n")
