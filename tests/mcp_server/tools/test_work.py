@@ -203,10 +203,14 @@ async def test_a_lease_over_http_lasts_as_long_as_its_token_is_used(
         token = got["token"]
         clock.now += 50
         assert (await agent("work", do="renew", id=task, holder=token))["until"] == clock.now + 60
+        for call in ({"do": "next"}, {"do": "list"}, {"do": "add", "data": {"goal": "later", "blocks": [task]}}):
+            clock.now += 50
+            assert not (await agent("work", **call, holder=token)).get("error")
         assert (await agent("work", do="renew", id=task))["error"] == "lease_lost"
         clock.now += 61
         assert (await agent("work", wait=True))["next"] == [task]
-        assert (await agent("work", do="renew", id=task, holder=token))["error"] == "lease_over"
+        for do in ("renew", "next"):
+            assert (await agent("work", do=do, id=task, holder=token))["error"] == "lease_over"
         assert (await agent("work", do="claim", holder="ttl:no"))["error"] == "invalid_arguments"
 
 

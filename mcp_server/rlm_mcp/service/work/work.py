@@ -65,6 +65,8 @@ _DATA: Final = {
     "list": {"limit", "scope", "status"},
 }
 """The fields of each verb's data; `add` checks its own, and `renew` takes notes of any name."""
+_OF_ANYONE: Final = ("next", "add", "list")
+"""The verbs that need no holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Work:
             refuse_unknown("work", asked.data or (), takes, f"data of {asked.do} takes {', '.join(sorted(takes))}")
         at = self._frames.current(session, caller)
         client = caller.handshake
+        if asked.holder is not None and asked.do in _OF_ANYONE:
+            self._holders.find(client, asked.holder)  # extends the lease of a token
         match asked.do:
             case "next":
                 fields = await self._next(caller, at, asked)
