@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 import uuid
 from contextlib import suppress
 
@@ -17,9 +15,6 @@ def remove_folder(folder: str | os.PathLike[str]) -> None:
     `shutil.rmtree` calls itself for each level before Python 3.13. Here deep folders are moved up and emptied there. No
     symbolic link is followed, even if one is placed there in the meantime.
     """
-    if sys.platform != "linux":
-        shutil.rmtree(folder, ignore_errors=True)
-        return
     with suppress(OSError):
         top = _opened(os.fspath(folder), None)
         try:

@@ -148,10 +148,10 @@ class Stream:
 
     @property
     def unread(self) -> bool:
-        """Whether the peer has not yet read everything that was sent to it (known on Linux only)."""
+        """Whether the peer has not yet read everything that was sent to it."""
         if self._out:
             return True
-        if self.closed or sys.platform != "linux":
+        if self.closed:
             return False
         held = fcntl.ioctl(self.socket.fileno(), termios.TIOCOUTQ, bytes(4))
         return int.from_bytes(held, sys.byteorder) > 0

@@ -38,8 +38,6 @@ _CREDENTIALS = struct.Struct("=3i")
 """Linux's struct ucred: process, user, group."""
 _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize) + socket.CMSG_SPACE(_CREDENTIALS.size)
 
-_SCM_CREDENTIALS = getattr(socket, "SCM_CREDENTIALS", -1)
-
 Frame = bytes | bytearray | memoryview
 _BYTES = (bytes, bytearray)
 
@@ -162,11 +160,10 @@ class Parser:
 def receive(sock: socket.socket, parser: Parser) -> int:
     """Read once from ``sock`` into ``parser``; return 0 at end of file. May raise BlockingIOError or OSError."""
     # Set at once, not by a later fcntl(2): a program that another thread starts in between would inherit them.
-    count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, _CLOSE_ON_EXEC)
+    count, ancillary, _, _ = sock.recvmsg_into([parser.space], _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
     parser.feed(parser.space[:count], _descriptors(ancillary) if ancillary else ())
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
-            parser.sender = _CREDENTIALS.unpack(data)[0]
+    if ancillary and (sender := _sender(ancillary)) is not None:
+        parser.sender = sender
     return count
 
 
@@ -182,8 +179,12 @@ def sender_of(sock: socket.socket) -> int | None:
         _, ancillary, _, _ = sock.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size), socket.MSG_DONTWAIT)
     except OSError:
         return None
+    return _sender(ancillary)
+
+
+def _sender(ancillary: Iterable[tuple[int, int, bytes]]) -> int | None:
     for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(data) == _CREDENTIALS.size:
             return int(_CREDENTIALS.unpack(data)[0])
     return None
 
@@ -328,7 +329,7 @@ class SupervisorLink:
         """Wait for the next supervisor; False if there will be none."""
         while True:
             try:
-                data, ancillary, _, _ = self.lifeline.recvmsg(64, _ANCILLARY, _CLOSE_ON_EXEC)
+                data, ancillary, _, _ = self.lifeline.recvmsg(64, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
             except ConnectionError:
                 return False
             if not data:
@@ -375,7 +376,7 @@ def first_line(lifeline: socket.socket) -> tuple[int, int]:
 
     A process that nobody wants ends.
     """
-    data, ancillary, _, _ = lifeline.recvmsg(64, _ANCILLARY, _CLOSE_ON_EXEC)
+    data, ancillary, _, _ = lifeline.recvmsg(64, _ANCILLARY, socket.MSG_CMSG_CLOEXEC)
     descriptors = _descriptors(ancillary)
     if not data or not descriptors:
         os._exit(0)
@@ -393,7 +394,6 @@ def give_line(lifeline: socket.socket, line: socket.socket, generation: int) -> 
 
 
 _INTERRUPT = {signal.SIGINT}
-_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 MOST_SAID = 8 << 20
 """Maximum bytes of text that a process keeps in order to repeat them."""
 TEXT_TAGS = (b"o", b"e")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from contextlib import suppress
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typing
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APP = "rlm-kernel"
-LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103
-"""Bytes of a socket's path: sockaddr_un.sun_path without the closing NUL, 108 on Linux, 104 on the BSDs and macOS."""
+LONGEST_ADDRESS = 107
+"""Bytes of a socket's path: sockaddr_un.sun_path without the closing NUL."""
 # zmq binds a kernel's sockets by their full path: `k`, 16 digits of the kernel and one of the socket.
 _LONGEST_RUNTIME = LONGEST_ADDRESS - len("/k/0123456789abcdef-1")
 

@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 import struct
-import sys
 from contextlib import contextmanager, suppress
 
 from rlm_ipc.private_folders import LONGEST_ADDRESS, DiscoveryError
@@ -23,7 +22,7 @@ BACKLOG = 128
 
 
 class PeerCredentials:
-    """Who is at the other end of a unix socket, as reported by the operating system (pid -1: not reported)."""
+    """Who is at the other end of a unix socket, as reported by the operating system."""
 
     def __init__(self, pid: int, uid: int) -> None:
         self.pid = pid
@@ -75,12 +74,8 @@ def listen(path: StrPath) -> socket.socket:
 
 def peer(sock: socket.socket) -> PeerCredentials:
     """Return process and user id at the other end of a connected unix socket."""
-    if hasattr(socket, "SO_PEERCRED"):
-        pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return PeerCredentials(pid, uid)
-    # macOS and the BSDs: LOCAL_PEERCRED (1) at SOL_LOCAL (0) gives struct xucred {version, uid, ...}.
-    _, uid = struct.unpack("2I", sock.getsockopt(0, 1, 76)[:8])
-    return PeerCredentials(-1, uid)
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return PeerCredentials(pid, uid)
 
 
 def _refuse_stranger(sock: socket.socket, path: StrPath) -> None:
@@ -96,8 +91,6 @@ def _address(path: StrPath) -> Iterator[str]:
     if len(os.fsencode(whole)) <= LONGEST_ADDRESS:
         yield whole
         return
-    if sys.platform != "linux":
-        raise DiscoveryError(f"{whole} is too long for a socket", "shorten RLM_KERNEL_RUNTIME_DIR")
     # The folder is reached through a descriptor, so that only the file's name counts.
     folder = os.open(os.path.dirname(whole), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -6,8 +6,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import pytest
-
 from rlm_ipc.folder_removal import remove_folder
 
 NOBODY = 65534
@@ -66,7 +64,6 @@ print(scratch.exists())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="closed folders are opened through /proc")
 def test_closed_folders_go_too() -> None:
     """A session chooses the modes of what it makes; an ordinary user is held by them."""
     code = CLOSED.format(nobody=NOBODY)

@@ -31,8 +31,6 @@ def kernels_folder() -> Path:
     """Return the folder in which every Jupyter front end of this user looks for kernels."""
     if folder := os.environ.get("JUPYTER_DATA_DIR"):
         return Path(folder) / "kernels"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Jupyter" / "kernels"
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "jupyter" / "kernels"
 
