@@ -128,8 +128,8 @@ class SupervisedSession:
             self.copying,
             self.recovery,
         )
-        self._messages = KernelMessages(relay, self.front, queue, self.queries, self.wait, processes, report)
-        self.clients = ClientRequests(self.interrupt, self.shut_down, self.front, queue, processes, relay, self.wait)
+        self._messages = KernelMessages(relay, queue, self.queries, self.wait, processes, report)
+        self.clients = ClientRequests(self.interrupt, self.shut_down, queue, processes, relay, self.wait)
         runner = RequestRunner(
             processes,
             checkpoints,
@@ -144,7 +144,7 @@ class SupervisedSession:
             self.note,
             report,
         )
-        self._driver = Driver(queue, runner, processes, self.recovery, relay, self.note)
+        self._driver = Driver(queue, runner)
 
     def _clock_of_request(self, live: WorkerLink) -> CellLimits:
         return CellLimits(live, self.limits.cell_seconds, self.limits.interrupt_grace_seconds, "a request")

@@ -8,7 +8,6 @@ from rlm_ipc import worker_protocol
 from rlm_kernel.supervisor.cells.cell_request import CellRequest
 from rlm_kernel.supervisor.cells.request_queue import RequestQueue
 from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
-from rlm_kernel.supervisor.relay.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.relay.output_router import OutputRouter
 from rlm_kernel.supervisor.relay.waiting_notes import WaitingNotes
 from rlm_kernel.supervisor.running.answer_wait import AnswerWait
@@ -24,15 +23,14 @@ class ClientRequests:
         self,
         interrupt: Callable[[], object],
         shut_down: Callable[[], None],
-        front: JupyterBroadcaster,
         queue: RequestQueue,
         processes: KernelProcesses,
         relay: OutputRouter,
         wait: AnswerWait,
     ) -> None:
-        self._interrupt, self._shut_down, self._front, self._queue = interrupt, shut_down, front, queue
+        self._interrupt, self._shut_down, self._front, self._queue = interrupt, shut_down, relay.front, queue
         self._processes, self._relay, self._wait = processes, relay, wait
-        queue.waits = WaitingNotes(queue, front).watch
+        queue.waits = WaitingNotes(queue, relay.front).watch
 
     def take(self, channel: str, parts: list[bytes]) -> None:
         """Handle one request. The kernel has no key, so the signature is checked here."""

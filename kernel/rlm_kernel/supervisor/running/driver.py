@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from rlm_ipc.errors import KernelDied
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.outcomes import Ended
 from rlm_kernel.supervisor.cells.cell_request import CellRequest
 from rlm_kernel.supervisor.cells.request_queue import Item, QueuedOperation, RequestQueue
-from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
-from rlm_kernel.supervisor.copies.recovery import Recovery
 from rlm_kernel.supervisor.processes.worker_link import PeerDied
-from rlm_kernel.supervisor.relay.output_router import OutputRouter
 from rlm_kernel.supervisor.running.request_runner import RequestRunner
 
 log = logging.getLogger(__name__)
@@ -33,20 +29,10 @@ class GivenOut:
 
 
 class Driver:
-    """Works through ``queue`` from `start` to `cancel`. ``note`` is called after each item that was not noted."""
+    """Works through ``queue`` from `start` to `cancel`. After each item it notes what has changed, unless ``runner`` did."""
 
-    def __init__(
-        self,
-        queue: RequestQueue,
-        runner: RequestRunner,
-        processes: KernelProcesses,
-        recovery: Recovery,
-        relay: OutputRouter,
-        note: Callable[[], None],
-    ) -> None:
-        self._note = note
+    def __init__(self, queue: RequestQueue, runner: RequestRunner) -> None:
         self._queue, self._runner = queue, runner
-        self._processes, self._recovery, self._relay = processes, recovery, relay
         self._task: asyncio.Task[None] | None = None
 
     def start(self, going_on: GivenOut | None = None) -> None:
@@ -76,16 +62,16 @@ class Driver:
                 await self._runner.run(item)
         except Exception as error:
             # A fault of ours in one request must not stop the session for all later ones.
-            log.exception("a request of kernel %s failed in the supervisor", self._relay.kernel_id)
+            log.exception("a request of kernel %s failed in the supervisor", self._runner.relay.kernel_id)
             self._give_up(item, error)
         finally:
             self._queue.taken = None
             if not (self._queue.closed or (isinstance(item, CellRequest) and item.noted)):
-                self._note()
+                self._runner.note()
 
     def _give_up(self, item: Item, error: Exception) -> None:
         if isinstance(item, CellRequest):
-            self._relay.fail(item, Ended.FAULT, f"the supervisor failed at this request ({error}); run it again")
+            self._runner.relay.fail(item, Ended.FAULT, f"the supervisor failed at this request ({error}); run it again")
         elif not item.future.done():
             item.future.set_exception(error)
 
@@ -94,13 +80,13 @@ class Driver:
         if future.cancelled():
             return
         try:
-            if not self._processes.alive:
-                await self._recovery.recover()
+            if not self._runner.processes.alive:
+                await self._runner.recovery.recover()
             if self._queue.closed or future.cancelled():  # its caller has closed the descriptors that it lent
                 return
             result = await operation.work()
         except Exception as error:
-            failure = KernelDied(*await self._recovery.explain(None)) if isinstance(error, PeerDied) else error
+            failure = KernelDied(*await self._runner.recovery.explain(None)) if isinstance(error, PeerDied) else error
             if not future.done():
                 future.set_exception(failure)
         else:

@@ -12,7 +12,6 @@ from rlm_kernel.supervisor.cells.query_book import FULL, QueryBook, at_once
 from rlm_kernel.supervisor.cells.request_queue import RequestQueue
 from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.processes.worker_link import WorkerLink, heard
-from rlm_kernel.supervisor.relay.broadcaster import JupyterBroadcaster
 from rlm_kernel.supervisor.relay.output_router import OutputRouter
 from rlm_kernel.supervisor.running.answer_wait import AnswerWait
 
@@ -23,15 +22,14 @@ class KernelMessages:
     def __init__(
         self,
         relay: OutputRouter,
-        front: JupyterBroadcaster,
         queue: RequestQueue,
         queries: QueryBook,
         wait: AnswerWait,
         processes: KernelProcesses,
         report: Callable[[Event], None],
     ) -> None:
-        self._relay, self._front, self._queue = relay, front, queue
-        self._queries, self._wait, self._processes, self._report = queries, wait, processes, report
+        self._relay, self._queue, self._queries = relay, queue, queries
+        self._wait, self._processes, self._report = wait, processes, report
 
     def take(self, live: WorkerLink, message: framing.Message) -> None:
         """Handle one message; one that no kernel sends is dropped."""
@@ -71,4 +69,4 @@ class KernelMessages:
         current = self._relay.current
         if current is not None and current.direct is None:
             for request in self._queue.remove_cells(lambda cell: cell.identities == current.identities):
-                self._front.fail(request, CellReply(CellStatus.ABORTED))
+                self._relay.front.fail(request, CellReply(CellStatus.ABORTED))
