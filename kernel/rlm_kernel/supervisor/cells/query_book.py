@@ -65,7 +65,7 @@ class QueryBook:
         self._changed: dict[str, None] = {}
 
     def restore(self, next_number: int, pending: Iterable[AskedQuery], answers: Mapping[str, QueryOutcome]) -> None:
-        """Start with what another supervisor knew."""
+        """Start with what another supervisor or the book of another session knew."""
         self.next_number = next_number
         for row in pending:
             self._wait_for(row)
@@ -99,12 +99,9 @@ class QueryBook:
 
     def inherit(self, parent: QueryBook, waited: Iterable[str]) -> None:
         """Start with what the parent knows, except for the queries that its running cell waits for."""
-        self.next_number = parent.next_number
         without = set(waited)
-        for query_id, row in parent.pending.items():
-            if query_id not in without:
-                self._wait_for(row)
-        self._enter_answers(parent.answers)
+        pending = (row for query_id, row in parent.pending.items() if query_id not in without)
+        self.restore(parent.next_number, pending, parent.answers)
 
     def forget(self) -> None:
         """Drop everything, at the end of the session."""

@@ -33,11 +33,7 @@ class NamedRuns:
         known = self._futures.get(name)
         if known is None and self._file.knows_run(name):
             known = asyncio.get_running_loop().create_future()
-            failed = self._file.read(FAILED, FailedRun)
-            if failed.run == name and failed.result is not None:
-                known.set_result(failed.result)
-            else:
-                known.set_exception(ProcessError(ANSWER_LOST))
+            answer_again(known, name, self._file)
         return known
 
     def enter(self, name: str, future: asyncio.Future[CellResult]) -> None:
@@ -67,3 +63,12 @@ def _ended_well(future: asyncio.Future[CellResult]) -> bool:
     if not future.done() or future.exception() is not None:
         return False
     return future.result().status == "ok"
+
+
+def answer_again(future: asyncio.Future[CellResult], name: object, file: SessionFile) -> None:
+    """Give a cell that has run the answer that ``file`` has of it; if that is another cell's, the answer is lost."""
+    failed = file.read(FAILED, FailedRun)
+    if failed.run == name and failed.result is not None:
+        future.set_result(failed.result)
+    else:
+        future.set_exception(ProcessError(ANSWER_LOST))

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from rlm_ipc import framing, worker_protocol
 from rlm_ipc import processes as process
-from rlm_ipc.errors import KernelError, ProcessError
+from rlm_ipc.errors import KernelError
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.outcomes import Ended
 from rlm_ipc.supervisor_protocol import AnswersAssigned, Event
@@ -22,8 +22,7 @@ from rlm_kernel.supervisor.copies.checkpoints import Checkpoints
 from rlm_kernel.supervisor.copies.equipment import Equipment
 from rlm_kernel.supervisor.copies.kernel_processes import KernelProcesses
 from rlm_kernel.supervisor.copies.recovery import ALL_LOST, Recovery
-from rlm_kernel.supervisor.keeping.named_runs import ANSWER_LOST
-from rlm_kernel.supervisor.keeping.session_file import FAILED, FailedRun
+from rlm_kernel.supervisor.keeping.named_runs import answer_again
 from rlm_kernel.supervisor.processes import oom_victims
 from rlm_kernel.supervisor.processes.patience import retrieved
 from rlm_kernel.supervisor.processes.refusals import Refusals
@@ -179,13 +178,8 @@ class RequestRunner:
 
     async def _unknown(self, request: CellRequest) -> None:
         """Answer a request that was answered before with what is known of its answer."""
-        if request.direct is None or request.direct.done():
-            return
-        failed = self.kept.file.read(FAILED, FailedRun)
-        if failed.run == request.run and failed.result is not None:
-            request.direct.set_result(failed.result)
-        else:
-            request.direct.set_exception(ProcessError(ANSWER_LOST))
+        if request.direct is not None and not request.direct.done():
+            answer_again(request.direct, request.run, self.kept.file)
             retrieved(request.direct)
 
     async def _follow(
