@@ -169,14 +169,14 @@ class SupervisorConnection:
     async def _greet(self) -> bool:
         """Learn who serves. Return False if its version has only the core in common with ours."""
         hello = core.Hello(core.CORE, wire.SPEAKS, VERSION, events=True)
-        welcome = await self._core_call(protocol.HELLO, hello)
+        welcome = await self.call(protocol.HELLO, hello)
         self.pid, self.version = welcome.pid, welcome.version
         return welcome.spoken > 0
 
     async def _hand_over(self, path: Path) -> None:
         """Replace a supervisor that speaks another version by one of ours; waits for its end."""
         self._hung_up = True
-        await self._core_call(protocol.HAND_OVER, core.HandOver(tuple(program(path)), worker_protocol.SPEAKS))
+        await self.call(protocol.HAND_OVER, core.HandOver(tuple(program(path)), worker_protocol.SPEAKS))
         await self.wait_gone()
 
     async def hand_over(self) -> None:
@@ -185,12 +185,6 @@ class SupervisorConnection:
         await self.call(protocol.HAND_OVER, core.HandOver(tuple(program(self._path)), worker_protocol.SPEAKS))
         while self.alive and self.pid == before:
             await asyncio.sleep(_PAUSES[1])
-
-    async def _core_call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
-        """Call a supervisor that may not have greeted yet."""
-        future: asyncio.Future[tuple[_Reply, Blobs]] = asyncio.get_running_loop().create_future()
-        self._send_call(operation, request, (), future)
-        return (await future)[0]
 
     # -- calls
 

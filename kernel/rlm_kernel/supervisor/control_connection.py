@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 
 from rlm_ipc import discovery, framing
 from rlm_ipc import supervisor_wire as wire
-from rlm_ipc.errors import CallerError, KernelError, to_wire
+from rlm_ipc.errors import CallerError, KernelError, machine_full, to_wire
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.supervisor_protocol import Operation
 from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor.attachments import Attachment
-from rlm_kernel.supervisor.processes.capacity import full_instead
 from rlm_kernel.supervisor.processes.patience import retrieved
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.supervisor import Supervisor
@@ -179,4 +178,4 @@ class Connection:
     def _fail(self, number: int | None, error: Exception) -> None:
         if not isinstance(error, KernelError | ValueError | LookupError | TypeError | OSError):
             log.error("a call of the supervisor failed", exc_info=error)
-        self.stream.send(wire.RESULT, (wire.failure_part(number, to_wire(full_instead(error))),))
+        self.stream.send(wire.RESULT, (wire.failure_part(number, to_wire(machine_full(error) or error)),))

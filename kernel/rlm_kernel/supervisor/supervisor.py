@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import resource
 import socket
 import uuid
 from collections.abc import Callable
@@ -39,7 +38,6 @@ from rlm_kernel.supervisor.processes.zygotes import FORK_SECONDS, HEIR_ENTRY, ZY
 from rlm_kernel.supervisor.running.kept_session import KeptSpec
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.unattended import Unattended
-from rlm_sandbox.policy.model import Policy
 
 MEMORY_SECONDS = 0.1
 SLOW_TICKS = 20
@@ -104,8 +102,6 @@ class Supervisor:
         """Become a subreaper and warm the first zygote."""
         # A grandchild whose parent dies then becomes our child, and not init's: `_reap_strays` still learns of its end.
         processes.become_subreaper()
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self.keeping.listen()
         self._watch = asyncio.create_task(self._watch_memory())
         if self.keeping.generation > 1:
@@ -116,16 +112,12 @@ class Supervisor:
         """Continue with what the previous supervisor left."""
         adoption = Adoption(self.keeping, self._unfinished)
         self._zygotes.take_over(adoption.zygotes(ZYGOTE_ENTRY), adoption.zygotes(HEIR_ENTRY))
-        for left in adoption.sessions(self._left_session, self.unattended.given_up):
+        for left in adoption.sessions(self._session_of, self.unattended.given_up):
             session = self.sessions[left.session.kernel_id] = left.session
             session.take_over(left.listeners, left.given_out)
             owned = session.request.owned or session.request.trusted
             if owned and not self.owners.take_over(session.kernel_id):
                 session.close()
-
-    def _left_session(self, spec: KeptSpec, file: SessionFile) -> SupervisedSession:
-        policy = read_policy(spec.spawn.policy)
-        return self._session_of(spec, policy, file)
 
     # -- sessions
 
@@ -183,15 +175,15 @@ class Supervisor:
         if kernel_id in self.sessions:
             raise CallerError(f"there is already a kernel {kernel_id!r}")
         self.capacity.demand_room(len(self.sessions))
-        policy = read_policy(call.policy)
         spec = replace(call, protect=(str(self.runtime), str(self.log.parent), *call.protect))
         connection = request.connection or self._new_connection(kernel_id)
         Path(call.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)
         kept = KeptSpec(spec, connection, self._zygotes.kernel_info)
-        session = self.sessions[kernel_id] = self._session_of(kept, policy)
+        session = self.sessions[kernel_id] = self._session_of(kept)
         return session
 
-    def _session_of(self, spec: KeptSpec, policy: Policy, file: SessionFile | None = None) -> SupervisedSession:
+    def _session_of(self, spec: KeptSpec, file: SessionFile | None = None) -> SupervisedSession:
+        policy = read_policy(spec.spawn.policy)
         usual = policy.language.wall == "restricted" and not policy.network
         fresh_worker = partial(
             self._zygotes.fresh_worker, importable(policy), usual=usual, private=policy.walls.private

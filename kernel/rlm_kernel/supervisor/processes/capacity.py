@@ -7,7 +7,7 @@ import os
 import resource
 from contextlib import suppress
 
-from rlm_ipc.errors import MachineFull, machine_full
+from rlm_ipc.errors import MachineFull
 from rlm_kernel.supervisor.processes.free_memory import available_memory
 
 SOCKETS_PER_SESSION = 5
@@ -57,8 +57,3 @@ def open_descriptors() -> int:
         # sessions, which has thousands.
         return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
     return 0
-
-
-def full_instead(error: BaseException) -> BaseException:
-    """Return the `MachineFull` that an error of the system stands for; any other error unchanged."""
-    return machine_full(error) or error

@@ -17,10 +17,9 @@ from typing import Any
 import zmq
 
 from rlm_ipc import framing
-from rlm_ipc.errors import CallerError
+from rlm_ipc.errors import CallerError, machine_full
 from rlm_ipc.messages import JsonObject
 from rlm_kernel.channels import address, bound, listening
-from rlm_kernel.supervisor.processes.capacity import full_instead
 
 CHANNELS = ("shell", "control", "stdin", "iopub", "hb")
 LINGER_MS = 500
@@ -67,9 +66,8 @@ class JupyterSockets:
             self._bind_all()
         except OSError as error:  # some of zmq's errors are OSErrors, too
             self.close()
-            full = full_instead(error)
             taken = CallerError(f"the addresses of the connection cannot be bound: {error}")
-            raise (taken if full is error else full) from error
+            raise (machine_full(error) or taken) from error
 
     def _bind_all(self) -> None:
         for channel, listener in zip(CHANNELS, self.listeners, strict=True):
