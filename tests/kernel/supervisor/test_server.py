@@ -32,7 +32,7 @@ async def test_a_request_of_another_type_is_refused_by_the_name_of_its_field(sup
     """What is missing, what is too much and what is of another type."""
     for request, why in [
         (protocol.ListKernels(), "lacks the field 'kernel_id'"),
-        (protocol.Signal("k", 9), "has no field 'signal'"),
+        (protocol.Stop("k", "cell"), "has no field 'run'"),
         (protocol.OfKernel(5), "OfKernel.kernel_id: int in place of str"),
     ]:
         with pytest.raises(ProtocolError, match=why):

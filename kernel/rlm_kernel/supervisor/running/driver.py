@@ -29,7 +29,7 @@ class GivenOut:
 
 
 class Driver:
-    """Works through ``queue`` from `start` to `cancel`. After each item it notes what has changed, unless ``runner`` did."""
+    """Works through ``queue`` from `start` to `cancel`. Notes the changes after each item, unless ``runner`` did."""
 
     def __init__(self, queue: RequestQueue, runner: RequestRunner) -> None:
         self._queue, self._runner = queue, runner
