@@ -290,22 +290,10 @@ class PutBack:
     broken: str = ""
 
 
-_REQUESTS: Mapping[str, type[Request[Any]]] = {
+REQUESTS: Mapping[str, type[Request[Any]]] = {
     kind.OP: kind
-    for kind in (
-        Bind,
-        Unbind,
-        Shadowed,
-        LookAtThreads,
-        Variables,
-        Peek,
-        Scan,
-        Export,
-        Resolve,
-        Save,
-        Digest,
-        Restore,
-    )
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Request) and kind is not Request
 }
 """Every request by its name on the wire."""
 REQUEST = b"X"
@@ -348,9 +336,9 @@ def read_request(content: object) -> Request[Any]:
     """
     if not isinstance(content, dict) or not isinstance(op := content.get("op"), str):
         raise ProtocolError("a request must name its operation in `op`")
-    kind = _REQUESTS.get(op)
+    kind = REQUESTS.get(op)
     if kind is None:
-        raise ProtocolError(f"a kernel has no request {op!r}; there are {', '.join(sorted(_REQUESTS))}")
+        raise ProtocolError(f"a kernel has no request {op!r}; there are {', '.join(sorted(REQUESTS))}")
     return read(kind, {name: value for name, value in content.items() if name != "op"})
 
 

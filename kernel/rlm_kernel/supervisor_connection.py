@@ -193,20 +193,13 @@ class SupervisorConnection:
     ) -> asyncio.Future[tuple[_Reply, Blobs]]:
         """Send a call; the future gets its reply and blobs."""
         future: asyncio.Future[tuple[_Reply, Blobs]] = asyncio.get_running_loop().create_future()
-        if self._gone.done():
-            framing.close_all(descriptors)
-            future.set_exception(SupervisorGone())
-        else:
-            self._send_call(operation, request, descriptors, future)
+        self._send_call(operation, request, descriptors, future)
         return future
 
     def start_shared_call(self, operation: Operation[_Request, _Reply], request: _Request) -> SharedReply[_Reply]:
         """Send a call whose reply several tasks may wait for, or none."""
         reply: SharedReply[_Reply] = SharedReply()
-        if self._gone.done():
-            reply.set_exception(SupervisorGone())
-        else:
-            self._send_call(operation, request, (), reply)
+        self._send_call(operation, request, (), reply)
         return reply
 
     def _send_call(
@@ -216,6 +209,10 @@ class SupervisorConnection:
         descriptors: Sequence[int],
         future: asyncio.Future[tuple[_Reply, Blobs]] | SharedReply[_Reply],
     ) -> None:
+        if self._gone.done():
+            framing.close_all(descriptors)
+            future.set_exception(SupervisorGone())
+            return
         number = next(self._ids)
         call = _Call(operation, wire.call_part(number, operation, request), tuple(descriptors), future)
         self._calls[number] = call

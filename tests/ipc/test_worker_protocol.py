@@ -83,7 +83,7 @@ def test_every_message_has_a_tag_of_its_own_and_every_request_is_tried() -> None
     known = [*vars(protocol).values(), *vars(requests).values()]
     kinds = {kind for kind in known if isinstance(kind, type) and isinstance(vars(kind).get("TAG"), bytes)}
     assert len(tags) == len(set(tags)) == len(kinds) + 11
-    assert {type(request) for request in ASKED} == set(requests._REQUESTS.values())
+    assert {type(request) for request in ASKED} == set(requests.REQUESTS.values())
 
 
 @pytest.mark.parametrize(
