@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from waiting import SECONDS
 
+from rlm_contexts.store.store import ContextStore
+from rlm_ipc.errors import UnknownKernel
 from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
@@ -81,22 +83,50 @@ def told(tmp_path: Path) -> Signal:
 
 
 @pytest.fixture
-def spawn(supervisor: SupervisorClient, tmp_path: Path) -> Spawn:
-    """Start a kernel with some policy."""
+async def spawn(supervisor: SupervisorClient, tmp_path: Path) -> AsyncIterator[Spawn]:
+    """Start a kernel with some policy; it ends with the test."""
+    started: list[KernelInfo] = []
 
     async def start(given: Policy | None = None, **options: object) -> KernelInfo:
         request = SpawnRequest(uuid.uuid4().hex[:12], str(tmp_path), **options)
-        return await supervisor.spawn(request, given or load_policy("default"))
+        started.append(await supervisor.spawn(request, given or load_policy("default")))
+        return started[-1]
 
-    return start
+    yield start
+    for info in started:
+        with contextlib.suppress(UnknownKernel):
+            await supervisor.shutdown(info.kernel_id)
 
 
 @pytest.fixture
-async def kernel(supervisor: SupervisorClient, spawn: Spawn) -> AsyncIterator[KernelInfo]:
+async def kernel(spawn: Spawn) -> KernelInfo:
     """A kernel under the default policy."""
-    info = await spawn()
-    yield info
-    await supervisor.shutdown(info.kernel_id)
+    return await spawn()
+
+
+@pytest.fixture
+def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable[str]]:
+    """Run code in a kernel and give what its last expression showed; an error fails the test."""
+
+    async def run(kernel: KernelInfo, code: str) -> str:
+        async with asyncio.timeout(SECONDS):
+            result = await supervisor.execute(kernel.kernel_id, code).result()
+        assert result.error is None, result.error
+        return result.result
+
+    return run
+
+
+@pytest.fixture
+def load(supervisor: SupervisorClient, tmp_path: Path) -> Callable[..., Awaitable[None]]:
+    """Load a text into a kernel, as ``log`` unless the test names it, with some metadata."""
+    store = ContextStore(tmp_path / "store")
+
+    async def bind(kernel: KernelInfo, text: str, name: str = "log", **metadata: str) -> None:
+        with store.shared_text(store.put_text(text)) as shared_text:
+            await supervisor.bind(kernel.kernel_id, name, shared_text, "log", metadata)
+
+    return bind
 
 
 @pytest.fixture

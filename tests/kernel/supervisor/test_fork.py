@@ -14,7 +14,6 @@ from jupyter_client import AsyncKernelClient
 from session_processes import copies_of, members, session_of
 from waiting import SECONDS, until
 
-from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy, PolicyLooser, WallsMissing
 from rlm_ipc.kernel_reports import ForkInfo, KernelInfo, QueryOutcome
 from rlm_ipc.outcomes import Loss, Lost
@@ -48,19 +47,6 @@ async def fork(supervisor: SupervisorClient, tmp_path: Path) -> AsyncIterator[Fo
     yield start
     for kernel in await supervisor.kernels():
         await supervisor.shutdown(kernel.kernel_id)
-
-
-@pytest.fixture
-def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable[str]]:
-    """Run code in a kernel and give what its last expression showed; an error fails the test."""
-
-    async def run(kernel: KernelInfo, code: str) -> str:
-        async with asyncio.timeout(SECONDS):
-            result = await supervisor.execute(kernel.kernel_id, code).result()
-        assert result.error is None, result.error
-        return result.result
-
-    return run
 
 
 async def replaced(supervisor: SupervisorClient, kernel: KernelInfo) -> None:
@@ -98,13 +84,9 @@ async def test_a_child_has_every_variable_and_a_future_of_its_own(supervisor, ke
     assert await value(child.kernel, "total(), mine") == "(13, 1)"
 
 
-async def test_loaded_texts_are_read_by_both_and_outlive_the_parent(
-    supervisor, kernel, fork, value, tmp_path: Path
-) -> None:
+async def test_loaded_texts_are_read_by_both_and_outlive_the_parent(supervisor, kernel, fork, value, load) -> None:
     """A context is shared with a pin of the child's own, also for the process that replaces a crashed one."""
-    store = ContextStore(tmp_path / "store")
-    with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
-        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    await load(kernel, "alpha\nbeta\n")
     child = await fork(kernel)
     assert await value(child.kernel, "log['lines'][1]") == "'beta'"
     await supervisor.shutdown(kernel.kernel_id)
@@ -149,13 +131,9 @@ async def test_a_fork_while_a_cell_runs_and_prints_comes_from_the_checkpoint(
     assert await value(kernel, "n") == "2"
 
 
-async def test_a_fork_while_the_first_cell_runs_is_a_fresh_session(
-    supervisor, kernel, fork, value, told, tmp_path
-) -> None:
+async def test_a_fork_while_the_first_cell_runs_is_a_fresh_session(supervisor, kernel, fork, value, told, load) -> None:
     """There is nothing to copy yet but the contexts, which the child has too."""
-    store = ContextStore(tmp_path / "store")
-    with store.shared_text(store.put_text("alpha\n")) as shared_text:
-        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {"path": "x.log"})
+    await load(kernel, "alpha\n", path="x.log")
     running = supervisor.execute(kernel.kernel_id, f"n = 1\n{told.wait}'done'")
     child = await fork(kernel)
     assert not running.done
@@ -266,14 +244,10 @@ async def test_a_looser_policy_is_refused_with_its_fields(supervisor, kernel, fo
     assert len(list(Path(kernel.connection["ip"]).parent.iterdir())) == 5
 
 
-async def test_a_child_over_the_memory_of_its_policy_is_refused(
-    supervisor, spawn, fork, value, policy, tmp_path: Path
-) -> None:
+async def test_a_child_over_the_memory_of_its_policy_is_refused(supervisor, spawn, fork, value, policy, load) -> None:
     """What it inherits counts: it cannot begin above its own limit. Neither its process nor its pin of a text stays."""
     parent = await spawn(policy(checkpoint="off"))
-    store = ContextStore(tmp_path / "store")
-    with store.shared_text(store.put_text("alpha\n")) as shared_text:
-        await supervisor.bind(parent.kernel_id, "log", shared_text, "log", {})
+    await load(parent, "alpha\n")
     await value(parent, "held = bytearray(80_000_000); None")
     pins = pins_of(supervisor)
     with pytest.raises(CallerError, match=r"limits\.memory_bytes"):

@@ -159,4 +159,3 @@ async def test_the_system_is_told_whom_to_end_first(supervisor, spawn, policy, t
     told.give()
     await execution.result()
     assert score(kernel.pid) == min(1000, own + LIVE)
-    await supervisor.shutdown(kernel.kernel_id)

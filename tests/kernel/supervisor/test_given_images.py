@@ -51,7 +51,6 @@ async def test_without_copies_it_is_lost_with_the_first_cell(supervisor, spawn, 
     os.kill(kernel.pid, signal.SIGKILL)
     told = await supervisor.execute(kernel.kernel_id, "kept").result()
     assert "its variables are lost" in told.error.evalue
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @MODES
@@ -62,7 +61,6 @@ async def test_a_process_that_dies_before_its_first_cell_has_lost_nothing(superv
     os.kill(kernel.pid, signal.SIGKILL)
     await replaced(supervisor, kernel)
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1, 2]"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @MODES
@@ -79,7 +77,6 @@ async def test_a_process_that_dies_in_its_first_cell_has_lost_that_cell_only(
     assert result.loss.nothing
     assert "variables are as they were before this cell" in result.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1, 2]"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @MODES
@@ -96,7 +93,6 @@ async def test_a_process_that_dies_of_what_it_is_given_has_lost_nothing(supervis
     assert (await supervisor.kernel_info(kernel.kernel_id)).untouched
     await give(supervisor, kernel.kernel_id, kept=[1, 2])
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1, 2]"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_what_a_restart_has_cleared_is_not_given_again(supervisor, spawn, policy) -> None:
@@ -107,7 +103,6 @@ async def test_what_a_restart_has_cleared_is_not_given_again(supervisor, spawn, 
     end_process((await supervisor.kernel_info(kernel.kernel_id)).pid)
     await supervisor.execute(kernel.kernel_id, "1").result()  # maybe undone, as the death may not be known yet
     assert (await supervisor.execute(kernel.kernel_id, "'kept' in dir()").result()).result == "False"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_the_next_supervisor_gives_it_again(own_supervisor, policy, tmp_path) -> None:
@@ -131,7 +126,6 @@ async def test_an_image_is_let_go_of_once_a_copy_has_its_variables(supervisor, s
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "[1, 2]"
     for holder in (supervisor.pid, keeper_of(supervisor.pid).pid):
         await until(lambda holder=holder: not holds_image(holder))
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_what_comes_back_is_copied_out_of_its_image_once(supervisor, spawn, policy) -> None:
@@ -139,4 +133,3 @@ async def test_what_comes_back_is_copied_out_of_its_image_once(supervisor, spawn
     kernel = await spawn(policy(memory_bytes=250 << 20))
     await give(supervisor, kernel.kernel_id, kept="x" * (100 << 20))
     assert (await supervisor.execute(kernel.kernel_id, "len(kept) >> 20").result()).result == "100"
-    await supervisor.shutdown(kernel.kernel_id)

@@ -50,7 +50,6 @@ async def hostile(supervisor, spawn, bystander, request):
     await supervisor.execute(kernel.kernel_id, ON_THE_LINE).result()
     yield kernel
     assert (await supervisor.execute(bystander, "kept").result()).result == "'kept'"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.fixture

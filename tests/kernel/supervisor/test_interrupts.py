@@ -34,7 +34,6 @@ async def test_an_interrupt_in_a_hook_of_ipython_ends_the_cell(supervisor, spawn
     async with asyncio.timeout(SECONDS):
         ended = await supervisor.execute(kernel.kernel_id, "while True: pass").result()
     assert (ended.error.ename, ended.stdout, ended.stderr) == ("KeyboardInterrupt", "", "")
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +52,3 @@ async def test_an_interrupt_at_the_edge_of_what_it_may_end_leaves_nothing_open(
             await supervisor.call(protocol.ASK, protocol.AskWorker(kernel.kernel_id, {"op": "variables"}))
     os.kill(kernel.pid, signal.SIGINT)
     assert (await supervisor.execute(kernel.kernel_id, "left").result()).result == "0"
-    await supervisor.shutdown(kernel.kernel_id)

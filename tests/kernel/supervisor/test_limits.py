@@ -60,7 +60,6 @@ async def test_a_cell_ends_at_its_limit_and_variables_survive(supervisor, spawn,
     assert seconds < 1.0 + 2.0 + BUSY
     after = await supervisor.execute(kernel.kernel_id, "kept").result()
     assert after.result == "'before'"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_lazy_copy_saves_variables_of_earlier_cells(supervisor, spawn, policy) -> None:
@@ -71,7 +70,6 @@ async def test_a_lazy_copy_saves_variables_of_earlier_cells(supervisor, spawn, p
     result, _ = await timed(supervisor, kernel, STUBBORN["swallows everything"])
     assert result.error.ename == "CellTimeout"
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_text_printed_before_a_timeout_arrives(supervisor, spawn, policy) -> None:
@@ -79,7 +77,6 @@ async def test_text_printed_before_a_timeout_arrives(supervisor, spawn, policy) 
     kernel = await spawn(policy(cell_seconds=1.0))
     result, _ = await timed(supervisor, kernel, "print('so far')\n" + STUBBORN["swallows everything"])
     assert result.stdout == "so far\n"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_output_is_cut_at_its_cap_and_kept_whole(supervisor, kernel, run) -> None:
@@ -118,7 +115,6 @@ async def test_output_of_exactly_the_cap_is_not_cut(supervisor, spawn, policy) -
     kernel = await spawn(policy(output_bytes=1000))
     result = await supervisor.execute(kernel.kernel_id, "print('x' * 999)").result()
     assert (result.truncated, result.spool, len(result.stdout)) == (False, None, 1000)
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_memory_without_end_fails_and_the_session_goes_on(supervisor, spawn, policy) -> None:
@@ -133,7 +129,6 @@ async def test_memory_without_end_fails_and_the_session_goes_on(supervisor, spaw
     assert told.startswith("MemoryError: The session may hold 200 MiB (limits.memory_bytes of its policy): `del` ")
     await supervisor.execute(kernel.kernel_id, "hog = None").result()
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "'yes'"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_session_whose_memory_is_full_can_be_emptied(supervisor, spawn, policy) -> None:
@@ -149,7 +144,6 @@ async def test_a_session_whose_memory_is_full_can_be_emptied(supervisor, spawn, 
     ):
         result = await supervisor.execute(kernel.kernel_id, code).result()
         assert (result.error and result.error.ename) == ends, (code, result.error)
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_deleting_a_value_that_was_shown_makes_room(supervisor, spawn, policy) -> None:
@@ -164,7 +158,6 @@ async def test_deleting_a_value_that_was_shown_makes_room(supervisor, spawn, pol
     ):
         result = await supervisor.execute(kernel.kernel_id, code).result()
         assert (result.error and result.error.ename) == ends, (code, result.error)
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_an_interrupt_ends_the_cell_only(supervisor, kernel) -> None:
@@ -250,7 +243,6 @@ async def test_many_small_files_are_stopped_at_the_scratch_limit(supervisor, spa
     assert result.error.ename == "ScratchLimit"
     unrelated = await supervisor.execute(kernel.kernel_id, "import time\ntime.sleep(5)\nn > 0").result()
     assert unrelated.result == "True"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_cell_that_waits_can_be_stopped_before_it_begins(supervisor, kernel, told) -> None:
@@ -275,7 +267,6 @@ async def test_a_cell_that_is_stopped_at_once_ends_at_once(supervisor, spawn, po
             await execution.interrupt()
             assert (await execution.result()).error.ename == "CellInterrupted"
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.mark.parametrize("name", ["default", "trusted"])
@@ -296,7 +287,6 @@ async def test_code_that_opens_all_the_files_it_may_loses_nothing(supervisor, sp
     assert (await execution.result()).loss == Loss(Lost.NOTHING, 0, in_cell=True)
     assert (await supervisor.execute(kernel.kernel_id, "n, len(held) > 200").result()).result == "(2, True)"
     assert (await supervisor.kernel_info(kernel.kernel_id)).pid != copied
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_finaliser_that_is_stopped_at_the_limit_is_no_success(supervisor, spawn, policy) -> None:
@@ -307,7 +297,6 @@ async def test_a_finaliser_that_is_stopped_at_the_limit_is_no_success(supervisor
     assert (result.status, result.ended, result.error.ename) == ("error", Ended.TIME_LIMIT, "CellTimeout")
     assert "was stopped at its limit of 1 s" in result.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.mark.parametrize("name", ["one", "two", "three", "four", "five", "six"])

@@ -44,7 +44,6 @@ async def test_the_pages_of_the_next_cell_are_ready_before_it_comes(
     assert (await supervisor.execute(kernel.kernel_id, "1+1").result()).result == "2"
     if checkpoint == "lazy":  # under the other one a copy is in between, after which it writes to shared pages again
         assert faults_of(kernel.pid) - before <= ready * MOST_LEFT
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_nothing_in_the_session_tells_that_pages_were_made_ready(
@@ -61,4 +60,3 @@ async def test_nothing_in_the_session_tells_that_pages_were_made_ready(
     assert after.error is None
     assert (after.result, after.stdout, after.stderr, after.execution_count) == ("(True, 41, 41)", "", "", 3)
     assert (await supervisor.kernel_info(kernel.kernel_id)).refused == attempts
-    await supervisor.shutdown(kernel.kernel_id)

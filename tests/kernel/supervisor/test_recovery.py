@@ -13,7 +13,6 @@ import pytest
 from session_processes import copies_of, kill_with_keeper, zygote_of
 from waiting import SECONDS, until
 
-from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelError, SupervisorGone, UnknownKernel
 from rlm_ipc.outcomes import Ended, Loss, Lost
 from rlm_ipc.supervisor_protocol import Event, Recovered, SpawnRequest
@@ -38,7 +37,6 @@ async def test_an_outside_kill_between_cells_loses_nothing_under_strict(supervis
     assert info.connection == kernel.connection
     result = await supervisor.execute(kernel.kernel_id, "kept, decimal.getcontext().prec").result()
     assert result.result == "([1, 2, 3], 5)"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_crash_in_a_cell_is_an_error_that_names_the_cause(supervisor, spawn, policy) -> None:
@@ -52,20 +50,16 @@ async def test_a_crash_in_a_cell_is_an_error_that_names_the_cause(supervisor, sp
         assert result.error.ename == "KernelRolledBack"
         assert signal_name in result.error.evalue
         assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_a_crash_in_the_first_cell_loses_nothing(supervisor, spawn, policy, tmp_path: Path) -> None:
+async def test_a_crash_in_the_first_cell_loses_nothing(supervisor, spawn, policy, load) -> None:
     """A fresh process is what the session was: no copy is needed for that, and the contexts are there again."""
-    store = ContextStore(tmp_path / "store")
     kernel = await spawn(policy("trusted", checkpoint="lazy"))
-    with store.shared_text(store.put_text("alpha\n")) as shared_text:
-        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {"path": "x.log"})
+    await load(kernel, "alpha\n", path="x.log")
     result = await supervisor.execute(kernel.kernel_id, "import os; os.abort()").result()
     assert "SIGABRT" in result.error.evalue
     assert "as they were before this cell" in result.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "log['content']").result()).result == "'alpha\\n'"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_without_copies_a_crash_says_that_variables_are_lost(supervisor, spawn, policy) -> None:
@@ -76,7 +70,6 @@ async def test_without_copies_a_crash_says_that_variables_are_lost(supervisor, s
     assert "exited with 3" in result.error.evalue
     assert "variables are lost" in result.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "gone").result()).error.ename == "NameError"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_kill_while_idle_without_a_copy_is_told_to_the_next_cell(supervisor, spawn, policy) -> None:
@@ -89,7 +82,6 @@ async def test_a_kill_while_idle_without_a_copy_is_told_to_the_next_cell(supervi
     assert told.error.ename == "KernelRolledBack"
     assert "variables are lost" in told.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "1 + 1").result()).result == "2"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.mark.parametrize("mode", ["lazy", "strict"])
@@ -110,7 +102,6 @@ async def test_copies_that_were_killed_are_made_up_for(supervisor, spawn, policy
     os.kill(kernel.pid, signal.SIGKILL)
     await replaced(supervisor, kernel.kernel_id, kernel.pid)
     assert (await supervisor.execute(kernel.kernel_id, "n").result()).result == "2"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_whoever_watches_a_session_hears_that_another_process_serves_it(supervisor, spawn, policy) -> None:
@@ -122,19 +113,15 @@ async def test_whoever_watches_a_session_hears_that_another_process_serves_it(su
     async with asyncio.timeout(60):
         while not isinstance(await events.get(), Recovered):
             pass
-    await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_contexts_come_back_with_a_new_process(supervisor, spawn, policy, tmp_path: Path) -> None:
+async def test_contexts_come_back_with_a_new_process(supervisor, spawn, policy, load) -> None:
     """A loaded context is the supervisor's to give again: a crash never loses it."""
-    store = ContextStore(tmp_path / "store")
     kernel = await spawn(policy("trusted", checkpoint="off"))
-    with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
-        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {"path": "x.log"})
+    await load(kernel, "alpha\nbeta\n", path="x.log")
     await supervisor.execute(kernel.kernel_id, "import os; os._exit(1)").result()
     result = await supervisor.execute(kernel.kernel_id, "log['line_count'], log['lines'][1], log['type']").result()
     assert result.result == "(2, 'beta', 'log')"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_query_ids_are_not_reused_by_the_process_that_takes_over(supervisor, spawn, policy) -> None:
@@ -144,20 +131,16 @@ async def test_query_ids_are_not_reused_by_the_process_that_takes_over(superviso
     await supervisor.execute(kernel.kernel_id, "import os; os._exit(1)").result()
     second = await supervisor.execute(kernel.kernel_id, "b = llm_query('two')").result()
     assert first.queries + second.queries == ("q_000", "q_001")
-    await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_a_restart_keeps_contexts_and_clears_variables(supervisor, spawn, tmp_path: Path) -> None:
+async def test_a_restart_keeps_contexts_and_clears_variables(supervisor, spawn, load) -> None:
     """Restarting is explicit, and complete."""
-    store = ContextStore(tmp_path / "store")
     kernel = await spawn()
-    with store.shared_text(store.put_text("alpha\n")) as shared_text:
-        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    await load(kernel, "alpha\n")
     await supervisor.execute(kernel.kernel_id, "mine = 1").result()
     await supervisor.restart(kernel.kernel_id)
     assert (await supervisor.execute(kernel.kernel_id, "log['content']").result()).result == "'alpha\\n'"
     assert (await supervisor.execute(kernel.kernel_id, "mine").result()).error.ename == "NameError"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_restart_ends_what_a_crash_before_it_had_left_to_tell(supervisor, spawn, policy) -> None:
@@ -168,7 +151,6 @@ async def test_a_restart_ends_what_a_crash_before_it_had_left_to_tell(supervisor
     await replaced(supervisor, kernel.kernel_id, kernel.pid)
     await supervisor.restart(kernel.kernel_id)
     assert (await supervisor.execute(kernel.kernel_id, "'x' in dir()").result()).result == "False"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_kernel_that_dies_of_being_copied_fails_the_cell_that_waited_for_the_copy(
@@ -183,7 +165,6 @@ async def test_a_kernel_that_dies_of_being_copied_fails_the_cell_that_waited_for
     assert waited.loss == Loss(Lost.CELLS, 1)
     assert "exited with 3" in waited.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_killed_zygote_is_replaced_and_sessions_go_on(own_supervisor, policy, tmp_path: Path) -> None:
@@ -275,7 +256,6 @@ async def test_a_session_left_alone_shares_its_memory_and_still_hears(supervisor
     await replaced(supervisor, kernels[1].kernel_id, kernels[1].pid)
     for kernel in kernels:
         assert (await supervisor.execute(kernel.kernel_id, "kept[1]").result()).result == "5"
-        await supervisor.shutdown(kernel.kernel_id)
 
 
 async def shares_its_memory(pid: int) -> None:
@@ -303,7 +283,6 @@ async def test_what_ended_a_cell_is_told_by_fields_that_no_code_can_write(superv
     result = await supervisor.execute(kernel.kernel_id, "import os; os.abort()").result()
     assert (result.ended, result.loss) == (Ended.WORKER_DIED, Loss(Lost.NOTHING, in_cell=True))
     assert "SIGABRT" in result.reason
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_death_in_words_of_the_process_itself_is_not_believed(supervisor, spawn, policy) -> None:
@@ -318,4 +297,3 @@ async def test_a_death_in_words_of_the_process_itself_is_not_believed(supervisor
         await supervisor.ask(kernel.kernel_id, Peek("odd", 0, 1, 100, every=False))
     assert type(caught.value) is KernelError
     assert (await supervisor.execute(kernel.kernel_id, "type(odd).__name__").result()).result == "'Odd'"
-    await supervisor.shutdown(kernel.kernel_id)

@@ -93,7 +93,6 @@ async def test_ordinary_work_is_refused_nothing(supervisor: SupervisorClient, sp
         done = await run(supervisor, info, WORK[work])
         assert done.status == "ok", (work, done.error)
     assert await refused(supervisor, info) == NONE
-    await supervisor.shutdown(info.kernel_id)
 
 
 async def test_system_calls_that_reach_out_are_counted_by_name(supervisor: SupervisorClient, spawn: Spawn) -> None:
@@ -109,7 +108,6 @@ for attempt in (lambda: os.kill(1, 0), lambda: os.execv('/bin/true', ['x']), lam
 """
     assert (await run(supervisor, info, code)).stdout == "1\n1\n1\n13\n"
     assert await refused(supervisor, info) == Refused(system_calls=4, latest_call="socket", audit=0, cells=0)
-    await supervisor.shutdown(info.kernel_id)
 
 
 async def test_attempts_count_for_the_session_that_made_them(supervisor: SupervisorClient, spawn: Spawn) -> None:
@@ -138,7 +136,6 @@ async def test_cells_that_do_not_compile_are_counted_apart_and_end_nothing(
         assert (await run(supervisor, info, code)).status == "error"
     assert (await run(supervisor, info, "1 + 1")).status == "ok"
     assert await refused(supervisor, info) == replace(NONE, cells=3)
-    await supervisor.shutdown(info.kernel_id)
 
 
 async def test_what_the_audit_hook_refuses_is_counted(supervisor: SupervisorClient, spawn: Spawn) -> None:
@@ -151,7 +148,6 @@ async def test_what_the_audit_hook_refuses_is_counted(supervisor: SupervisorClie
     assert done.status == "ok", done.error
     counted = await refused(supervisor, info)
     assert (counted.system_calls, counted.audit) == (0, 3)
-    await supervisor.shutdown(info.kernel_id)
 
 
 FLOOD = """
@@ -179,8 +175,6 @@ async def test_a_flood_of_attempts_takes_turns_with_everybody_else(supervisor: S
     assert after - before <= (passed / PAUSE_SECONDS + 2) * MOST_AT_ONCE
     assert await refused(supervisor, quiet) == NONE
     await run(supervisor, noisy, "stop = True\n[thread.join() for thread in threads]")
-    for info in (noisy, quiet):
-        await supervisor.shutdown(info.kernel_id)
 
 
 async def test_a_session_ends_after_as_many_attempts_as_its_policy_says(

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,28 +12,13 @@ from jupyter_client import AsyncKernelClient
 from session_processes import copies_of
 from waiting import SECONDS, until
 
-from rlm_contexts.store.store import ContextStore
 from rlm_ipc.errors import CallerError, KernelBusy
 from rlm_ipc.kernel_reports import KernelInfo
 from rlm_ipc.variable_images import of_json
 from rlm_ipc.worker_requests import Restore
-from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_sandbox.policy import MIB
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def value(supervisor: SupervisorClient) -> Callable[[KernelInfo, str], Awaitable[str]]:
-    """Run code in a kernel and give what its last expression showed; an error fails the test."""
-
-    async def run(kernel: KernelInfo, code: str) -> str:
-        async with asyncio.timeout(SECONDS):
-            result = await supervisor.execute(kernel.kernel_id, code).result()
-        assert result.error is None, result.error
-        return result.result
-
-    return run
 
 
 async def _restore_a_variable(supervisor, kernel: KernelInfo) -> None:
@@ -69,7 +53,6 @@ async def test_the_last_cells_are_undone_behind_the_same_sockets(
         client.stop_channels()
     assert await value(kernel, f"open({kernel.scratch + '/out.txt'!r}).read(), 'mine' in dir()") == "('x', False)"
     assert (await supervisor.kernel_info(kernel.kernel_id)).connection == kernel.connection
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_only_as_many_cells_as_the_policy_keeps_can_be_undone(supervisor, spawn, value, policy) -> None:
@@ -85,7 +68,6 @@ async def test_only_as_many_cells_as_the_policy_keeps_can_be_undone(supervisor, 
     assert await value(kernel, "n") == "4"
     assert (await supervisor.rollback(kernel.kernel_id, 2)).possible == ()
     assert await value(kernel, "n") == "3"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_rollbacks_follow_each_other_until_the_beginning(supervisor, spawn, value, policy, gone) -> None:
@@ -103,7 +85,6 @@ async def test_rollbacks_follow_each_other_until_the_beginning(supervisor, spawn
     with pytest.raises(CallerError, match="completed 0 cell"):
         await supervisor.rollback(kernel.kernel_id, 1)
     assert await value(kernel, "'n' in dir()") == "False"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_restart_begins_to_count_cells_anew(supervisor, spawn, value, policy) -> None:
@@ -123,25 +104,21 @@ async def test_a_restart_begins_to_count_cells_anew(supervisor, spawn, value, po
         await supervisor.rollback(kernel.kernel_id, 2)
     done = await supervisor.rollback(kernel.kernel_id, 1)
     assert (done.undone, done.restored, done.gone, done.possible) == (("m = 1",), (), ("m",), ())
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_cells_from_before_a_restart_are_not_undone_with_a_snapshot_restored_after_it(
-    supervisor, spawn, value, policy, tmp_path: Path
+    supervisor, spawn, value, policy, load
 ) -> None:
     """It counts as a cell that nobody wrote: a rollback must not take back the queries of cells long gone."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=3))
     await value(kernel, "asked = llm_query('why?')")
     await supervisor.restart(kernel.kernel_id)
-    store = ContextStore(tmp_path / "store")
-    with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
-        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    await load(kernel, "alpha\nbeta\n")
     await until(partial(supervisor.kernel_info, kernel.kernel_id), lambda info: info.checkpoint)  # one to go back to
     await _restore_a_variable(supervisor, kernel)
     info = await supervisor.kernel_info(kernel.kernel_id)
     assert (info.undoable, info.latest) == ((), ())
     assert [query.id for query in await supervisor.pending_queries(kernel.kernel_id)] == ["q_000"]
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_crash_after_a_rollback_loses_nothing_of_it(supervisor, spawn, value, policy) -> None:
@@ -154,7 +131,6 @@ async def test_a_crash_after_a_rollback_loses_nothing_of_it(supervisor, spawn, v
     assert "as they were before this cell" in crashed.error.evalue
     assert await value(kernel, "n") == "1"
     assert (await supervisor.rollback(kernel.kernel_id, 1)).undone == ("n",)
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def _lost_with_its_newest_copy(supervisor, kernel: KernelInfo, value, gone) -> None:
@@ -181,7 +157,6 @@ async def test_a_lost_newest_copy_is_made_up_for_by_an_older_one(supervisor, spa
     told = await supervisor.execute(kernel.kernel_id, "n").result()
     assert "1 completed cell(s) earlier" in told.error.evalue
     assert await value(kernel, "n") == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_cell_that_a_crash_lost_is_not_undone_with_what_came_after_it(
@@ -195,7 +170,6 @@ async def test_a_cell_that_a_crash_lost_is_not_undone_with_what_came_after_it(
     await _restore_a_variable(supervisor, kernel)
     assert (await supervisor.rollback(kernel.kernel_id, 1)).undone == ()
     assert await value(kernel, "n") == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_copy_that_dies_when_it_is_wanted_changes_nothing(supervisor, spawn, value, policy) -> None:
@@ -213,7 +187,6 @@ async def test_a_copy_that_dies_when_it_is_wanted_changes_nothing(supervisor, sp
         await undoing
     assert (await supervisor.kernel_info(kernel.kernel_id)).pid == kernel.pid
     assert await value(kernel, "n") == "2"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_the_time_that_a_rollback_may_take_is_over_with_it(supervisor, spawn, value, policy) -> None:
@@ -224,7 +197,6 @@ async def test_the_time_that_a_rollback_may_take_is_over_with_it(supervisor, spa
     passed = asyncio.get_running_loop().time() + 2.5
     while asyncio.get_running_loop().time() < passed:
         assert await value(kernel, "sum(k % 2 for k in range(200_000))") == "100000"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_without_copies_the_refusal_says_so(supervisor, spawn, value, policy, told) -> None:
@@ -240,15 +212,12 @@ async def test_without_copies_the_refusal_says_so(supervisor, spawn, value, poli
     told.give()
     await running.result()
     assert await value(kernel, "n") == "2"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_queries_and_texts_are_rows_and_not_undone(supervisor, spawn, value, policy, tmp_path: Path) -> None:
+async def test_queries_and_texts_are_rows_and_not_undone(supervisor, spawn, value, policy, load) -> None:
     """A query of an undone cell is asked no more, its id is not used again; a text that it hid has its name again."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=2))
-    store = ContextStore(tmp_path / "store")
-    with store.shared_text(store.put_text("alpha\nbeta\n")) as shared_text:
-        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    await load(kernel, "alpha\nbeta\n")
     await value(kernel, "1")
     await value(kernel, "log = 5; asked = llm_query('why?')")
     assert (await supervisor.kernel_info(kernel.kernel_id)).shadowed == ("log",)
@@ -259,44 +228,31 @@ async def test_queries_and_texts_are_rows_and_not_undone(supervisor, spawn, valu
     assert await value(kernel, "log['lines'][1]") == "'beta'"
     again = await supervisor.execute(kernel.kernel_id, "asked = llm_query('again?')").result()
     assert again.queries == ("q_001",)
-    await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_a_name_that_hides_a_text_hides_it_again_after_a_rollback(
-    supervisor, spawn, value, policy, tmp_path: Path
-) -> None:
+async def test_a_name_that_hides_a_text_hides_it_again_after_a_rollback(supervisor, spawn, value, policy, load) -> None:
     """The supervisor learns from the copy that goes on what its names mean: status tells it."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
-    store = ContextStore(tmp_path / "store")
-    with store.shared_text(store.put_text("alpha\n")) as shared_text:
-        await supervisor.bind(kernel.kernel_id, "log", shared_text, "log", {})
+    await load(kernel, "alpha\n")
     await value(kernel, "log = 5")
     await value(kernel, "del log")
     assert (await supervisor.kernel_info(kernel.kernel_id)).shadowed == ()
     await supervisor.rollback(kernel.kernel_id, 1)
     assert (await supervisor.kernel_info(kernel.kernel_id)).shadowed == ("log",)
     assert await value(kernel, "log") == "5"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
-async def test_a_text_that_was_loaded_anew_stays_so(supervisor, spawn, value, policy, tmp_path: Path) -> None:
+async def test_a_text_that_was_loaded_anew_stays_so(supervisor, spawn, value, policy, load) -> None:
     """The copy that goes on has the older text under that name; it is given the newer one, and loses what is gone."""
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=1))
-    store = ContextStore(tmp_path / "store")
-
-    async def load(name: str, text: str) -> None:
-        with store.shared_text(store.put_text(text)) as shared_text:
-            await supervisor.bind(kernel.kernel_id, name, shared_text, "log", {})
-
-    await load("log", "older\n")
-    await load("gone", "text\n")
+    await load(kernel, "older\n")
+    await load(kernel, "text\n", "gone")
     await value(kernel, "1")
-    await load("log", "newer\n")
+    await load(kernel, "newer\n")
     await supervisor.unbind(kernel.kernel_id, "gone")
     await value(kernel, "2")
     await supervisor.rollback(kernel.kernel_id, 1)
     assert await value(kernel, "log['lines'][0], 'gone' in dir()") == "('newer', False)"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_copies_that_use_too_much_memory_are_given_up(supervisor, spawn, value, policy) -> None:
@@ -306,4 +262,3 @@ async def test_copies_that_use_too_much_memory_are_given_up(supervisor, spawn, v
         await value(kernel, f"held = bytes([{number}]) * 50_000_000; None")
     await until(lambda: supervisor.kernel_info(kernel.kernel_id), lambda told: told.undoable == (1, 6))
     assert await value(kernel, "held[0]") == "5"
-    await supervisor.shutdown(kernel.kernel_id)

@@ -301,7 +301,6 @@ async def test_every_stock_policy_undoes_its_last_cells(supervisor, spawn, name:
     assert (await supervisor.kernel_info(kernel.kernel_id)).undoable == tuple(range(1, kept + 1))
     assert (await supervisor.rollback(kernel.kernel_id, kept)).restored == ("made",)
     assert await _value(supervisor, kernel.kernel_id, "made") == "[1, 1]"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.mark.anyio
@@ -317,4 +316,3 @@ async def test_what_was_undone_does_not_come_back_by_a_crash(supervisor, spawn, 
     async with asyncio.timeout(SECONDS):
         await _killed(supervisor, kernel.kernel_id)
     assert await _value(supervisor, kernel.kernel_id, "n, rows") == "(2, [0, 1, 2])"
-    await supervisor.shutdown(kernel.kernel_id)

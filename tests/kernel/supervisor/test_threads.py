@@ -137,7 +137,6 @@ async def test_idle_threads_hinder_no_checkpoint_and_work_again(supervisor, spaw
     await kill(kernel)
     assert (await cell(kernel, "kept")).result == "2"
     assert (await cell(kernel, again)).result == value
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.mark.parametrize("what", WAITING)
@@ -155,7 +154,6 @@ async def test_a_recovery_names_the_threads_that_waited(supervisor, spawn, polic
     assert (await cell(kernel, "kept")).result == "1"
     await kill(kernel)
     assert (await cell(kernel, "kept")).result == "1"  # it was told already
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.mark.parametrize("mode", ["lazy", "strict"])
@@ -183,7 +181,6 @@ async def test_while_a_thread_runs_each_answer_says_what_no_checkpoint_holds(
     await supervisor.variables(kernel.kernel_id)  # its turn comes when the supervisor knows the copy
     await kill(kernel)
     assert (await cell(kernel, "kept")).result == "4"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_forked_session_has_its_idle_pools_and_hears_of_the_other_threads(
@@ -210,7 +207,6 @@ async def test_five_quick_cells_before_a_long_one_are_not_lost(supervisor, spawn
     os.kill(info.pid, signal.SIGKILL)
     assert (await execution.result()).loss == Loss(Lost.NOTHING, 0, in_cell=True)
     assert (await supervisor.execute(kernel.kernel_id, "n").result()).result == "4"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_library_whose_threads_stay_behind_keeps_a_kernel_from_being_copied() -> None:

@@ -102,7 +102,6 @@ async def test_a_cell_that_waits_for_a_model_says_nothing_of_it(supervisor, kern
         await shown_of(other, other.execute("llm_query('why?', mode='blocking')"), is_note)
         await supervisor.answer(modelled.kernel_id, {"q_000": QueryOutcome("because")})
         found = await shown_of(client, asked, is_end)
-        await supervisor.shutdown(modelled.kernel_id)
     assert [content["text"] for kind, content in found if kind == "stream"] == ["because\n"]
 
 

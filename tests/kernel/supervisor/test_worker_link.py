@@ -154,7 +154,6 @@ async def test_a_copy_that_is_only_kept_has_run_nothing(supervisor, spawn, polic
     assert all(signals >> (signal.SIGTERM - 1) & 1 for signals in held_back)
     # The live process reports the copy a moment before it waits, and only the wait lets signals through again.
     await until(lambda: not blocked(kernel.pid) >> (signal.SIGTERM - 1) & 1)
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_only_the_copies_that_are_needed_are_kept(supervisor, spawn, policy) -> None:
@@ -163,7 +162,6 @@ async def test_only_the_copies_that_are_needed_are_kept(supervisor, spawn, polic
     for _ in range(8):
         await supervisor.execute(kernel.kernel_id, "kept = [object()]").result()
     await until(lambda: len(copies_of(kernel.pid)) == 2)
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 def blocked(pid: int) -> int:

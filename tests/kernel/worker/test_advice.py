@@ -66,4 +66,3 @@ async def test_a_question_that_nobody_can_answer_says_so(supervisor, spawn, poli
     kernel = await spawn(policy("teaching"))
     result = await supervisor.execute(kernel.kernel_id, "input('name? ')").result()
     assert result.error.traceback[-1].endswith(". Nobody can answer here: assign the value in the cell")
-    await supervisor.shutdown(kernel.kernel_id)

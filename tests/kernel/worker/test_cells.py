@@ -253,4 +253,3 @@ async def test_a_progress_bar_gives_no_advice_about_widgets(supervisor, spawn, p
     assert result.result == "[0, 1, 2]"
     assert "3/3" in result.stderr
     assert "IProgress" not in result.stderr
-    await supervisor.shutdown(info.kernel_id)

@@ -217,7 +217,6 @@ async def test_a_developers_session_has_the_shell_and_programs(supervisor, spawn
     pool = "import multiprocessing\nwith multiprocessing.Pool(2) as pool:\n    print(pool.map(abs, [-1, -2]))"
     result = await supervisor.execute(kernel.kernel_id, pool).result()
     assert (result.error, result.stdout) == (None, "[1, 2]\n")
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_wide_table_has_as_many_columns_as_in_other_notebooks(supervisor, spawn, policy) -> None:
@@ -231,7 +230,6 @@ async def test_a_wide_table_has_as_many_columns_as_in_other_notebooks(supervisor
     code = "pd.set_option('display.max_columns', None)\nframe"
     wide = await supervisor.execute(kernel.kernel_id, code).result()
     assert "<td>499</td>\n      <td>500</td>" in wide.data[0]["text/html"]
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_developers_session_is_a_notebook_to_libraries(supervisor, spawn, policy) -> None:
@@ -244,4 +242,3 @@ async def test_a_developers_session_is_a_notebook_to_libraries(supervisor, spawn
     assert told.result == "'ZMQInteractiveShell'"
     windows = await supervisor.execute(kernel.kernel_id, "get_ipython().enable_gui('tk')").result()
     assert "%matplotlib inline" in windows.error.evalue
-    await supervisor.shutdown(kernel.kernel_id)

@@ -108,7 +108,6 @@ async def test_figures_are_shown_as_code_sets(supervisor, spawn, policy) -> None
     plain = width(await shown(f"%config InlineBackend.figure_formats = {{'png'}}\n{figure}"))
     assert fine in range(2 * plain - 2, 2 * plain + 3)
     assert "image/jpeg" in await shown(f"%config InlineBackend.figure_format = 'jpeg'\n{figure}")
-    await supervisor.shutdown(info.kernel_id)
 
 
 @pytest.mark.parametrize(

@@ -58,19 +58,6 @@ async def fork(supervisor, tmp_path):
 
 
 @pytest.fixture
-def value(supervisor):
-    """Run a cell; return its value as text."""
-
-    async def run(kernel: KernelInfo, code: str) -> str | None:
-        async with asyncio.timeout(SECONDS):
-            result = await supervisor.execute(kernel.kernel_id, code).result()
-        assert result.error is None, result.error
-        return result.result
-
-    return run
-
-
-@pytest.fixture
 def failure(supervisor):
     """Run a cell that fails; return its error."""
 
@@ -138,7 +125,6 @@ async def test_native_code_finds_no_path_and_no_process_but_its_own(
     seen = f"[n for n in range(1, {min(largest, 100_000)}) if os.path.exists(f'/proc/{{n}}')]"
     assert await value(kernel, f"{seen}, os.getpid(), os.getppid()") == "([2], 2, 0)"
     assert await value(kernel, "os.stat('/proc/self/task').st_nlink, os.path.exists(os.getcwd())") == "(3, True)"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_the_policy_that_ships_gets_it_and_still_computes(supervisor, spawn, policy, value) -> None:
@@ -147,7 +133,6 @@ async def test_the_policy_that_ships_gets_it_and_still_computes(supervisor, spaw
     assert kernel.walls["private"].standing
     code = "import graphlib, zoneinfo, decimal\nstr(zoneinfo.ZoneInfo('Europe/Berlin')), decimal.Decimal(1) / 3"
     assert "Europe/Berlin" in (await value(kernel, code) or "")
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_default_has_it_not(supervisor, kernel) -> None:
@@ -177,7 +162,6 @@ async def test_paths_of_the_policy_are_there_with_the_links_on_their_way(
     assert (real / "writable" / "new").read_text() == (real / "readable" / "inner" / "new").read_text() == "x"
     for place in ("readable/new", "new", "/new"):
         await failure(kernel, f"open({place!r}, 'w')")
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_crash_loses_nothing_and_contexts_come_back(
@@ -198,7 +182,6 @@ async def test_a_crash_loses_nothing_and_contexts_come_back(
     assert await value(kernel, "more['content']") == "'gamma'"
     assert "was killed by" in (await failure(kernel, "import os; kept = None; os.abort()")).evalue
     assert await value(kernel, "kept") == "[2]"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_cells_are_undone_and_sessions_restarted(supervisor, spawn, native, value) -> None:
@@ -210,7 +193,6 @@ async def test_cells_are_undone_and_sessions_restarted(supervisor, spawn, native
     assert await value(kernel, "n") == "0"
     await supervisor.restart(kernel.kernel_id)
     assert await value(kernel, "import os; os.getpid(), 'n' in dir()") == "(2, False)"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_forks_share_it_and_outlive_their_parent(supervisor, spawn, native, fork, value) -> None:
@@ -225,7 +207,6 @@ async def test_forks_share_it_and_outlive_their_parent(supervisor, spawn, native
     assert await value(child, "kept.append(2); kept, os.path.exists('/etc/shadow')") == "([1, 2], False)"
     await recovered(supervisor, child)
     assert await value(child, "kept") == "[1, 2]"
-    await supervisor.shutdown(child.kernel_id)
 
 
 async def test_a_session_with_threads_is_forked_and_recovers(supervisor, spawn, native, fork, value) -> None:
@@ -258,7 +239,6 @@ async def test_a_fork_cannot_do_without_it(supervisor, spawn, native, fork) -> N
     with pytest.raises(PolicyLooser) as refused:
         await fork(parent, native(private=False))
     assert any(field.startswith("walls.private") for field in refused.value.fields)
-    await supervisor.shutdown(parent.kernel_id)
 
 
 async def test_what_a_kernel_has_forked_ends_with_it(supervisor, spawn, native, value) -> None:

@@ -23,5 +23,3 @@ async def test_every_kind_comes_back_equal(supervisor, spawn, policy) -> None:
         if result.error is not None or str(result.result) != "True":
             wrong[name] = result.error or result.result
     assert wrong == {}
-    for session in (kernel, fresh):
-        await supervisor.shutdown(session.kernel_id)

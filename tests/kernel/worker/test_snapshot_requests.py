@@ -43,8 +43,6 @@ async def test_an_image_comes_in_pieces_and_is_that_of_its_beginning(supervisor,
     with pytest.raises(CallerError, match="ask for its beginning first"):
         await supervisor.ask(kernel.kernel_id, Save(None, 20, 20))
     assert [row.name for row in (await one.save(["b", "missing"]))[0].variables] == ["b"]
-    for session in (kernel, fresh):
-        await supervisor.shutdown(session.kernel_id)
 
 
 async def test_what_cannot_be_saved_is_named_with_its_reason(supervisor, spawn, saving) -> None:
@@ -62,8 +60,6 @@ async def test_what_cannot_be_saved_is_named_with_its_reason(supervisor, spawn, 
     assert "generator" in said["running"]
     assert (await other.restore(image)).failed == ()
     assert await other.run("kept, type(lasting).__name__") == "([1], 'Odd')"
-    for session in (kernel, fresh):
-        await supervisor.shutdown(session.kernel_id)
 
 
 async def test_what_an_object_loses_is_said_in_a_note(supervisor, spawn, saving) -> None:
@@ -75,7 +71,6 @@ async def test_what_an_object_loses_is_said_in_a_note(supervisor, spawn, saving)
     await one.run("f(1); lock.acquire()")
     notes = {note.name: note.reason for note in (await one.save())[0].notes}
     assert set(notes) == {"(cache)", "(lock)"}
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_sizes_that_are_not_those_of_the_file_are_refused(supervisor, spawn, saving) -> None:
@@ -94,7 +89,6 @@ async def test_sizes_that_are_not_those_of_the_file_are_refused(supervisor, spaw
     assert await one.run("a") == "2"
     assert (await one.restore(image)).restored == ("a",)
     assert await one.run("a") == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_request_to_restore_without_its_file_is_refused(supervisor, spawn, saving) -> None:
@@ -104,7 +98,6 @@ async def test_a_request_to_restore_without_its_file_is_refused(supervisor, spaw
     with pytest.raises(CallerError, match="with exactly one file"):
         await supervisor.call(protocol.ASK, protocol.AskWorker(kernel.kernel_id, request))
     assert (await saving(kernel).restore()).failed == ()
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_a_name_that_no_variable_may_have_is_not_restored(supervisor, spawn, saving, tmp_path) -> None:
@@ -119,7 +112,6 @@ async def test_a_name_that_no_variable_may_have_is_not_restored(supervisor, spaw
     expected = {**dict.fromkeys(names, refused), "log": "a loaded context has this name"}
     assert (answer.restored, reasons(answer)) == (("fine",), expected)
     assert await one.run("log['content'], fine") == "('alpha', 1)"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_restored_code_has_the_builtins_of_the_wall(supervisor, spawn, saving, policy) -> None:
@@ -162,5 +154,3 @@ async def test_what_a_session_lacks_costs_only_the_variables_that_need_it(superv
     assert set(reasons(answer)) == {"np", "array", "holder", "use"}
     assert all("'numpy'" in why for why in reasons(answer).values())
     assert await other.run("Kept.shared is plain, plain, holder") == "(True, [1], 'present')"
-    for session in (kernel, fresh):
-        await supervisor.shutdown(session.kernel_id)

@@ -19,18 +19,14 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def asking(supervisor, spawn, policy):
+def asking(spawn, policy):
     """Start kernels under the blocking mode: ``asking(wait_seconds, checkpoint=..., **limits)``."""
-    started = []
 
     async def start(seconds=60.0, name="default", **options):
         llm = LlmPolicy(mode="blocking", wait_seconds=seconds)
-        started.append(await spawn(replace(policy(name, **options), llm=llm)))
-        return started[-1].kernel_id
+        return (await spawn(replace(policy(name, **options), llm=llm))).kernel_id
 
-    yield start
-    for info in started:
-        await supervisor.shutdown(info.kernel_id)
+    return start
 
 
 async def asked(supervisor, kernel, count=1):
@@ -219,7 +215,6 @@ async def test_a_question_of_a_notebooks_cell_is_answered_like_any_other(supervi
     await supervisor.answer(info.kernel_id, {"q_000": QueryOutcome("A")})
     assert (await replied)["content"]["status"] == "ok"
     client.stop_channels()
-    await supervisor.shutdown(info.kernel_id)
 
 
 def test_what_a_hostile_kernel_tells_of_queries_is_bounded() -> None:

@@ -142,7 +142,6 @@ async def test_a_cell_that_could_not_begin_is_not_blamed(supervisor, spawn, poli
     assert held_up.error.ename == "KernelRolledBack"
     assert "never began" in held_up.error.evalue
     assert (await supervisor.execute(kernel.kernel_id, "kept").result()).result == "1"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 @pytest.mark.timeout(240)
@@ -162,7 +161,6 @@ async def test_an_answer_that_lets_go_of_a_stubborn_object_is_bounded(supervisor
         await supervisor.execute(kernel.kernel_id, "llm_answers['q_000']").result()
     ).error.ename == "KernelRolledBack"
     assert (await supervisor.execute(kernel.kernel_id, "llm_answers['q_000']").result()).result == "'because'"
-    await supervisor.shutdown(kernel.kernel_id)
 
 
 async def test_what_runs_in_a_copy_writes_nothing_to_the_session(supervisor, spawn, policy, told, tmp_path) -> None:
