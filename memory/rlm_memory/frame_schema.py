@@ -29,47 +29,45 @@ OF_FRAME = "INTEGER NOT NULL REFERENCES frames (key) ON DELETE CASCADE"
 
 frames = Table(
     "frames",
-    {
-        "key": "INTEGER NOT NULL PRIMARY KEY",
-        # The location of the tree: git's common folder, otherwise a working directory, otherwise `session:NAME`.
-        "tree": "TEXT NOT NULL",
-        # Empty for the root; a tree has exactly one.
-        "parent": "INTEGER REFERENCES frames (key) ON DELETE CASCADE",
-        "depth": "INTEGER NOT NULL",
-        "kind": "TEXT NOT NULL CHECK (kind in ('session', 'task', 'story', 'epic'))",
-        "goal": "TEXT NOT NULL",
-        "status": "TEXT NOT NULL CHECK (status in "
-        "('planned', 'in_progress', 'completed', 'failed', 'blocked', 'invalidated'))",
-        "author": "TEXT NOT NULL",
-        # Several frames may run in one session; a planned one has none.
-        "session": "INTEGER REFERENCES sessions (key) ON DELETE SET NULL",
-        # The session that its own session was forked from.
-        "forked_from": "INTEGER REFERENCES sessions (key) ON DELETE SET NULL",
-        "created_at": "FLOAT NOT NULL",
-        "started_at": "FLOAT",
-        "ended_at": "FLOAT",
-        # The event that ended it, which gives the order in which siblings ended. Empty for a frame that never started.
-        "ended": "INTEGER",
-        # The event that ended or invalidated it and the frames that ended with it: reopening brings back the same ones.
-        "cause": "INTEGER",
-        # Children that ended up to this event are one line in this frame's context. Only an end changes it, never a
-        # read.
-        "folded": "INTEGER NOT NULL",
-        "folded_count": "INTEGER NOT NULL",
-        # Where the log is, once it is written.
-        "log": "TEXT",
-        "priority": "INTEGER DEFAULT 500 NOT NULL",
-        # Counts that make readiness an index lookup. `rlm_memory.frames.counts` maintains and explains them.
-        "waiting": "INTEGER DEFAULT 0 NOT NULL",
-        "closed_above": "INTEGER DEFAULT 0 NOT NULL",
-        "dependents": "INTEGER DEFAULT 0 NOT NULL",
-        "open_children": "INTEGER DEFAULT 0 NOT NULL",
-        # Who claimed it last, and how many claims there have been. A fence never decreases.
-        "holder": "TEXT",
-        "fence": "INTEGER DEFAULT 0 NOT NULL",
-        # When the holder lost it or gave it back; set as long as nobody has claimed it since.
-        "freed_at": "FLOAT",
-    },
+    key="INTEGER NOT NULL PRIMARY KEY",
+    # The location of the tree: git's common folder, otherwise a working directory, otherwise `session:NAME`.
+    tree="TEXT NOT NULL",
+    # Empty for the root; a tree has exactly one.
+    parent="INTEGER REFERENCES frames (key) ON DELETE CASCADE",
+    depth="INTEGER NOT NULL",
+    kind="TEXT NOT NULL CHECK (kind in ('session', 'task', 'story', 'epic'))",
+    goal="TEXT NOT NULL",
+    status="TEXT NOT NULL CHECK (status in "
+    "('planned', 'in_progress', 'completed', 'failed', 'blocked', 'invalidated'))",
+    author="TEXT NOT NULL",
+    # Several frames may run in one session; a planned one has none.
+    session="INTEGER REFERENCES sessions (key) ON DELETE SET NULL",
+    # The session that its own session was forked from.
+    forked_from="INTEGER REFERENCES sessions (key) ON DELETE SET NULL",
+    created_at="FLOAT NOT NULL",
+    started_at="FLOAT",
+    ended_at="FLOAT",
+    # The event that ended it, which gives the order in which siblings ended. Empty for a frame that never started.
+    ended="INTEGER",
+    # The event that ended or invalidated it and the frames that ended with it: reopening brings back the same ones.
+    cause="INTEGER",
+    # Children that ended up to this event are one line in this frame's context. Only an end changes it, never a
+    # read.
+    folded="INTEGER NOT NULL",
+    folded_count="INTEGER NOT NULL",
+    # Where the log is, once it is written.
+    log="TEXT",
+    priority="INTEGER DEFAULT 500 NOT NULL",
+    # Counts that make readiness an index lookup. `rlm_memory.frames.counts` maintains and explains them.
+    waiting="INTEGER DEFAULT 0 NOT NULL",
+    closed_above="INTEGER DEFAULT 0 NOT NULL",
+    dependents="INTEGER DEFAULT 0 NOT NULL",
+    open_children="INTEGER DEFAULT 0 NOT NULL",
+    # Who claimed it last, and how many claims there have been. A fence never decreases.
+    holder="TEXT",
+    fence="INTEGER DEFAULT 0 NOT NULL",
+    # When the holder lost it or gave it back; set as long as nobody has claimed it since.
+    freed_at="FLOAT",
     indexes={
         "frames_by_parent": "(parent, status, key)",
         "frames_by_end": "(parent, ended) WHERE ended is not null",
@@ -83,72 +81,62 @@ frames = Table(
 
 edges = Table(
     "frame_edges",
-    {
-        # `frame` waits for `target`, or has it as a note; `rlm_memory.frames.edges` says what resolves each type.
-        "frame": OF_FRAME,
-        "target": OF_FRAME,
-        "type": "TEXT NOT NULL CHECK (type in ('blocks', 'waits_for', 'on_failure', 'found_in', 'supersedes'))",
-        "resolved": "BOOLEAN NOT NULL",
-    },
+    # `frame` waits for `target`, or has it as a note; `rlm_memory.frames.edges` says what resolves each type.
+    frame=OF_FRAME,
+    target=OF_FRAME,
+    type="TEXT NOT NULL CHECK (type in ('blocks', 'waits_for', 'on_failure', 'found_in', 'supersedes'))",
+    resolved="BOOLEAN NOT NULL",
     primary_key=("frame", "target", "type"),
     indexes={"frame_edges_by_target": "(target, type, resolved)"},
 )
 
 events = Table(
     "frame_events",
-    {
-        "number": NUMBERED,
-        "frame": OF_FRAME,
-        "at": "FLOAT NOT NULL",
-        "author": "TEXT NOT NULL",
-        "verb": "TEXT NOT NULL",
-        "data": "JSON NOT NULL",
-    },
+    number=NUMBERED,
+    frame=OF_FRAME,
+    at="FLOAT NOT NULL",
+    author="TEXT NOT NULL",
+    verb="TEXT NOT NULL",
+    data="JSON NOT NULL",
     indexes={"frame_events_by_frame": "(frame, number)"},
 )
 
 compactions = Table(
     "frame_compactions",
-    {
-        # A frame's latest row counts: a model's summary may follow an extract.
-        "number": NUMBERED,
-        "frame": OF_FRAME,
-        "source": "TEXT NOT NULL CHECK (source in ('caller', 'extract', 'model'))",
-        "text": "TEXT NOT NULL",
-        "artifacts": "JSON NOT NULL",
-        "decisions": "JSON NOT NULL",
-        "at": "FLOAT NOT NULL",
-    },
+    # A frame's latest row counts: a model's summary may follow an extract.
+    number=NUMBERED,
+    frame=OF_FRAME,
+    source="TEXT NOT NULL CHECK (source in ('caller', 'extract', 'model'))",
+    text="TEXT NOT NULL",
+    artifacts="JSON NOT NULL",
+    decisions="JSON NOT NULL",
+    at="FLOAT NOT NULL",
     indexes={"frame_compactions_by_frame": "(frame, number)"},
 )
 
 summaries = Table(
     "frame_summaries",
-    {
-        # The query that asks a model for the summary of a frame, and the extract that its answer replaces. It is
-        # deleted with the session that was asked, and with the frame.
-        "session": OF_SESSION,
-        "query": "TEXT NOT NULL",
-        "frame": OF_FRAME,
-        "compaction": "INTEGER NOT NULL",
-    },
+    # The query that asks a model for the summary of a frame, and the extract that its answer replaces. It is
+    # deleted with the session that was asked, and with the frame.
+    session=OF_SESSION,
+    query="TEXT NOT NULL",
+    frame=OF_FRAME,
+    compaction="INTEGER NOT NULL",
     primary_key=("session", "query"),
     indexes={"frame_summaries_by_frame": "(frame)"},
 )
 
 handovers = Table(
     "frame_handovers",
-    {
-        # A value for a frame above. It is in the content store before the end of `frame` commits.
-        "frame": OF_FRAME,
-        "name": "TEXT NOT NULL",
-        "target": OF_FRAME,
-        "digest": "TEXT NOT NULL",
-        "size": "INTEGER NOT NULL",
-        # The format of the content: a text, or an object that a worker serialized.
-        "form": "TEXT NOT NULL CHECK (form in ('text', 'object'))",
-        "delivered_at": "FLOAT",
-    },
+    # A value for a frame above. It is in the content store before the end of `frame` commits.
+    frame=OF_FRAME,
+    name="TEXT NOT NULL",
+    target=OF_FRAME,
+    digest="TEXT NOT NULL",
+    size="INTEGER NOT NULL",
+    # The format of the content: a text, or an object that a worker serialized.
+    form="TEXT NOT NULL CHECK (form in ('text', 'object'))",
+    delivered_at="FLOAT",
     primary_key=("frame", "name"),
     indexes={
         "frame_handovers_by_target": "(target) WHERE delivered_at is null",
@@ -160,26 +148,22 @@ handovers = Table(
 
 messages = Table(
     "frame_messages",
-    {
-        # The conversation in a frame, in order.
-        "number": NUMBERED,
-        "frame": OF_FRAME,
-        "message": "JSON NOT NULL",
-        "size": "INTEGER NOT NULL",
-        "at": "FLOAT NOT NULL",
-    },
+    # The conversation in a frame, in order.
+    number=NUMBERED,
+    frame=OF_FRAME,
+    message="JSON NOT NULL",
+    size="INTEGER NOT NULL",
+    at="FLOAT NOT NULL",
     indexes={"frame_messages_by_frame": "(frame, number, size)"},
 )
 
 operations = Table(
     "frame_operations",
-    {
-        # Slow work that a transaction has promised. After a crash it is done again or undone.
-        "number": NUMBERED,
-        "frame": OF_FRAME,
-        "what": "TEXT NOT NULL CHECK (what in ('push', 'log', 'notebook', 'end'))",
-        # The session it concerns; that session may have ended.
-        "of_session": "INTEGER",
-    },
+    # Slow work that a transaction has promised. After a crash it is done again or undone.
+    number=NUMBERED,
+    frame=OF_FRAME,
+    what="TEXT NOT NULL CHECK (what in ('push', 'log', 'notebook', 'end'))",
+    # The session it concerns; that session may have ended.
+    of_session="INTEGER",
     indexes={"frame_operations_by_frame": "(frame, what)"},
 )

@@ -11,7 +11,7 @@ NUMBERED = "INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT"
 
 
 class Table:
-    """A table, whose ``columns`` map each name to its declaration in SQL.
+    """A table; each of the ``columns`` is its declaration in SQL.
 
     ``primary_key`` names the columns of a key that no single column declares. No two rows agree in all columns of
     ``unique``. ``indexes`` and ``unique_indexes`` map the name of an index to its columns and its condition, in SQL.
@@ -20,12 +20,13 @@ class Table:
     def __init__(
         self,
         name: str,
-        columns: Mapping[str, str],
+        /,
         *,
         primary_key: tuple[str, ...] = (),
         unique: tuple[str, ...] = (),
         indexes: Mapping[str, str] | None = None,
         unique_indexes: Mapping[str, str] | None = None,
+        **columns: str,
     ) -> None:
         self.name, self.columns = name, columns
         self.primary_key = primary_key or tuple(each for each, kind in columns.items() if "PRIMARY KEY" in kind)
