@@ -6,10 +6,9 @@ with it.
 
 from __future__ import annotations
 
-from sqlite3 import Row
-
 from rlm_ipc.attachment_requests import AttachmentKind
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_memory.records import values_of
 from rlm_memory.schema import attachments
 from rlm_memory.store import Store
 from rlm_memory.tables import columns_of, insert_into
@@ -50,19 +49,17 @@ class AttachmentEvent:
 
 def grant(store: Store, attachment: AttachmentRow) -> None:
     """Add an attachment."""
-    values = {name: getattr(attachment, name) for name in AttachmentRow.__slots__}
-    store.run(_GRANT, **{**values, "mode": attachment.mode.value})
+    store.run(_GRANT, **values_of(attachment))
 
 
 def find(store: Store, attachment: str) -> AttachmentRow | None:
     """Return an attachment, even a revoked one."""
-    row = store.row(_FIND, named=attachment)
-    return None if row is None else _row(row)
+    return store.record(AttachmentRow, _FIND, named=attachment)
 
 
 def of_sessions(store: Store, session: int | None = None) -> list[AttachmentRow]:
     """List the attachments of a session (default: of all), revoked ones included, oldest first."""
-    return [_row(row) for row in store.rows(_ALL if session is None else _OF_SESSION, of=session)]
+    return store.records(AttachmentRow, _ALL if session is None else _OF_SESSION, of=session)
 
 
 def drop(store: Store, attachment: str) -> None:
@@ -77,13 +74,9 @@ def revoke(store: Store, attachment: str, now: float) -> bool:
 
 def note(store: Store, event: AttachmentEvent) -> None:
     """Record an event of an attachment."""
-    store.run(_NOTE, **{name: getattr(event, name) for name in AttachmentEvent.__slots__})
+    store.run(_NOTE, **values_of(event))
 
 
 def events(store: Store, session: int) -> list[AttachmentEvent]:
     """List the events of a session's attachments, oldest first."""
-    return [AttachmentEvent(*row) for row in store.rows(_EVENTS, of=session)]
-
-
-def _row(row: Row) -> AttachmentRow:
-    return AttachmentRow(**{**row, "mode": AttachmentKind(row["mode"]), "revoked": bool(row["revoked"])})
+    return store.records(AttachmentEvent, _EVENTS, of=session)

@@ -9,9 +9,8 @@ they used still counts.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_memory.records import values_of
 from rlm_memory.store import Store
 
 
@@ -46,8 +45,7 @@ _ADD = """
 
 def used(store: Store, session: int) -> Used:
     """Return what the queries of the session have used."""
-    row = store.row(_ONE, of=session)
-    return Used() if row is None else Used(*row)
+    return store.record(Used, _ONE, of=session) or Used()
 
 
 def add(store: Store, session: int, more: Used) -> None:
@@ -56,4 +54,4 @@ def add(store: Store, session: int, more: Used) -> None:
     Raises:
         SessionEnded: it has ended.
     """
-    store.run(_ADD, of=session, **asdict(more))
+    store.run(_ADD, of=session, **values_of(more))

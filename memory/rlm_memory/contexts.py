@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from enum import StrEnum
-from sqlite3 import Row
 from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_ipc.messages import alike
 from rlm_memory.errors import QuotaExceeded
+from rlm_memory.records import values_of
 from rlm_memory.schema import contexts as table
 from rlm_memory.sessions import name_of
 from rlm_memory.store import Store
@@ -91,18 +91,17 @@ class ContextRow:
     @property
     def content(self) -> StoredContent:
         """The text that the name stands for."""
-        return StoredContent(self.digest, self.size, self.line_count, self.type, self.metadata)
+        return alike(StoredContent, self)
 
 
 def find(store: Store, session: int, name: str) -> ContextRow | None:
     """Return the row of the context ``name``, or None."""
-    row = store.row(_FIND, of=session, called=name)
-    return None if row is None else _row(row)
+    return store.record(ContextRow, _FIND, of=session, called=name)
 
 
 def of_session(store: Store, session: int) -> list[ContextRow]:
     """List the session's contexts, oldest first."""
-    return [_row(row) for row in store.rows(_OF_SESSION, of=session)]
+    return store.records(ContextRow, _OF_SESSION, of=session)
 
 
 def names(store: Store, session: int) -> list[str]:
@@ -135,19 +134,18 @@ def put(
         store.run(_REMOVE, of=session, called=name)
         if quota is not None:
             _check_quota(store, session, content, quota)
-        store.run(
-            _PUT,
+        row = alike(
+            ContextRow,
+            content,
             session=session,
             name=name,
-            **{**asdict(content), "metadata": json.dumps(content.metadata)},
-            origin=origin.value,
+            origin=origin,
             handle=handle,
             revision=store.count("context revision") + 1 if revision is None else revision,
             created_at=now,
             last_accessed_at=now,
         )
-        row = find(store, session, name)
-    assert row is not None
+        store.run(_PUT, **values_of(row))
     return row
 
 
@@ -181,7 +179,3 @@ def _check_quota(store: Store, session: int, content: StoredContent, quota: int)
     used = charged_bytes(store, session, besides=content.digest)
     if used + content.size > quota:
         raise QuotaExceeded(name_of(store, session), used=used, asked=content.size, limit=quota)
-
-
-def _row(found: Row) -> ContextRow:
-    return ContextRow(**{**found, "metadata": json.loads(found["metadata"]), "origin": ContextOrigin(found["origin"])})

@@ -10,16 +10,16 @@ A grant to a session names it: whoever holds that name, now or later, may resolv
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_ipc.messages import alike
 from rlm_memory.contexts import StoredContent
 from rlm_memory.errors import UnknownHandle
+from rlm_memory.records import values_of
 from rlm_memory.schema import grants, handles
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
@@ -86,7 +86,7 @@ class HandleRow:
     @property
     def content(self) -> StoredContent:
         """The text that the handle leads to."""
-        return StoredContent(self.digest, self.size, self.line_count, self.type, self.metadata)
+        return alike(StoredContent, self)
 
 
 def register(
@@ -104,10 +104,10 @@ def register(
     kind = _UNTYPED.sub("-", content.type.lower()).strip("-")[:_LONGEST_TYPE] or "custom"
     with store.transaction():
         handle = f"ctx_{prefix}_{kind}_{store.count(f'handle {prefix}') + 1:03d}"
-        row = HandleRow(handle, owner.key, name, **asdict(content), charged=charged, created_at=now)
-        store.run(_REGISTER, **{**asdict(row), "metadata": json.dumps(row.metadata)})
-        granted = [{"audience": grant.audience.value, "subject": grant.subject} for grant in set(to)]
-        store.run_each(_GRANT, [{"handle": handle, **grant} for grant in granted])
+        more = {"handle": handle, "session": owner.key, "name": name, "charged": charged, "created_at": now}
+        row = alike(HandleRow, content, **more)
+        store.run(_REGISTER, **values_of(row))
+        store.run_each(_GRANT, [{"handle": handle, **values_of(grant)} for grant in set(to)])
     return row
 
 
@@ -117,10 +117,10 @@ def resolve(store: Store, handle: str, by: SessionRow) -> HandleRow:
     Raises:
         UnknownHandle: there is no such handle, or it is not granted to that session.
     """
-    row = store.row(_RESOLVE, named=handle, of=by.key, id=by.id, workspace=by.workspace)
+    row = store.record(HandleRow, _RESOLVE, named=handle, of=by.key, id=by.id, workspace=by.workspace)
     if row is None:
         raise UnknownHandle(handle)
-    return HandleRow(**{**row, "metadata": json.loads(row["metadata"]), "charged": bool(row["charged"])})
+    return row
 
 
 def drop(store: Store, handle: str) -> None:

@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import StrEnum
-from sqlite3 import Row
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
-from rlm_memory.store import Store, Value
+from rlm_memory.records import Value, values_of
+from rlm_memory.store import Store
 
 LONGEST_CODE = 65_536
 """Characters kept of a cell's code."""
@@ -122,8 +122,7 @@ def of_session(store: Store, session: int, *, last: int | None = None) -> list[J
 
 def find(store: Store, session: int, number: int) -> JournalEntry | None:
     """Return the session's cell with that number, if the journal still has it."""
-    row = store.row(_FIND, of=session, number=number)
-    return None if row is None else _entry(row)
+    return store.record(JournalEntry, _FIND, of=session, number=number)
 
 
 def of_frame(store: Store, frame: int, *, last: int | None = None) -> list[JournalEntry]:
@@ -139,7 +138,7 @@ def tally(store: Store, frame: int) -> tuple[int, int]:
 
 def beyond(store: Store, frame: int, *, rows: int = MOST_ROWS_OPEN, size: int = MOST_BYTES_OPEN) -> list[JournalEntry]:
     """List the oldest cells of a frame that exceed its bound, oldest first."""
-    return [_entry(row) for row in store.rows(_BEYOND, of=frame, rows=rows, size=size)]
+    return store.records(JournalEntry, _BEYOND, of=frame, rows=rows, size=size)
 
 
 def let_go(store: Store, entries: Iterable[JournalEntry]) -> None:
@@ -163,11 +162,10 @@ def trim_all(store: Store, *, size: int = MOST_BYTES_IN_ALL) -> None:
 
 
 def _latest(store: Store, statement: str, of: int, last: int | None) -> list[JournalEntry]:
-    return [_entry(row) for row in reversed(store.rows(statement, of=of, last=-1 if last is None else last))]
+    return store.records(JournalEntry, statement, of=of, last=-1 if last is None else last)[::-1]
 
 
 def _values(entry: JournalEntry) -> dict[str, Value]:
-    values = {name: getattr(entry, name) for name in _COLUMNS}
     code = limits.storable(entry.code, LONGEST_CODE)
     output = limits.storable(entry.output, LONGEST_OUTPUT)
     shown = sum(len(form.encode(errors="replace")) for display in entry.displays for form in display.values())
@@ -175,9 +173,7 @@ def _values(entry: JournalEntry) -> dict[str, Value]:
     size = sum(len(part.encode()) for part in (code, output, value, *traceback)) + shown
     count = entry.count if entry.count is not None and 0 <= entry.count <= HIGHEST_COUNT else None
     texts = {"code": code, "output": output, "value": value, "status": limits.storable(entry.status, LONGEST_STATUS)}
-    lists = {"queries": entry.queries, "displays": entry.displays, "traceback": traceback}
-    written = {name: json.dumps(value) for name, value in lists.items()}
-    return {**values, **texts, **written, "author": entry.author.value, "count": count, "size": size}
+    return {**values_of(entry), **texts, "traceback": json.dumps(traceback), "count": count, "size": size}
 
 
 def _lines(traceback: Sequence[str]) -> list[str]:
@@ -190,8 +186,3 @@ def _lines(traceback: Sequence[str]) -> list[str]:
             break
         found.append(limits.storable(line, LONGEST_OUTPUT))
     return found[::-1]
-
-
-def _entry(row: Row) -> JournalEntry:
-    lists = {name: tuple(json.loads(row[name] or "[]")) for name in ("displays", "traceback", "queries")}
-    return JournalEntry(**{**row, **lists, "author": Author(row["author"]), "value": row["value"] or ""})

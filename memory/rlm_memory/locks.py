@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.contexts import ContextOrigin, ContextRow
 from rlm_memory.lock_schema import aliases, frame_versions, projects, texts
+from rlm_memory.records import values_of
 from rlm_memory.store import Store
 from rlm_memory.tables import columns_of, upsert_into
 
@@ -74,7 +75,7 @@ class FrameVersion:
     began: int
     seen: int
     ended: int | None
-    changed: Sequence[str]
+    changed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +96,22 @@ class PastGoal:
 
 def note_version(store: Store, row: ProjectRow) -> None:
     """Record the newest version of a project."""
-    store.run(_PUT_PROJECT, **{name: getattr(row, name) for name in row.__slots__})
+    store.run(_PUT_PROJECT, **values_of(row))
 
 
 def project(store: Store, root: str) -> ProjectRow | None:
     """Return the row of a project; None if it has no lock yet."""
-    row = store.row(_PROJECT, root=root)
-    return None if row is None else ProjectRow(**row)
+    return store.record(ProjectRow, _PROJECT, root=root)
 
 
 def of_tree(store: Store, tree: str) -> ProjectRow | None:
     """Return the project of a tree of frames that was viewed last; None if none has a lock."""
-    row = store.row(_OF_TREE, tree=tree)
-    return None if row is None else ProjectRow(**row)
+    return store.record(ProjectRow, _OF_TREE, tree=tree)
 
 
 def projects_known(store: Store) -> list[ProjectRow]:
     """List all projects that have a lock, by their folders."""
-    return [ProjectRow(**row) for row in store.rows(_ALL)]
+    return store.records(ProjectRow, _ALL)
 
 
 def forget(store: Store, root: str) -> None:
@@ -143,13 +142,12 @@ def alias_used_at(store: Store, root: str, alias: str) -> float | None:
 
 def put_text(store: Store, root: str, section: str, text: LockText) -> None:
     """Record which stored text is a section of a version."""
-    store.run(_PUT_TEXT, root=root, section=section, version=text.version, digest=text.digest, is_whole=text.is_whole)
+    store.run(_PUT_TEXT, root=root, section=section, **values_of(text))
 
 
 def section_text(store: Store, root: str, section: str) -> LockText | None:
     """Return the stored text of a section; None if nobody has asked for it yet."""
-    row = store.row(_TEXT, root=root, section=section)
-    return None if row is None else LockText(row["version"], row["digest"], bool(row["is_whole"]))
+    return store.record(LockText, _TEXT, root=root, section=section)
 
 
 def is_section(row: ContextRow) -> bool:
@@ -177,16 +175,14 @@ def ended(store: Store, frame: int, version: int, changed: Sequence[str]) -> Non
 
 def of_frame(store: Store, frame: int) -> FrameVersion | None:
     """Return the versions that a frame has seen; None if it has never used a lock."""
-    row = store.row(_OF_FRAME, frame=frame)
-    return None if row is None else FrameVersion(**{**row, "changed": tuple(json.loads(row["changed"] or "[]") or ())})
+    return store.record(FrameVersion, _OF_FRAME, frame=frame)
 
 
 def past_goal(store: Store, key: int) -> PastGoal | None:
     """Return the goal of one frame; None if nobody has worked on it."""
-    row = store.row(_PAST_ONE, key=key)
-    return None if row is None else PastGoal(**row)
+    return store.record(PastGoal, _PAST_ONE, key=key)
 
 
 def past_goals(store: Store, tree: str, most: int) -> list[PastGoal]:
     """List the goals of a tree that were worked on, latest first."""
-    return [PastGoal(**row) for row in store.rows(_PAST, tree=tree, most=most)]
+    return store.records(PastGoal, _PAST, tree=tree, most=most)

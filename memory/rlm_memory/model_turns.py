@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
-from sqlite3 import Row
+from dataclasses import fields
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
+from rlm_memory.records import values_of
 from rlm_memory.schema import turns
 from rlm_memory.store import Store
 from rlm_memory.tables import insert_into
@@ -56,24 +56,19 @@ def append(store: Store, row: TurnRow) -> None:
     reply = limits.storable(row.reply, LONGEST_TEXT)
     final = None if row.final is None else limits.storable(row.final, LONGEST_TEXT)
     size = len(json.dumps([said, list(row.variables)])) + len(reply.encode()) + len((final or "").encode())
-    lists = {"said": json.dumps(said), "variables": json.dumps(row.variables)}
+    texts = {"said": json.dumps(said), "reply": reply, "final": final}
     with store.transaction():
-        store.run(_APPEND, **{**asdict(row), **lists, "reply": reply, "final": final, "size": size, "number": None})
+        store.run(_APPEND, **{**values_of(row), **texts, "size": size, "number": None})
         limits.trim(store, "turns", size=MOST_BYTES, rows=MOST_ROWS, session=row.session)
         limits.trim_all(store, "turns", size=MOST_BYTES_IN_ALL)
 
 
 def of_session(store: Store, session: int) -> list[TurnRow]:
     """List the session's turns, oldest first."""
-    return [_row(row) for row in store.rows(_OF_SESSION, of=session)]
+    return store.records(TurnRow, _OF_SESSION, of=session)
 
 
 def latest(store: Store) -> dict[int, int]:
     """Map each session in which a model has worked to the number of its latest turn."""
     found = store.rows("SELECT session, max(number) AS latest FROM turns GROUP BY session")
     return {row["session"]: row["latest"] for row in found}
-
-
-def _row(row: Row) -> TurnRow:
-    lists = {name: tuple(json.loads(row[name] or "[]")) for name in ("said", "variables")}
-    return TurnRow(**{**row, **lists, "cost": row["cost"] or 0.0})

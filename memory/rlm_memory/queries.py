@@ -17,16 +17,16 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
-from sqlite3 import Row
 from typing import Any
 
 from rlm_ipc.daemon_rows import AnswerUse
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import InvalidTransition, UnknownQuery
+from rlm_memory.records import Value, values_of
 from rlm_memory.schema import queries as table
 from rlm_memory.schema import query_details
 from rlm_memory.sessions import name_of
-from rlm_memory.store import Store, Value
+from rlm_memory.store import Store
 from rlm_memory.tables import columns_of, insert_into
 
 
@@ -231,15 +231,9 @@ def _known(store: Store, session: int, among: Iterable[str]) -> dict[str, str]:
 
 def _write(store: Store, rows: list[QueryRow]) -> None:
     """Write rows and their details, in the caller's transaction."""
-    values = [_values(row) for row in rows]
+    values = [values_of(row) | {"query": row.id} for row in rows]
     store.run_each(_INSERT, values)
     store.run_each(_INSERT_DETAILS, values)
-
-
-def _values(row: QueryRow) -> dict[str, Value]:
-    values = {name: getattr(row, name) for name in QueryRow.__slots__}
-    form = None if row.form is None else json.dumps(row.form)
-    return {**values, "query": row.id, "state": row.state.value, "asked_by": row.asked_by.value, "form": form}
 
 
 def spend(store: Store, session: int, bills: Iterable[AnswerUse]) -> None:
@@ -269,21 +263,20 @@ def get(store: Store, session: int, query: str) -> QueryRow:
     Raises:
         UnknownQuery: the session never asked it.
     """
-    row = store.row(_ONE, of=session, named=query)
+    row = store.record(QueryRow, _ONE, of=session, named=query)
     if row is None:
         raise UnknownQuery(query)
-    return _row(row)
+    return row
 
 
 def of_session(store: Store, session: int, *states: QueryState) -> list[QueryRow]:
     """List the session's queries in ``states`` (default: in any state), in the order they were asked."""
-    found = store.rows(_IN_STATES if states else _ALL, of=session, states=json.dumps(states))
-    return [_row(row) for row in found]
+    return store.records(QueryRow, _IN_STATES if states else _ALL, of=session, states=json.dumps(states))
 
 
 def pending(store: Store, session: int) -> list[QueryRow]:
     """List the pending queries that the session itself asked, in the order they were asked."""
-    return [_row(row) for row in store.rows(_PENDING, of=session)]
+    return store.records(QueryRow, _PENDING, of=session)
 
 
 def pending_ids(store: Store, session: int) -> list[str]:
@@ -345,9 +338,3 @@ def cancel_pending(store: Store, session: int, now: float, *, among: Iterable[st
             f"{_CANCEL} AND id {_AMONG} RETURNING id", of=session, at=now, among=json.dumps(list(among))
         )
     return sorted(row["id"] for row in gone)
-
-
-def _row(row: Row) -> QueryRow:
-    form = json.loads(row["form"] or "null")
-    state, asked_by = QueryState(row["state"]), Asker(row["asked_by"])
-    return QueryRow(**{**row, "state": state, "asked_by": asked_by, "form": form, "recursive": bool(row["recursive"])})

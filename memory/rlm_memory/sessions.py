@@ -132,8 +132,7 @@ class PolicyText:
 
 def find(store: Store, session: str) -> SessionRow | None:
     """Return the row of the session with that name, or None."""
-    row = store.row(_FIND, named=session)
-    return None if row is None else _row(row)
+    return store.record(SessionRow, _FIND, named=session)
 
 
 def get(store: Store, session: str) -> SessionRow:
@@ -163,7 +162,7 @@ def name_of(store: Store, key: int) -> str:
 def all_sessions(store: Store, *states: SessionStatus, most: int | None = None) -> list[SessionRow]:
     """List the sessions in ``states`` (default: any state), last used first, up to ``most``."""
     statement = _IN_STATES if states else _ALL
-    return [_row(row) for row in store.rows(statement, states=json.dumps(states), most=-1 if most is None else most)]
+    return store.records(SessionRow, statement, states=json.dumps(states), most=-1 if most is None else most)
 
 
 def new_key(store: Store) -> int:
@@ -248,7 +247,7 @@ def rest(store: Store, session: int, until: float | None, unsaved: str | None = 
 
 def overdue(store: Store, now: float) -> list[SessionRow]:
     """List the suspended sessions whose time to be kept has passed."""
-    return [_row(row) for row in store.rows(_OVERDUE, now=now)]
+    return store.records(SessionRow, _OVERDUE, now=now)
 
 
 def end(store: Store, session: int, how: How, now: float, went: Went | None = None) -> None:
@@ -284,7 +283,3 @@ def _columns(policy: PolicyText, family: PolicyText) -> dict[str, str]:
         "family_text": family.text,
         "family_digest": family.digest,
     }
-
-
-def _row(row: Row) -> SessionRow:
-    return SessionRow(**{**row, "state": SessionStatus(row["state"])})

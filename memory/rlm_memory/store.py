@@ -16,12 +16,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 from rlm_memory import migration
 from rlm_memory.errors import DiskFull, SessionEnded, fault
+from rlm_memory.records import Value, from_row
 from rlm_memory.reserve import Reserve
+
+T = TypeVar("T")
 
 _PRAGMAS = (
     "PRAGMA journal_mode=WAL",
@@ -33,9 +36,6 @@ _PRAGMAS = (
 _STATEMENTS = 512
 """Number of prepared statements that the connection keeps: more than there are. Preparing one takes longer than
 executing it."""
-
-Value = str | bytes | int | float | None
-"""What a column may hold."""
 
 _PEEK = "SELECT value FROM counters WHERE scope = :scope"
 _COUNT = """
@@ -181,6 +181,15 @@ class Store:
         """Return the row of a statement that always reads exactly one, such as a sum."""
         (found,) = self.rows(sql, **values)
         return found
+
+    def records(self, kind: type[T], sql: str, /, **values: Value) -> list[T]:
+        """Return the rows that a statement reads as objects."""
+        return [from_row(kind, row) for row in self.rows(sql, **values)]
+
+    def record(self, kind: type[T], sql: str, /, **values: Value) -> T | None:
+        """Return the first row that a statement reads as an object, or None."""
+        row = self.row(sql, **values)
+        return None if row is None else from_row(kind, row)
 
     def scalars(self, sql: str, /, **values: Value) -> list[Any]:
         """Return the first value of each row that a statement reads."""

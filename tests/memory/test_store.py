@@ -12,7 +12,8 @@ import pytest
 
 from rlm_memory import sessions
 from rlm_memory.errors import StoreUnavailable
-from rlm_memory.store import Store, Value
+from rlm_memory.records import Value
+from rlm_memory.store import Store
 
 
 def open_session(store: Store, name: str) -> None:

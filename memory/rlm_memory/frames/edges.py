@@ -17,6 +17,7 @@ from rlm_memory.frame_schema import edges as table
 from rlm_memory.frames import counts
 from rlm_memory.frames.rows import FrameRow, frame_id, get, note
 from rlm_memory.frames.states import OPEN, WAITING_TYPES, EdgeType, Kind, Status, resolves
+from rlm_memory.records import values_of
 from rlm_memory.store import Store
 from rlm_memory.tables import insert_into
 
@@ -89,11 +90,12 @@ def add(store: Store, frame: int, target: int, type_: EdgeType, *, author: str, 
         if type_ in WAITING_TYPES:
             _check_circle(store, row, other, type_)
         resolved = other.open_children == 0 if type_ is EdgeType.WAITS_FOR else resolves(type_, other.status)
-        store.run(_ADD, frame=frame, target=target, type=type_.value, resolved=resolved)
+        edge = Edge(frame, target, type_, resolved)
+        store.run(_ADD, **values_of(edge))
         if not resolved:
             counts.edge_added(store, frame, target)
         note(store, frame, "edge", author, now, type=type_, on=other.id)
-        return Edge(frame, target, type_, resolved)
+        return edge
 
 
 def remove(store: Store, frame: int, target: int, *, author: str, now: float) -> list[Edge]:
@@ -110,8 +112,7 @@ def remove(store: Store, frame: int, target: int, *, author: str, now: float) ->
 
 def edges_of(store: Store, frame: int) -> list[Edge]:
     """List the edges of a frame to others."""
-    found = store.rows(_OF, frame=frame)
-    return [Edge(row["frame"], row["target"], EdgeType(row["type"]), bool(row["resolved"])) for row in found]
+    return store.records(Edge, _OF, frame=frame)
 
 
 def waits_for(store: Store, frame: int) -> list[str]:

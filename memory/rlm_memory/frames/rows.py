@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from sqlite3 import Row
 from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
@@ -161,25 +160,25 @@ def get(store: Store, key: int) -> FrameRow:
     Raises:
         UnknownFrame: there is none.
     """
-    found = _list(store, _GET, named=key)
-    if not found:
+    row = store.record(FrameRow, _GET, named=key)
+    if row is None:
         raise UnknownFrame(frame_id(key))
-    return found[0]
+    return row
 
 
 def root_of(store: Store, tree: str) -> FrameRow | None:
     """Return the root of a tree, or None if nobody has needed one yet."""
-    return next(iter(_list(store, _ROOT, of=tree)), None)
+    return store.record(FrameRow, _ROOT, of=tree)
 
 
 def children(store: Store, key: int) -> list[FrameRow]:
     """List the children of a frame, oldest first."""
-    return _list(store, _CHILDREN, named=key)
+    return store.records(FrameRow, _CHILDREN, named=key)
 
 
 def in_session(store: Store, session: int) -> list[FrameRow]:
     """List the frames that run in a session, oldest first."""
-    return _list(store, _IN_SESSION, of=session)
+    return store.records(FrameRow, _IN_SESSION, of=session)
 
 
 def goals_running(store: Store, session: int) -> list[FrameRow]:
@@ -203,7 +202,7 @@ def goals_in(store: Store, session: int) -> bool:
 
 def above(store: Store, key: int) -> list[FrameRow]:
     """List the frame and those above it, up to the root."""
-    return _list(store, _ABOVE, named=key)
+    return store.records(FrameRow, _ABOVE, named=key)
 
 
 def first_closed(upper: Iterable[FrameRow]) -> FrameRow | None:
@@ -221,7 +220,7 @@ def first_closed(upper: Iterable[FrameRow]) -> FrameRow | None:
 
 def under(store: Store, key: int) -> list[FrameRow]:
     """List the planned, running, blocked and invalidated frames below a frame, top first."""
-    return _list(store, _UNDER, named=key)
+    return store.records(FrameRow, _UNDER, named=key)
 
 
 def whole(store: Store, key: int) -> list[FrameRow]:
@@ -230,7 +229,7 @@ def whole(store: Store, key: int) -> list[FrameRow]:
     Raises:
         UnknownFrame: there is no such frame.
     """
-    found = _list(store, _WHOLE, named=key)
+    found = store.records(FrameRow, _WHOLE, named=key)
     if not found:
         raise UnknownFrame(frame_id(key))
     return found
@@ -243,22 +242,17 @@ def nearest_session(store: Store, key: int) -> FrameRow | None:
 
 def compaction_of(store: Store, key: int) -> Compaction | None:
     """Return the compaction of a frame that counts; None if it has none yet."""
-    row = store.row(_COMPACTION, of=key)
-    if row is None:
-        return None
-    lists = {name: tuple(json.loads(row[name])) for name in ("artifacts", "decisions")}
-    return Compaction(**dict(row) | lists)
+    return store.record(Compaction, _COMPACTION, of=key)
 
 
 def events_of(store: Store, key: int) -> list[Event]:
     """List the events of a frame, oldest first, up to a thousand."""
-    return [_event(row) for row in store.rows(_OLDEST_EVENTS, of=key)]
+    return store.records(Event, _OLDEST_EVENTS, of=key)
 
 
 def last_event(store: Store, key: int, *verbs: str) -> Event | None:
     """Return the latest event of the frame with one of those verbs, or None."""
-    row = store.row(_LAST_EVENT, of=key, verbs=json.dumps(verbs))
-    return None if row is None else _event(row)
+    return store.record(Event, _LAST_EVENT, of=key, verbs=json.dumps(verbs))
 
 
 def note(store: Store, key: int, verb: str, author: str, now: float, **data: Any) -> int:
@@ -349,14 +343,3 @@ def unfold(store: Store, row: FrameRow) -> None:
 def _has_open(store: Store, key: int) -> bool:
     goals = (row for row in under(store, key) if row.kind is not Kind.SESSION)
     return any(row.status in {Status.PLANNED, Status.IN_PROGRESS} for row in goals)
-
-
-def _list(store: Store, statement: str, **values: str | int) -> list[FrameRow]:
-    return [
-        FrameRow(**dict(row) | {"kind": Kind(row["kind"]), "status": Status(row["status"])})
-        for row in store.rows(statement, **values)
-    ]
-
-
-def _event(row: Row) -> Event:
-    return Event(**dict(row) | {"data": json.loads(row["data"])})

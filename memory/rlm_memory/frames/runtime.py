@@ -151,7 +151,7 @@ class Runtime:
 
     def owed(self) -> list[Operation]:
         """List the promises that are still open, in the order in which they were made."""
-        return [Operation(**dict(row)) for row in self._store.rows(_OWED)]
+        return self._store.records(Operation, _OWED)
 
     async def keep(self, what: Collection[str] = ("log", "notebook", "end")) -> None:
         """Fulfil the promises of these kinds that ends of frames have made. The next call retries those that fail.
@@ -206,7 +206,7 @@ def undelivered(store: Store, session: int, *, again: bool = False) -> list[Unde
 
     ``again`` includes those that an earlier kernel already had.
     """
-    return [Undelivered(**dict(row)) for row in store.rows(_HANDED if again else _UNDELIVERED, session=session)]
+    return store.records(Undelivered, _HANDED if again else _UNDELIVERED, session=session)
 
 
 def delivered(store: Store, values: Sequence[Undelivered], *, now: float) -> None:
@@ -216,4 +216,4 @@ def delivered(store: Store, values: Sequence[Undelivered], *, now: float) -> Non
 
 def handed_over(store: Store, key: int) -> list[Undelivered]:
     """List the values that a frame has handed over, delivered or not."""
-    return [Undelivered(**dict(row)) for row in store.rows(_OF_FRAME, frame=key)]
+    return store.records(Undelivered, _OF_FRAME, frame=key)

@@ -29,6 +29,7 @@ from rlm_memory.frames.rows import (
 )
 from rlm_memory.frames.states import OPEN, Kind, Status, Verb
 from rlm_memory.places import name_of_tree, tree_of
+from rlm_memory.records import values_of
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
 from rlm_memory.tables import insert_into
@@ -232,8 +233,7 @@ def _add(
             priority=priority,
             closed_above=0 if parent is None else parent.closed_above + counts.is_closed(parent.status, parent.waiting),
         )
-        values = {name: getattr(row, name) for name in row.__slots__}
-        store.run(_INSERT, **values | {"kind": kind.value, "status": row.status.value})
+        store.run(_INSERT, **values_of(row))
         counts.added(store, row.parent, kind)
         note(store, row.key, "plan", author, now, status=row.status)
     return row

@@ -156,10 +156,7 @@ def held(store: Store, *, now: float) -> dict[int, Held]:
 def read(store: Store, *, now: float) -> Board:
     """Read the board of all trees."""
     with store.transaction():
-        rows = [
-            FrameRow(**{**dict(row), "kind": Kind(row["kind"]), "status": Status(row["status"])})
-            for row in store.rows(_TASKS)
-        ]
+        rows = store.records(FrameRow, _TASKS)
         links: dict[int, list[Link]] = defaultdict(list)
         for row in store.rows(_LINKS):
             links[row["frame"]].append(Link(frame_id(row["target"]), row["type"], not row["resolved"]))

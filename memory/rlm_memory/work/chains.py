@@ -10,12 +10,12 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from sqlite3 import Row
 from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory.errors import RowRequestError
 from rlm_memory.frames.rows import FrameRow, frame_id, whole
+from rlm_memory.records import values_of
 from rlm_memory.store import Store
 from rlm_memory.tables import columns_of, upsert_into
 from rlm_memory.work.items import Item
@@ -71,8 +71,7 @@ def begin(store: Store, tree: str, scope: int | None, loop: str, data: Mapping[s
 
 def note(store: Store, chain: ChainRow) -> None:
     """Store the present state of a chain."""
-    values = {name: getattr(chain, name) for name in chain.__slots__}
-    store.run(_PUT, **values | {"data": json.dumps(dict(chain.data))})
+    store.run(_PUT, **values_of(chain))
 
 
 def latest(store: Store, number: int) -> ChainRow:
@@ -81,15 +80,15 @@ def latest(store: Store, number: int) -> ChainRow:
     Raises:
         RowRequestError: there is none with that number, or no longer.
     """
-    row = store.row(_LATEST, number=number)
-    if row is None:
+    chain = store.record(ChainRow, _LATEST, number=number)
+    if chain is None:
         raise RowRequestError(f"there is no chain {number}")
-    return _chain(row)
+    return chain
 
 
 def open_ones(store: Store, tree: str) -> list[ChainRow]:
     """List the open chains of a tree, oldest first."""
-    return [_chain(row) for row in store.rows(_OPEN, tree=tree)]
+    return store.records(ChainRow, _OPEN, tree=tree)
 
 
 def note_run(
@@ -127,7 +126,3 @@ def survey(store: Store, top: int) -> list[Surveyed]:
         )
         for row in frames
     ]
-
-
-def _chain(row: Row) -> ChainRow:
-    return ChainRow(**{**row, "data": json.loads(row["data"])})

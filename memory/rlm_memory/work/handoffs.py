@@ -17,6 +17,7 @@ from rlm_memory.errors import FrameStatusRefused
 from rlm_memory.frames.results import LONGEST_SUMMARY, MOST_ITEMS
 from rlm_memory.frames.rows import above, compaction_of, get
 from rlm_memory.frames.states import Kind, Status
+from rlm_memory.records import values_of
 from rlm_memory.store import Store
 from rlm_memory.tables import columns_of, upsert_into
 from rlm_memory.work import progress
@@ -25,7 +26,6 @@ from rlm_memory.work_schema import handoffs as table
 IN_SHORT = 600
 """Characters of a summary of two or three sentences."""
 _LONGEST_ITEM = 500
-_LISTS = ("files", "decisions")
 
 _GET = f"SELECT {columns_of(table)} FROM frame_handoffs WHERE frame = :frame"
 _PUT = upsert_into(table)
@@ -123,9 +123,7 @@ def hand_off(
             raise FrameStatusRefused(row.id, row.status, "hand off", "it stands for a session: name a goal")
         text = limits.storable(summary.strip(), LONGEST_SUMMARY)
         written = HandOff(key, status, text, _items(files), _items(decisions), details, size, now)
-        values = {name: getattr(written, name) for name in written.__slots__}
-        lists = {name: json.dumps(values[name]) for name in _LISTS}
-        store.run(_PUT, **values | lists | {"status": status.value})
+        store.run(_PUT, **values_of(written))
     return written
 
 
@@ -136,10 +134,8 @@ def of_frame(store: Store, key: int) -> HandOff | None:
         UnknownFrame: there is no such frame.
     """
     with store.transaction():
-        written = store.row(_GET, frame=key)
-        if written is not None:
-            lists = {name: json.loads(written[name]) for name in _LISTS}
-            return HandOff(**{**written, **lists, "status": Result(written["status"])})
+        if (written := store.record(HandOff, _GET, frame=key)) is not None:
+            return written
         row, compaction = get(store, key), compaction_of(store, key)
     if compaction is None or row.status not in _RESULTS:
         return None

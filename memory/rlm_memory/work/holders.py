@@ -10,6 +10,7 @@ from typing import Literal
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_memory import limits
+from rlm_memory.records import values_of
 from rlm_memory.store import Store
 from rlm_memory.tables import columns_of, insert_into, upsert_into
 from rlm_memory.work_schema import holders, machine
@@ -87,26 +88,24 @@ def enlist(
             until,
             None,
         )
-        store.run(_ADD, **{name: getattr(holder, name) for name in holder.__slots__})
+        store.run(_ADD, **values_of(holder))
         store.run(_FORGET)
         return holder
 
 
 def find(store: Store, holder: str) -> Holder | None:
     """Return a holder by its id, or None."""
-    row = store.row(_GET, id=holder)
-    return None if row is None else Holder(**row)
+    return store.record(Holder, _GET, id=holder)
 
 
 def of_proof(store: Store, anchor: Anchor, proof: str) -> Holder | None:
     """Return the holder with that proof of life, or None."""
-    row = store.row(_OF_PROOF, anchor=anchor, proof=proof)
-    return None if row is None else Holder(**row)
+    return store.record(Holder, _OF_PROOF, anchor=anchor, proof=proof)
 
 
 def living(store: Store) -> list[Holder]:
     """List the holders whose end has not been noticed."""
-    return [Holder(**row) for row in store.rows(_LIVING)]
+    return store.records(Holder, _LIVING)
 
 
 def beat(store: Store, holder: Holder, *, now: float, seconds: float | None = None) -> None:

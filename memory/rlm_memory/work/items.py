@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import field
-from sqlite3 import Row
 from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
@@ -29,9 +28,8 @@ _GET = "SELECT type, description, acceptance FROM frame_items WHERE frame = :fra
 _DESCRIBE, _NAME = upsert_into(table), upsert_into(names)
 _SET_PRIORITY = "UPDATE frames SET priority = :priority WHERE key = :key"
 _SET_GOAL = "UPDATE frames SET goal = :goal WHERE key = :key"
-_NAMED = "SELECT source, alias, frame, data FROM frame_aliases WHERE"
-_OF_TREE = f"{_NAMED} tree = :tree AND source = :source ORDER BY frame"
-_OF_FRAME = f"{_NAMED} frame = :frame ORDER BY source, alias"
+_OF_TREE = "SELECT frame, alias, data FROM frame_aliases WHERE tree = :tree AND source = :source ORDER BY frame"
+_OF_FRAME = "SELECT source, alias, data FROM frame_aliases WHERE frame = :frame ORDER BY source, alias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,7 @@ class Alias:
 
 def get(store: Store, frame: int) -> Item:
     """Return the properties of a task."""
-    row = store.row(_GET, frame=frame)
-    return Item() if row is None else Item(*row)
+    return store.record(Item, _GET, frame=frame) or Item()
 
 
 def describe(
@@ -124,13 +121,10 @@ def name(store: Store, frame: int, alias: Alias) -> None:
 
 def aliases(store: Store, tree: str, source: str) -> list[tuple[int, Alias]]:
     """List the frames of a tree that another tracker knows, with what it says about them."""
-    return [(row["frame"], _alias(row)) for row in store.rows(_OF_TREE, tree=tree, source=source)]
+    found = store.rows(_OF_TREE, tree=tree, source=source)
+    return [(frame, Alias(source, alias, json.loads(data))) for frame, alias, data in found]
 
 
 def aliases_of(store: Store, frame: int) -> list[Alias]:
     """List the names by which other trackers know a frame."""
-    return [_alias(row) for row in store.rows(_OF_FRAME, frame=frame)]
-
-
-def _alias(row: Row) -> Alias:
-    return Alias(row["source"], row["alias"], json.loads(row["data"]))
+    return store.records(Alias, _OF_FRAME, frame=frame)

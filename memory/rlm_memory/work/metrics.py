@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from rlm_ipc.late_dataclasses import dataclass
+from rlm_memory.records import values_of
 from rlm_memory.store import Store
 from rlm_memory.tables import columns_of, upsert_into
 from rlm_memory.work_schema import session_metrics as table
@@ -72,8 +73,7 @@ def note_batch(
     ``size`` is the intended size of the batch: fewer frames may have been ready.
     """
     with store.transaction():
-        row = store.row(_GET, of=session_id)
-        old = None if row is None else SessionMetrics(**row)
+        old = store.record(SessionMetrics, _GET, of=session_id)
         metrics = SessionMetrics(
             session_id=session_id,
             batches_completed=(old.batches_completed if old else 0) + (outcome is BatchOutcome.COMPLETED),
@@ -86,5 +86,5 @@ def note_batch(
             interrupted=(old.interrupted if old else 0) + interrupted,
             next_size=next_size(size, outcome),
         )
-        store.run(_PUT, **{name: getattr(metrics, name) for name in metrics.__slots__})
+        store.run(_PUT, **values_of(metrics))
     return metrics

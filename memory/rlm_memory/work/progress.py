@@ -34,8 +34,7 @@ class Progress:
 
 def get(store: Store, frame: int) -> Progress:
     """Return the work in progress of a frame."""
-    row = store.row(_GET, frame=frame)
-    return Progress() if row is None else Progress(json.loads(row["data"]), row["updated_at"])
+    return store.record(Progress, _GET, frame=frame) or Progress()
 
 
 def update(store: Store, frame: int, data: Mapping[str, Any], *, now: float) -> Progress:
