@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 
+from rlm_ipc.messages import alike
 from rlm_memory import queries
 from rlm_memory.errors import InvalidTransition
 from rlm_memory.queries import NewQuery, QueryRow, Resolved
@@ -39,7 +40,7 @@ def inherit(store: Store, session: int, parent: int, held: Iterable[QueryRow], n
     Their numbers are never used for a query that the fork's own code asks.
     """
     asked = list(held)
-    new = [NewQuery(row.id, row.number, row.prompt, row.model, row.mode, row.form, row.recursive) for row in asked]
+    new = [alike(NewQuery, row) for row in asked]
     with store.transaction():
         store.raise_count(f"query {name_of(store, session)}", queries.next_in_code(store, name_of(store, parent)))
         askers = {row["query"]: row["asked_in"] for row in store.rows(_ASKERS, of=parent)}

@@ -175,11 +175,10 @@ def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) ->
     """
     by_id = {query.id: query for query in asked}
     with store.transaction():
-        prompts = _known(store, session, by_id)
-        new = [query for query in by_id.values() if prompts.get(query.id) != query.prompt]
+        new = [by_id[query] for query in unknown(store, session, by_id.values())]
         if not new:
             return []
-        forget(store, session, [query.id for query in new if query.id in prompts])
+        forget(store, session, [query.id for query in new])
         store.raise_count(_counter(store, session, Asker.CODE), 1 + max(query.number for query in new))
         first = store.count("query order", len(new))
         rows = [_new(session, first + n, query, Asker.CODE, now) for n, query in enumerate(new)]
@@ -191,20 +190,14 @@ def _new(session: int, ordinal: int, query: NewQuery, asked_by: Asker, now: floa
     """Return the row of a query that has no answer yet."""
     return QueryRow(
         session=session,
-        id=query.id,
         ordinal=ordinal,
-        prompt=query.prompt,
-        model=query.model,
         state=QueryState.PENDING,
         answer=None,
         error=None,
         created_at=now,
         resolved_at=None,
         asked_by=asked_by,
-        number=query.number,
-        mode=query.mode,
-        form=query.form,
-        recursive=query.recursive,
+        **{name: getattr(query, name) for name in query.__slots__},
     )
 
 

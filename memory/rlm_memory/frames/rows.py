@@ -84,16 +84,16 @@ class FrameRow:
     goal: str
     status: Status
     author: str
-    session: int | None
-    forked_from: int | None
     created_at: float
-    started_at: float | None
-    ended_at: float | None
-    ended: int | None
-    cause: int | None
-    folded: int
-    folded_count: int
-    log: str | None
+    session: int | None = None
+    forked_from: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    ended: int | None = None
+    cause: int | None = None
+    folded: int = 0
+    folded_count: int = 0
+    log: str | None = None
     priority: int = 500
     waiting: int = 0
     closed_above: int = 0

@@ -25,7 +25,7 @@ _COLUMNS = ", ".join(
     for name in FrameRow.__dataclass_fields__
     if name != "log"
 )
-_TASKS = f"SELECT {_COLUMNS}, NULL AS log FROM frames WHERE kind <> 'session' ORDER BY key"
+_TASKS = f"SELECT {_COLUMNS} FROM frames WHERE kind <> 'session' ORDER BY key"
 _ROOTS = "SELECT tree, key FROM frames WHERE parent IS NULL"
 _LINKS = "SELECT frame, target, type, resolved FROM frame_edges ORDER BY frame, target, type"
 _PATHS = "SELECT frame, path FROM frame_paths ORDER BY frame, path"

@@ -11,6 +11,8 @@ is valid while the frame's fence is the one of its claim.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from sqlite3 import Row
 from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
@@ -100,10 +102,9 @@ def claim(
         if (own := _own_again(store, holder, tree_name, key, scope, since)) is not None:
             return _restore(store, get(store, own), holder, now)
         if key is None:
-            candidates = ready(store, tree_name, now=now, scope=scope)
-            if not candidates:
+            if not (candidates := ready(store, tree_name, now=now, scope=scope)):
                 return None
-            key = candidates[0].key
+            key = candidates[0]
         else:
             check_ready(store, key)
         row = get(store, key)
@@ -159,20 +160,22 @@ def steal(store: Store, key: int, holder: Holder, *, now: float, why: str, sessi
 def free(store: Store, holder: str, *, now: float, why: str) -> list[str]:
     """Free everything that a dead holder held, in one step. Return the frames' ids."""
     with store.transaction():
-        freed = store.returned(_FREE, holder=holder, now=now)
-        for key, fence in freed:
-            note(store, key, "freed", holder, now, fence=fence, why=why)
         holders.gone(store, holder, now=now)
-    return [frame_id(key) for key, _ in freed]
+        return _noted(store, store.returned(_FREE, holder=holder, now=now), "freed", holder, now, why)
 
 
 def fenced_anew(store: Store, *, now: float, why: str) -> list[str]:
     """Raise the fence of every frame in progress: a power cut may have set it back."""
     with store.transaction():
-        raised = store.returned(_ANEW)
-        for key, fence in raised:
-            note(store, key, "fence", "recovery", now, fence=fence, why=why)
-    return [frame_id(key) for key, _ in raised]
+        return _noted(store, store.returned(_ANEW), "fence", "recovery", now, why)
+
+
+def _noted(store: Store, changed: Iterable[Row], verb: str, author: str, now: float, why: str) -> list[str]:
+    """Log a change of several frames, in the order of their keys: a statement may return them in any order."""
+    found = sorted((key, fence) for key, fence in changed)
+    for key, fence in found:
+        note(store, key, verb, author, now, fence=fence, why=why)
+    return [frame_id(key) for key, _ in found]
 
 
 def check(store: Store, row: FrameRow, holder: str | None, fence: int | None = None, *, now: float) -> None:

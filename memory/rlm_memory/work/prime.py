@@ -197,7 +197,7 @@ def _ready(store: Store, tree: str) -> list[str]:
     if not found:
         return []
     more = count_ready(store, tree) - len(found)
-    said = "; ".join(f"{one.id} {_cut(get(store, one.key).goal, _SHORT)}" for one in found)
+    said = "; ".join(f"{frame_id(key)} {_cut(get(store, key).goal, _SHORT)}" for key in found)
     return [f"Ready to begin: {said}" + (f"; {more} more" if more > 0 else "")]
 
 

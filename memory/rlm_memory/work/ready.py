@@ -76,19 +76,6 @@ _STARTS_NOTHING = "blocked"
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """A frame that may be claimed now."""
-
-    key: int
-    score: float
-
-    @property
-    def id(self) -> str:
-        """The id that people and models use."""
-        return frame_id(self.key)
-
-
-@dataclass(frozen=True, slots=True)
 class Stuck:
     """A frame that keeps others waiting until someone decides: its status, and how many tasks wait for it."""
 
@@ -97,13 +84,12 @@ class Stuck:
     waiting: int
 
 
-def ready(store: Store, tree: str, *, now: float, most: int = 1, scope: int | None = None) -> list[Ready]:
-    """List what may be claimed, best first: in the tree, or within the frame ``scope``.
+def ready(store: Store, tree: str, *, now: float, most: int = 1, scope: int | None = None) -> list[int]:
+    """List the frames that may be claimed, best first: in the tree, or within the frame ``scope``.
 
     Frames that declare a path on which someone works are left out.
     """
-    rows = store.rows(_READY if scope is None else _READY_BELOW, tree=tree, now=now, most=most, scope=scope)
-    return [Ready(row["key"], row["score"]) for row in rows]
+    return store.scalars(_READY if scope is None else _READY_BELOW, tree=tree, now=now, most=most, scope=scope)
 
 
 def count_ready(store: Store, tree: str, *, scope: int | None = None) -> int:
@@ -122,19 +108,19 @@ def next_batch(store: Store, tree: str, *, now: float, most: int = 3, scope: int
     with store.transaction():
         while True:
             found = ready(store, tree, now=now, most=looked, scope=scope)
-            chosen = _apart(found, declared(store, [one.key for one in found]), most)
+            chosen = _apart(found, declared(store, found), most)
             if len(chosen) == most or len(found) < looked:
                 return chosen
             looked *= 4
 
 
-def _apart(found: Sequence[Ready], of: dict[int, list[str]], most: int) -> list[str]:
+def _apart(found: Sequence[int], of: dict[int, list[str]], most: int) -> list[str]:
     chosen: list[str] = []
     taken: list[str] = []
-    for one in found:
-        mine = of.get(one.key, [])
+    for key in found:
+        mine = of.get(key, [])
         if not any(overlap(path, other) for path in mine for other in taken):
-            chosen.append(one.id)
+            chosen.append(frame_id(key))
             taken += mine
         if len(chosen) == most:
             break

@@ -17,7 +17,7 @@ def wait(grown: Grown, row: FrameRow, on: FrameRow, type_: EdgeType = EdgeType.B
 
 
 def is_ready(grown: Grown, row: FrameRow) -> bool:
-    return row.key in {found.key for found in ready(grown.store, grown.root.tree, now=grown.now, most=99)}
+    return row.key in ready(grown.store, grown.root.tree, now=grown.now, most=99)
 
 
 def story(grown: Grown, goal: str, *children: str, parent: FrameRow | None = None) -> list[FrameRow]:

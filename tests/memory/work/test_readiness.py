@@ -186,12 +186,12 @@ class World:
                 assert row.status is Status.IN_PROGRESS
         expected = model.ready(self.now)
         for most in (1, 3, len(expected) + 1):
-            assert [found.key for found in ready(store, self.root.tree, now=self.now, most=most)] == expected[:most]
+            assert ready(store, self.root.tree, now=self.now, most=most) == expected[:most]
         scope = self.dice.choice(list(model.frames))
         below = ready(store, self.root.tree, now=self.now, most=99, scope=scope)
         open_above = all(model.frames[upper].status in GOING_ON for upper in model.above(scope))
         if open_above and model.frames[scope].status in GOING_ON:
-            assert [found.key for found in below] == model.ready(self.now, scope)
+            assert below == model.ready(self.now, scope)
         unlooked = Model(model.frames, model.edges)
         assert count_ready(store, self.root.tree) == len(unlooked.ready(self.now))
         batch = [rows.frame_key(found) for found in next_batch(store, self.root.tree, now=self.now)]
