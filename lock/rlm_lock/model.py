@@ -25,27 +25,19 @@ class FileNote(enum.StrEnum):
     """Hashed only: too long, too deep, or its parser was too slow; or the time for parsing was used up."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FileEntry:
     """One file of a project, as a scan found it.
 
     Attributes:
         path: relative to the project's root, as bytes of the file system.
-        mode: as `os.lstat` says.
         size: in bytes.
-        mtime_ns: when it was last modified.
-        blob: the hash of its content, in git's manner; another text that changes with it where ``note`` says why. For a
-            submodule it is the commit.
         is_tracked: whether git lists it; a walk without git says so of every file.
     """
 
     path: bytes
-    mode: int = 0
-    size: int = 0
-    mtime_ns: int = 0
-    blob: str = ""
-    note: FileNote = FileNote.NONE
-    is_tracked: bool = True
+    size: int
+    is_tracked: bool
 
 
 @dataclass(frozen=True, slots=True)

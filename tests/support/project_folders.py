@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlm_lock.model import FileEntry, FileNote
+from rlm_lock.model import FileEntry
 from rlm_lock.sections.view import Imported
 
 GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
@@ -47,6 +47,7 @@ class FolderView:
         self._most_used = [name.encode() for name in most_used]
         self._secrets = {name.encode() for name in secrets}
         self._is_git = is_git
+        self._unread: set[bytes] = set()
         self._entries = sorted(self._listed(), key=lambda entry: entry.path)
 
     def _listed(self) -> Iterator[FileEntry]:
@@ -63,14 +64,9 @@ class FolderView:
 
     def _entry(self, path: bytes, *, is_tracked: bool) -> FileEntry:
         found = os.lstat(os.path.join(os.fsencode(self.root), path))
-        note = FileNote.NONE
-        if stat.S_ISLNK(found.st_mode):
-            note = FileNote.LINK
-        elif stat.S_ISDIR(found.st_mode):
-            note = FileNote.SUBMODULE
-        elif path in self._secrets:
-            note = FileNote.SECRET
-        return FileEntry(path, found.st_mode, found.st_size, found.st_mtime_ns, note=note, is_tracked=is_tracked)
+        if not stat.S_ISREG(found.st_mode) or path in self._secrets:
+            self._unread.add(path)
+        return FileEntry(path, found.st_size, is_tracked)
 
     def files(self) -> Iterator[FileEntry]:
         """Return what git lists and what it does not know."""
@@ -78,8 +74,7 @@ class FolderView:
 
     def read(self, path: bytes, limit: int) -> bytes | None:
         """Read a listed regular file that is no secret."""
-        entry = next((entry for entry in self._entries if entry.path == path), None)
-        if entry is None or entry.note is not FileNote.NONE:
+        if path in self._unread or not any(entry.path == path for entry in self._entries):
             return None
         with open(os.path.join(os.fsencode(self.root), path), "rb") as file:
             return file.read(limit)
@@ -94,4 +89,5 @@ class FolderView:
 
     def last_modified(self, path: bytes) -> float | None:
         """Return the time on disk."""
-        return next((entry.mtime_ns / 1e9 for entry in self._entries if entry.path == path), None)
+        is_listed = any(entry.path == path for entry in self._entries)
+        return os.lstat(os.path.join(os.fsencode(self.root), path)).st_mtime_ns / 1e9 if is_listed else None

@@ -23,7 +23,7 @@ def imports_of(grammar: str, path: str, statements: list[str]) -> tuple[str, ...
     """Return the modules that the import statements of a file name, each once, in the order of the file."""
     found: dict[str, None] = {}
     for statement in statements:
-        for name in _READERS[grammar](statement, path):
+        for name in _READERS.get(grammar, _quoted)(statement, path):
             if len(name) <= _LONGEST and _SOUND.fullmatch(name):
                 found[name] = None
             if len(found) >= MOST_IMPORTS:
@@ -131,16 +131,11 @@ def _bash(statement: str, path: str) -> Iterator[str]:
 
 _READERS: Mapping[str, Callable[[str, str], Iterator[str]]] = {
     "bash": _bash,
-    "c": _quoted,
     "c_sharp": _dotted,
-    "cpp": _quoted,
-    "go": _quoted,
     "java": _dotted,
-    "javascript": _quoted,
     "php": _php,
     "python": _python,
     "ruby": _ruby,
     "rust": _rust,
-    "tsx": _quoted,
-    "typescript": _quoted,
 }
+"""How each language names a module; all others quote it."""

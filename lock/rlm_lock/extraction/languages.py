@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from rlm_lock.extraction.queries import QUERIES
-
 _SUFFIXES = {
     "bash": ".sh .bash .bats",
     "c": ".c",
@@ -41,9 +39,6 @@ _INTERPRETERS: Mapping[bytes, str] = {
     b"sh": "bash",
 }
 _SHEBANG = re.compile(rb"#!\s*\S*?/(?:env\s+(?:-S\s*)?(?:\S*/)?)?([a-z]+)[\d.]*(?:\s|$)")
-
-GRAMMARS = tuple(QUERIES)
-"""The names of the grammars."""
 
 
 def grammars_by_name(path: str) -> tuple[str, ...]:

@@ -14,10 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
-from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.packing import from_bytes
 from rlm_lock.index.modules import Modules
-from rlm_lock.index.postings import SEGMENT_BITS, SEGMENT_FILES, Postings, PostingsWriter, Sizes
+from rlm_lock.index.postings import SEGMENT_BITS, SEGMENT_FILES, Postings, PostingsWriter
 from rlm_lock.index.terms import terms_of
 from rlm_lock.model import Extract
 
@@ -47,8 +46,7 @@ class _Writer:
 
     def segment(self, postings: PostingsWriter) -> None:
         start = self.file.tell()
-        sizes = postings.write(self.file)
-        self._segments.append((start, sizes.terms, sizes.postings))
+        self._segments.append((start, *postings.write(self.file)))
 
     def section(self, name: str, data: bytes) -> None:
         self._sections[name] = (self.file.tell(), len(data))
@@ -150,13 +148,8 @@ def _records(file: BinaryIO) -> Iterator[list[str]]:
             yield record.decode("utf-8", "surrogateescape").split("\n") if record else []
 
 
-@dataclass(frozen=True, slots=True)
-class _Contents:
-    sections: dict[str, tuple[int, int]]
-    segments: list[tuple[int, int, int]]
-
-
-def _contents_of(data: memoryview) -> _Contents:
+def _contents_of(data: memoryview) -> tuple[dict[str, tuple[int, int]], list[tuple[int, int, int]]]:
+    """Return the positions of the sections, and those of the segments with their sizes."""
     end = bytes(data[-64:]).rfind(_MAGIC)
     if end < 0:
         raise ValueError("the index has no end: it was not written whole")
@@ -165,9 +158,7 @@ def _contents_of(data: memoryview) -> _Contents:
     table = json.loads(bytes(data[end - 8 - size : end - 8]))
     if table["format"] != _FORMAT:
         raise ValueError("the index was written by another version")
-    return _Contents(
-        {k: (a, b) for k, (a, b) in table["sections"].items()}, [(a, b, c) for a, b, c in table["segments"]]
-    )
+    return {k: (a, b) for k, (a, b) in table["sections"].items()}, [(a, b, c) for a, b, c in table["segments"]]
 
 
 class Base:
@@ -178,14 +169,13 @@ class Base:
         with path.open("rb") as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         try:
-            contents = _contents_of(data)
+            self._sections, segments = _contents_of(data)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is no index: {error}") from None
         self._data = data
-        self._sections = contents.sections
         self.segments = [
-            Postings(data[start:], Sizes(terms, postings), at << SEGMENT_BITS)
-            for at, (start, terms, postings) in enumerate(contents.segments)
+            Postings(data[start:], terms, postings, at << SEGMENT_BITS)
+            for at, (start, terms, postings) in enumerate(segments)
         ]
         self._paths = self._section("paths")
         self._offsets = self._section("offsets").cast("I")

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import BinaryIO
 
-from rlm_ipc.late_dataclasses import dataclass
-
 SEGMENT_BITS = 15
 SEGMENT_FILES = 1 << SEGMENT_BITS
 FIELD_SHIFT = 6
@@ -46,14 +44,6 @@ class Field(enum.IntEnum):
 
 
 _MARKED = {field: bytes(info & 0x3F | field << FIELD_SHIFT for info in range(256)) for field in Field}
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The numbers of terms and postings in a segment."""
-
-    terms: int
-    postings: int
 
 
 class PostingsWriter:
@@ -91,8 +81,8 @@ class PostingsWriter:
             rows_of_part.extend(rows[8 * start : 8 * end])
             start = end
 
-    def write(self, file: BinaryIO) -> Sizes:
-        """Write the tables, each padded to eight bytes.
+    def write(self, file: BinaryIO) -> tuple[int, int]:
+        """Write the tables, each padded to eight bytes. Return the numbers of terms and postings.
 
         They are: where the terms with each highest bits begin, terms, where the postings of each begin, files, bytes.
         """
@@ -122,7 +112,7 @@ class PostingsWriter:
         for table in (tops.tobytes(), terms.tobytes(), starts.tobytes(), files, infos):
             file.write(table)
             file.write(bytes(-len(table) % 8))
-        return Sizes(len(terms), total)
+        return len(terms), total
 
 
 class Postings:
@@ -130,17 +120,17 @@ class Postings:
 
     __slots__ = ("_files", "_infos", "_shift", "_starts", "_terms", "_tops", "base")
 
-    def __init__(self, data: memoryview, sizes: Sizes, base: int) -> None:
+    def __init__(self, data: memoryview, terms: int, postings: int, base: int) -> None:
         """Read tables that `PostingsWriter.write` wrote; ``base`` is the number of the segment's first file."""
         self.base = base
-        self._shift = _shift_of(sizes.terms)
+        self._shift = _shift_of(terms)
         tops, data = _table(data, 4 * ((1 << (32 - self._shift)) + 1))
-        terms, data = _table(data, 4 * sizes.terms)
-        starts, data = _table(data, 4 * sizes.terms + 4)
-        files, data = _table(data, 2 * sizes.postings)
+        hashes, data = _table(data, 4 * terms)
+        starts, data = _table(data, 4 * terms + 4)
+        files, data = _table(data, 2 * postings)
         self._tops = tops.cast("I")
-        self._terms, self._starts, self._files = terms.cast("I"), starts.cast("I"), files.cast("H")
-        self._infos, _ = _table(data, sizes.postings)
+        self._terms, self._starts, self._files = hashes.cast("I"), starts.cast("I"), files.cast("H")
+        self._infos, _ = _table(data, postings)
 
     def range_of(self, term: int) -> tuple[int, int]:
         """Return where the postings of a term begin and end."""

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from rlm_lock.listing import git
@@ -48,12 +48,6 @@ class Listing:
     is_git: bool = False
     is_cut: bool = False
     missing: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Found:
-    index: dict[bytes, bytes] = field(default_factory=dict)
-    submodules: set[bytes] = field(default_factory=set)
 
 
 class Lister:
@@ -118,30 +112,23 @@ def _of_git(
     digest = whole.digest()
     if known is not None and known.digest == digest:
         return known
-    records = _Found()
+    index: dict[bytes, bytes] = {}
+    submodules: set[bytes] = set()
     missing: list[str] = []
     if not untracked.is_whole:
         missing.append("git cannot list what it does not track here; it is found by the rules of .gitignore alone")
     for path, hashed, is_submodule in islice(_records(staged.data), most + 1):
-        records.index[path] = hashed
+        index[path] = hashed
         if is_submodule:
-            records.submodules.add(path)
-    paths = set(records.index)
+            submodules.add(path)
+    paths = set(index)
     # A path that ends with a slash is another repository inside, which is not a submodule.
     others = (path for path in untracked.data.split(b"\0") if path and path[-1:] != b"/" and _is_wanted(path))
     paths.update(islice(others, max(0, most + 1 - len(paths))))
     listed = _bounded(sorted(paths), most, missing)
     commit = head.data.strip().decode("ascii", "replace") if head.is_whole else ""
-    return Listing(
-        listed,
-        records.index,
-        frozenset(records.submodules),
-        digest,
-        commit,
-        True,
-        not untracked.is_whole,
-        tuple(missing),
-    )
+    is_cut = not untracked.is_whole
+    return Listing(listed, index, frozenset(submodules), digest, commit, True, is_cut, tuple(missing))
 
 
 def _records(staged: bytes) -> Iterator[tuple[bytes, bytes, bool]]:

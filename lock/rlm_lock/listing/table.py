@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from rlm_lock.model import FileEntry, FileNote
+from rlm_lock.model import FileNote
 
 HASH = 20
 """Bytes of a content's hash."""
@@ -75,13 +75,6 @@ class FileTable:
     def set_note(self, row: int, note: FileNote) -> None:
         """Remember why nothing, or not everything, is known about a file."""
         self.notes[row] = NOTES.index(note)
-
-    def entry(self, row: int) -> FileEntry:
-        """Return a row as an object."""
-        blob = self.blob(row)
-        text = blob.hex() if any(blob) else ""
-        row_of = self.paths[row], self.modes[row], self.sizes[row], self.mtimes[row]
-        return FileEntry(*row_of, text, self.note(row), not self.flags[row] & UNTRACKED)
 
     def present(self) -> Iterator[int]:
         """Yield the rows of the files that are on disk."""

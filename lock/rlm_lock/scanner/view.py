@@ -42,10 +42,7 @@ class View:
         """Return every file that is on disk."""
         table = self._project.table
         for row in table.present():
-            entry = table.entry(row)
-            entry.note = self._extracts.note(table, row)
-            entry.is_tracked = not table.flags[row] & UNTRACKED
-            yield entry
+            yield FileEntry(table.paths[row], table.sizes[row], not table.flags[row] & UNTRACKED)
 
     def read(self, path: bytes, limit: int) -> bytes | None:
         """Return the beginning of a regular file, with what is probably secret replaced."""

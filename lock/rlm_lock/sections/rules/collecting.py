@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.names import shown, text_of
 from rlm_lock.sections.globs import matches
 from rlm_lock.sections.rules.model import (
@@ -175,30 +174,21 @@ class _Collecting:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Nested:
-    folder: str
-    name: str
-
-
 def _nearest(rules: Sequence[Rule], folder: str) -> Iterator[Rule]:
     """Disable a file of rules if one with the same name is nearer to the requested folder."""
-    nested = {rule.id: place for rule in rules if (place := _nested(rule)) is not None}
+    nearest: dict[str, str] = {}
+    for rule in filter(_is_nested, rules):
+        place, name = posixpath.split(rule.source)
+        if _holds(place, folder):
+            nearest[name] = max(nearest.get(name, ""), place, key=len)
     for rule in rules:
-        place = nested.get(rule.id)
-        is_far = place is not None and any(
-            other.name == place.name
-            and len(other.folder) > len(place.folder)
-            and _holds(other.folder, folder)
-            and _holds(place.folder, folder)
-            for other in nested.values()
-        )
+        place, name = posixpath.split(rule.source)
+        is_far = _is_nested(rule) and _holds(place, folder) and len(place) < len(nearest[name])
         yield replace(rule, enabled=False) if is_far else rule
 
 
-def _nested(rule: Rule) -> _Nested | None:
-    is_nested = any(kind.is_nested and kind.path.fullmatch(rule.source.encode()) for kind in TEXTS)
-    return _Nested(posixpath.dirname(rule.source), posixpath.basename(rule.source)) if is_nested else None
+def _is_nested(rule: Rule) -> bool:
+    return any(kind.is_nested and kind.path.fullmatch(rule.source.encode()) for kind in TEXTS)
 
 
 def _holds(folder: str, inner: str) -> bool:
