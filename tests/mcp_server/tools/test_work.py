@@ -23,6 +23,7 @@ from rlm_mcp.daemon.tool_lists import as_listed
 from rlm_mcp.service.service import Service
 from rlm_mcp.tools.catalogue import TOOLS
 from rlm_mcp.web.mcp_endpoint import http_endpoint
+from rlm_memory.errors import NotReady
 from rlm_memory.work.holders import STALE_SECONDS
 
 from .conftest import Agent, Clock, connected
@@ -274,6 +275,7 @@ async def test_a_call_that_waits_keeps_the_lease_of_its_token(
         assert (await other("work"))["in_progress"] == [task]
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
+        await until(lambda: len(quiet._store._watchers) == watched)
         clock.now += 0.6
         assert (await other("work", wait=True))["next"] == [task]
 
@@ -311,6 +313,8 @@ async def test_a_refused_claim_rolls_nothing_back(quiet: Service, worker: Worker
     await one("work", do="claim")
     undone = quiet._store.rollbacks
     assert (await two("work", do="claim", id=task, holder=holder))["error"] == "not_ready"
+    with pytest.raises(NotReady):  # as from the web page
+        quiet.work.by_hand.claim(task, 60.0, None)
     assert quiet._store.rollbacks == undone
 
 
