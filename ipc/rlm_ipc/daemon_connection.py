@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_dialogue import (
@@ -22,12 +22,11 @@ from rlm_ipc.daemon_dialogue import (
     no_reply,
     reply_to,
 )
-from rlm_ipc.daemon_requests import Request, ServeMcp
+from rlm_ipc.daemon_requests import Reply, Request, ServeMcp
 from rlm_ipc.errors import DaemonNotStarted, DaemonUnavailable
 from rlm_ipc.json_lines import CHUNK, daemon_command, daemon_log, socket_path
 from rlm_ipc.messages import JsonObject
 
-Reply = TypeVar("Reply")
 REPLY_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 """The longest delay until a signal is noticed that arrives between Python's last check for signals and the system's

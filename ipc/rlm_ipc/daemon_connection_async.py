@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Mapping
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_connection import REPLY_SECONDS, connect, the_socket
@@ -19,11 +19,9 @@ from rlm_ipc.daemon_dialogue import (
     no_reply,
     reply_to,
 )
-from rlm_ipc.daemon_requests import Request, ServeMcp
+from rlm_ipc.daemon_requests import Reply, Request, ServeMcp
 from rlm_ipc.errors import DaemonNotStarted, DaemonUnavailable
 from rlm_ipc.messages import JsonObject
-
-Reply = TypeVar("Reply")
 
 
 class AsyncDaemonConnection(asyncio.Protocol, Generic[Reply]):

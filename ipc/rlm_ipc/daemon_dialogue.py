@@ -13,9 +13,9 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from rlm_ipc.daemon_requests import Request
+from rlm_ipc.daemon_requests import Reply, Request
 from rlm_ipc.errors import DaemonRefused, DaemonUnavailable, ProcessError, ProtocolError, ToolFailed
 from rlm_ipc.json_lines import GOODBYE, MODERN_VERSION_KEY, LineSplitter, Oversized, handshake_line
 from rlm_ipc.messages import Json, JsonObject, plain, read, reply_type
@@ -24,7 +24,6 @@ from rlm_ipc.version import VERSION
 if TYPE_CHECKING:
     from rlm_ipc.daemon_protocol import Accepted
 
-Reply = TypeVar("Reply")
 OnProgress = Callable[[float, float | None, str], None]
 """Called with how much of a call is done, the total if it is known, and what is happening."""
 ENDED_AT_HANDSHAKE = "the daemon ended before it answered; try again"

@@ -30,7 +30,7 @@ from rlm_ipc.private_folders import (
     state_dir,
     state_folder,
 )
-from rlm_ipc.unix_sockets import DYING_SERVER, PeerCredentials, connect, listen, peer
+from rlm_ipc.unix_sockets import DYING_SERVER, connect, listen, peer
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the 5 ms of importing typing
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ __all__ = [
     "AlreadyServed",
     "DiscoveryError",
     "InstanceLock",
-    "PeerCredentials",
     "announce_ready",
     "claim",
     "claim_to_serve",

@@ -8,22 +8,19 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rlm_ipc import discovery, framing
 from rlm_ipc import supervisor_core as core
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import SupervisorGone
-from rlm_ipc.supervisor_protocol import Operation
+from rlm_ipc.supervisor_protocol import Operation, Reply, Request
 from rlm_ipc.version import VERSION
 from rlm_kernel.failures import from_wire
 
 _PAUSES = (0.0, 0.02, 0.1, 0.5, 2.0)
 """In seconds."""
-
-_Request = TypeVar("_Request")
-_Reply = TypeVar("_Reply")
 
 
 class BlockingClient:
@@ -43,7 +40,7 @@ class BlockingClient:
         self.welcome = self.call(protocol.HELLO, core.Hello(core.CORE, wire.SPEAKS, VERSION))
         self._pid = self.welcome.pid
 
-    def call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
+    def call(self, operation: Operation[Request, Reply], request: Request) -> Reply:
         """Call and wait; raises the KernelError that the supervisor answers with, or `SupervisorGone`.
 
         What a session shows meanwhile is dropped: nobody is there yet to see it.

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, cast
 
 from rlm_ipc import discovery, framing, worker_protocol
 from rlm_ipc import supervisor_core as core
@@ -17,7 +17,7 @@ from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc import supervisor_wire as wire
 from rlm_ipc.errors import KernelError, ProcessError, ProtocolError, SupervisorGone
 from rlm_ipc.framed_stream import Stream
-from rlm_ipc.supervisor_protocol import Event, Operation
+from rlm_ipc.supervisor_protocol import Event, Operation, Reply, Request
 from rlm_ipc.version import VERSION
 from rlm_kernel.failures import from_wire
 from rlm_kernel.supervisor_start import connect_socket, program
@@ -30,15 +30,13 @@ _REPLACED = (
 )
 _PAUSES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """In seconds: the successor may die as well."""
-_Request = TypeVar("_Request")
-_Reply = TypeVar("_Reply")
 
 
-class SharedReply(Generic[_Reply]):
+class SharedReply(Generic[Reply]):
     """A reply that any number of tasks may wait for. Cancelling one of them leaves it to the others."""
 
     def __init__(self) -> None:
-        self._reply: _Reply | None = None
+        self._reply: Reply | None = None
         self._error: BaseException | None = None
         self._done = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -47,7 +45,7 @@ class SharedReply(Generic[_Reply]):
         """Whether `wait` will not wait."""
         return self._done
 
-    def set_result(self, reply: tuple[_Reply, Blobs]) -> None:
+    def set_result(self, reply: tuple[Reply, Blobs]) -> None:
         """Take the reply to the call; its blobs are of no use to several tasks."""
         self._reply = reply[0]
         self._wake()
@@ -57,7 +55,7 @@ class SharedReply(Generic[_Reply]):
         self._error = error
         self._wake()
 
-    async def wait(self) -> _Reply:
+    async def wait(self) -> Reply:
         """Return the reply, or raise the error, when it is there."""
         if not self._done:
             waiter = asyncio.get_running_loop().create_future()
@@ -65,7 +63,7 @@ class SharedReply(Generic[_Reply]):
             await waiter
         if self._error is not None:
             raise self._error
-        return cast("_Reply", self._reply)
+        return cast("Reply", self._reply)
 
     def _wake(self) -> None:
         self._done = True
@@ -189,25 +187,25 @@ class SupervisorConnection:
     # -- calls
 
     def start_call(
-        self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int] = ()
-    ) -> asyncio.Future[tuple[_Reply, Blobs]]:
+        self, operation: Operation[Request, Reply], request: Request, descriptors: Sequence[int] = ()
+    ) -> asyncio.Future[tuple[Reply, Blobs]]:
         """Send a call; the future gets its reply and blobs."""
-        future: asyncio.Future[tuple[_Reply, Blobs]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[tuple[Reply, Blobs]] = asyncio.get_running_loop().create_future()
         self._send_call(operation, request, descriptors, future)
         return future
 
-    def start_shared_call(self, operation: Operation[_Request, _Reply], request: _Request) -> SharedReply[_Reply]:
+    def start_shared_call(self, operation: Operation[Request, Reply], request: Request) -> SharedReply[Reply]:
         """Send a call whose reply several tasks may wait for, or none."""
-        reply: SharedReply[_Reply] = SharedReply()
+        reply: SharedReply[Reply] = SharedReply()
         self._send_call(operation, request, (), reply)
         return reply
 
     def _send_call(
         self,
-        operation: Operation[_Request, _Reply],
-        request: _Request,
+        operation: Operation[Request, Reply],
+        request: Request,
         descriptors: Sequence[int],
-        future: asyncio.Future[tuple[_Reply, Blobs]] | SharedReply[_Reply],
+        future: asyncio.Future[tuple[Reply, Blobs]] | SharedReply[Reply],
     ) -> None:
         if self._gone.done():
             framing.close_all(descriptors)
@@ -225,8 +223,8 @@ class SupervisorConnection:
             self._stream.send(wire.CALL, (call.part,), tuple(map(os.dup, call.descriptors)))
 
     async def call(
-        self, operation: Operation[_Request, _Reply], request: _Request, descriptors: Sequence[int] = ()
-    ) -> _Reply:
+        self, operation: Operation[Request, Reply], request: Request, descriptors: Sequence[int] = ()
+    ) -> Reply:
         """Call and wait; raises the KernelError that the supervisor answers with."""
         reply, _ = await self.start_call(operation, request, descriptors)
         return reply

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import uuid
-from typing import Any, TypeVar
+from typing import Any
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning import KernelProvisionerBase
@@ -21,7 +21,7 @@ from rlm_ipc import discovery
 from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import SupervisorGone, UnknownKernel
 from rlm_ipc.messages import Json
-from rlm_ipc.supervisor_protocol import OfKernel, Operation, SpawnRequest
+from rlm_ipc.supervisor_protocol import OfKernel, Operation, Reply, Request, SpawnRequest
 from rlm_kernel.blocking_client import BlockingClient
 from rlm_kernel.new_kernel import new_scratch, resolved, spawn_call
 from rlm_kernel.supervisor.relay.leaving import OWNER
@@ -30,8 +30,6 @@ from rlm_sandbox.policy import Policy, pin_policy
 
 POLL_SECONDS = 0.02
 ENDED = 0
-_Request = TypeVar("_Request")
-_Reply = TypeVar("_Reply")
 
 
 def policy_for(name: str, workspace: str) -> Policy:
@@ -143,14 +141,14 @@ class RlmProvisioner(KernelProvisionerBase):
         """Return a short time: the supervisor ends a kernel at once."""
         return 1.0
 
-    async def _call(self, operation: Operation[_Request, _Reply], request: _Request) -> _Reply:
+    async def _call(self, operation: Operation[Request, Reply], request: Request) -> Reply:
         if self._client is None:
             raise UnknownKernel(self._kernel)
         if not threading.main_thread().is_alive():  # `jupyter run` ends its kernel when no thread can start any more
             return self._client.call(operation, request)
         return await asyncio.to_thread(self._client.call, operation, request)
 
-    async def _quietly(self, operation: Operation[_Request, _Reply], request: _Request) -> None:
+    async def _quietly(self, operation: Operation[Request, Reply], request: Request) -> None:
         try:
             await self._call(operation, request)
         except (UnknownKernel, SupervisorGone):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from rlm_ipc import discovery, framing
 from rlm_ipc import supervisor_wire as wire
@@ -14,7 +14,7 @@ from rlm_ipc.errors import CallerError, KernelError, machine_full, to_wire
 from rlm_ipc.framed_stream import Stream
 from rlm_ipc.kernel_reports import CellResult
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.supervisor_protocol import Operation
+from rlm_ipc.supervisor_protocol import Operation, Reply, Request
 from rlm_ipc.version import VERSION
 from rlm_kernel.supervisor.attachments import Attachment
 from rlm_kernel.supervisor.processes.patience import retrieved
@@ -26,9 +26,7 @@ GATHERED_SECONDS = 0.005
 
 log = logging.getLogger(__name__)
 
-_Request = TypeVar("_Request")
-_Reply = TypeVar("_Reply")
-Answered = tuple[_Reply, tuple[bytes, ...]]
+Answered = tuple[Reply, tuple[bytes, ...]]
 """A reply with its blobs."""
 
 
@@ -40,7 +38,7 @@ class Envelope:
     descriptors: tuple[int, ...]
 
 
-Handler = Callable[["Connection", _Request, Envelope], Answered[_Reply] | Coroutine[Any, Any, Answered[_Reply]] | None]
+Handler = Callable[["Connection", Request, Envelope], Answered[Reply] | Coroutine[Any, Any, Answered[Reply]] | None]
 """Answers a request, at once or in a task; None if the answer comes from somewhere else."""
 
 
@@ -48,11 +46,11 @@ HANDLERS: dict[str, tuple[Operation[Any, Any], Handler[Any, Any]]] = {}
 
 
 def answers(
-    operation: Operation[_Request, _Reply],
-) -> Callable[[Handler[_Request, _Reply]], Handler[_Request, _Reply]]:
+    operation: Operation[Request, Reply],
+) -> Callable[[Handler[Request, Reply]], Handler[Request, Reply]]:
     """Register the function as the handler of that operation."""
 
-    def enter(handler: Handler[_Request, _Reply]) -> Handler[_Request, _Reply]:
+    def enter(handler: Handler[Request, Reply]) -> Handler[Request, Reply]:
         HANDLERS[operation.name] = operation, handler
         return handler
 
