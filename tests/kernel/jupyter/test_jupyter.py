@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import nbclient
@@ -18,6 +18,7 @@ import pytest
 from jupyter_client import AsyncKernelClient, BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager, start_new_kernel
+from jupyter_visits import visit
 from waiting import PROGRAM_SECONDS, SECONDS, wait_until
 
 from rlm_ipc import discovery
@@ -70,9 +71,15 @@ def wait_for_port(ip: str, port: int) -> None:
     wait_until(listens)
 
 
-def started(kernelspec: str) -> tuple[KernelManager, BlockingKernelClient]:
-    """A kernel by its name, as Jupyter front ends start one."""
-    return start_new_kernel(kernel_name=kernelspec)
+@contextmanager
+def started(kernelspec: str, **options: object) -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
+    """A kernel by its name, as Jupyter front ends start and end one."""
+    manager, client = start_new_kernel(kernel_name=kernelspec, **options)
+    try:
+        yield manager, client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
 
 
 def executed(client: BlockingKernelClient, code: str, **options) -> tuple[dict, list[dict]]:
@@ -84,14 +91,10 @@ def executed(client: BlockingKernelClient, code: str, **options) -> tuple[dict, 
 
 def test_a_front_end_may_give_the_folder_as_a_path(kernelspec, tmp_path) -> None:
     """The command of nbclient, `jupyter execute`, does."""
-    manager, client = start_new_kernel(kernel_name=kernelspec, cwd=tmp_path)
-    try:
+    with started(kernelspec, cwd=tmp_path) as (_, client):
         _, published = executed(client, "import os; os.getcwd()")
         shown = [message["content"]["data"] for message in published if message["msg_type"] == "execute_result"]
         assert shown == [{"text/plain": repr(str(tmp_path.resolve()))}]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 def test_a_script_runs_in_a_session_and_leaves_no_error_behind(kernelspec, tmp_path) -> None:
@@ -105,17 +108,13 @@ def test_a_script_runs_in_a_session_and_leaves_no_error_behind(kernelspec, tmp_p
 
 def test_the_blocking_client_starts_a_session_by_its_kernelspec(kernelspec) -> None:
     """K-28: jupyter_client starts the kernel through the provisioner; messages come in the protocol's order."""
-    manager, client = started(kernelspec)
-    try:
+    with started(kernelspec) as (manager, client):
         reply, published = executed(client, "print('hello')\n6 * 7")
         assert reply["status"] == "ok"
         kinds = [m["msg_type"] for m in published]
         assert kinds == ["status", "execute_input", "stream", "execute_result", "status"]
         assert published[3]["content"]["data"] == {"text/plain": "42"}
         assert manager.is_alive()
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
     assert not manager.is_alive()
 
 
@@ -153,21 +152,16 @@ def test_what_another_installation_has_listed_stays_while_it_is_there(kernel_lis
 
 def test_a_front_end_can_restart_its_kernel(kernelspec) -> None:
     """Restarting through the manager gives a fresh session on a new connection."""
-    manager, client = started(kernelspec)
-    try:
+    with started(kernelspec) as (manager, client):
         executed(client, "x = 1")
         manager.restart_kernel()
         client.wait_for_ready(timeout=SECONDS)
         assert executed(client, "x")[0]["ename"] == "NameError"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
 
 
 def test_a_front_end_can_interrupt_a_cell(kernelspec) -> None:
     """An interrupt_request ends the cell with KeyboardInterrupt, and the session goes on."""
-    manager, client = started(kernelspec)
-    try:
+    with started(kernelspec) as (manager, client):
         asked = client.execute("print('going')\nwhile True: pass")
         while client.get_iopub_msg(timeout=SECONDS)["msg_type"] != "stream":
             pass
@@ -176,15 +170,11 @@ def test_a_front_end_can_interrupt_a_cell(kernelspec) -> None:
             pass  # a client that had to wait for its kernel has asked it several times who it is
         assert reply["content"]["ename"] == "KeyboardInterrupt"
         assert executed(client, "1 + 1")[0]["status"] == "ok"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
 
 
 def test_what_a_thread_shows_after_its_cell_has_ended_stands_below_that_cell(kernelspec) -> None:
     """Front ends drop output of no cell. It must not get lost either while the kernel makes ready for the next cell."""
-    manager, client = started(kernelspec)
-    try:
+    with started(kernelspec) as (_, client):
         reply, published = executed(client, THREAD_THAT_SHOWS)
         client.complete("thre", reply=True, timeout=SECONDS)
         shown = [message for message in published if message["msg_type"] == "stream"]
@@ -196,9 +186,6 @@ def test_what_a_thread_shows_after_its_cell_has_ended_stands_below_that_cell(ker
         cell = published[0]["parent_header"]["msg_id"]
         assert {message["parent_header"].get("msg_id") for message in shown[:-1]} == {cell}
         assert shown[-1]["parent_header"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 THREAD_THAT_SHOWS = """
@@ -240,17 +227,13 @@ def _kill_supervisor(runtime: Path) -> None:
 
 def test_a_front_ends_kernel_outlives_the_supervisor(kernelspec, isolation, gone) -> None:
     """Its variables, its ports and its manager go on; it ends when the manager says so."""
-    manager, client = started(kernelspec)
-    try:
+    with started(kernelspec) as (manager, client):
         executed(client, "x = 1")
         for _ in range(2):
             _kill_supervisor(isolation.runtime)
             assert manager.is_alive()
         assert executed(client, "x += 1\nassert x == 2")[0]["status"] == "ok"
         pid = manager.provisioner.pid
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
     asyncio.run(gone(pid))
 
 
@@ -297,16 +280,12 @@ def test_leaving_a_console_ends_the_kernel_that_it_has_started(kernelspec) -> No
 
 def test_the_console_attaches_to_a_live_session(kernelspec, isolation) -> None:
     """K-28: `jupyter console --existing` on a session's connection file sees the agent's variables."""
-    manager, client = started(kernelspec)
-    try:
+    with started(kernelspec) as (manager, client):
         executed(client, "secret = 'from the agent'")
         said = console("--existing", manager.connection_file, code="print(secret)\nexit\n")
         assert "from the agent" in said
         assert "keeping kernel alive" in said
         assert executed(client, "secret")[0]["status"] == "ok"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel()
 
 
 def test_a_launcher_without_provisioners_gets_a_kernel_too(kernelspec, isolation) -> None:
@@ -334,15 +313,8 @@ def test_a_launcher_without_provisioners_gets_a_kernel_too(kernelspec, isolation
 @asynccontextmanager
 async def visitor(kernel) -> AsyncIterator[AsyncKernelClient]:
     """Visit a session by its connection, for half a minute at most."""
-    client = AsyncKernelClient()
-    client.load_connection_info(kernel.connection)
-    client.start_channels()
-    try:
-        async with asyncio.timeout(SECONDS):
-            await client.wait_for_ready()
-            yield client
-    finally:
-        client.stop_channels()
+    async with asyncio.timeout(SECONDS), visit(kernel.connection) as client:
+        yield client
 
 
 async def test_the_async_client_works_on_a_session_of_the_supervisor(supervisor, kernel) -> None:

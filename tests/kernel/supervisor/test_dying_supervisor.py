@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from jupyter_visits import visit
 from waiting import until, wait_until
 
 from rlm_contexts.store.store import ContextStore
@@ -196,11 +197,7 @@ async def test_a_message_that_a_dying_supervisor_had_shown_and_not_noted_harms_n
 ) -> None:
     """The next supervisor shows it again. A client of Jupyter raises an error if one signature comes twice."""
     await own_supervisor.spawn(SpawnRequest("k1", str(tmp_path)), load_policy("default"))
-    front_end = AsyncKernelClient()
-    front_end.load_connection_info((await own_supervisor.kernel_info("k1")).connection)
-    front_end.start_channels()
-    try:
-        await front_end.wait_for_ready(timeout=60)
+    async with visit((await own_supervisor.kernel_info("k1")).connection) as front_end:
         front_end.execute(told.wait + "print('goes on')")
         await _shown(front_end, "execute_input")
         await until(lambda: _published(own_supervisor), lambda count: count == 2)  # busy, and this: it is shown first
@@ -211,8 +208,6 @@ async def test_a_message_that_a_dying_supervisor_had_shown_and_not_noted_harms_n
         await _shown(front_end, "execute_input")
         assert (await _shown(front_end, "stream"))["text"] == "goes on\n"
         await _shown(front_end, "status")
-    finally:
-        front_end.stop_channels()
 
 
 async def _shown(front_end: AsyncKernelClient, kind: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Forked sessions: every variable of the parent, and nothing shared but loaded texts and the scratch folder."""
 
 import asyncio
+import json
 import os
 import signal
 import uuid
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jupyter_client import AsyncKernelClient
+from jupyter_visits import visit
 from session_processes import copies_of, members, session_of
 from waiting import SECONDS, until
 
@@ -348,15 +349,9 @@ async def test_a_jupyter_client_connects_to_a_child(supervisor, kernel, fork, va
     await value(kernel, "n = 41")
     file = tmp_path / "child.json"
     await fork(kernel, connection_file=str(file))
-    client = AsyncKernelClient()
-    client.load_connection_file(str(file))
-    client.start_channels()
-    try:
-        await client.wait_for_ready(timeout=SECONDS)
+    async with visit(json.loads(file.read_text())) as client:
         reply = await client.execute_interactive("n += 1", user_expressions={"n": "n"}, timeout=SECONDS)
         assert reply["content"]["user_expressions"]["n"]["data"]["text/plain"] == "42"
-    finally:
-        client.stop_channels()
     assert await value(kernel, "n") == "41"
 
 

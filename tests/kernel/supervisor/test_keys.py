@@ -8,6 +8,7 @@ import os
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from jupyter_visits import visit
 from session_processes import copies_of
 
 from rlm_ipc.supervisor_protocol import SpawnRequest
@@ -31,22 +32,13 @@ def memory_holds(pid: int, *wanted: bytes) -> list[bool]:
     return found
 
 
-async def jupyter_client(connection: dict) -> AsyncKernelClient:
-    client = AsyncKernelClient()
-    client.load_connection_info({**connection, "key": connection["key"].encode()})
-    client.start_channels()
-    await client.wait_for_ready(timeout=60)
-    return client
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may read the memory of a helper process")
 async def test_no_process_of_a_session_holds_its_key(supervisor, kernel, tmp_path) -> None:
     """Who has it can run cells of the session over TCP: a live kernel, its copies and a fork, after Jupyter's cells."""
     key = kernel.connection["key"].encode()
-    client = await jupyter_client(kernel.connection)
-    await client.execute_interactive("marker = 'in the memory of ' + 'the kernel'", timeout=60)
-    await client.execute_interactive("print(marker)", timeout=60)
-    client.stop_channels()
+    async with visit(kernel.connection) as client:
+        await client.execute_interactive("marker = 'in the memory of ' + 'the kernel'", timeout=60)
+        await client.execute_interactive("print(marker)", timeout=60)
     fork = await supervisor.fork(kernel.kernel_id, SpawnRequest("keys-fork", str(tmp_path)), load_policy("default"))
     assert (await supervisor.execute("keys-fork", "marker").result()).result == "'in the memory of the kernel'"
     keys = [key, fork.kernel.connection["key"].encode()]
@@ -60,23 +52,22 @@ async def test_no_process_of_a_session_holds_its_key(supervisor, kernel, tmp_pat
 
 async def test_what_is_not_signed_with_the_key_is_not_run(supervisor, kernel) -> None:
     """The kernel cannot tell any more; on each channel, and a second time."""
-    honest = await jupyter_client(kernel.connection)
-    forger = AsyncKernelClient()
-    forger.load_connection_info({**kernel.connection, "key": b"a key of somebody else's"})
-    forger.start_channels()
-    await supervisor.execute(kernel.kernel_id, "runs = 0").result()
-    forger.execute("runs += 1")
-    message = honest.session.msg("execute_request", {"code": "runs += 10", "silent": False, "store_history": True})
-    parts = honest.session.serialize(message)
-    for _ in range(2):
-        honest.shell_channel.socket.send_multipart(parts)
-    control = forger.session.msg("execute_request", {"code": "runs += 100", "silent": False})
-    forger.session.send(forger.control_channel.socket, control)
-    async with asyncio.timeout(60):
-        while (await supervisor.execute(kernel.kernel_id, "runs").result()).result == "0":
-            pass
-    reply = await honest.execute_interactive("runs", timeout=60)  # behind the second of the two
-    assert reply["content"]["status"] == "ok"
-    assert (await supervisor.execute(kernel.kernel_id, "runs").result()).result == "10"
-    for client in (honest, forger):
-        client.stop_channels()
+    async with visit(kernel.connection) as honest:
+        forger = AsyncKernelClient()
+        forger.load_connection_info({**kernel.connection, "key": b"a key of somebody else's"})
+        forger.start_channels()
+        await supervisor.execute(kernel.kernel_id, "runs = 0").result()
+        forger.execute("runs += 1")
+        message = honest.session.msg("execute_request", {"code": "runs += 10", "silent": False, "store_history": True})
+        parts = honest.session.serialize(message)
+        for _ in range(2):
+            honest.shell_channel.socket.send_multipart(parts)
+        control = forger.session.msg("execute_request", {"code": "runs += 100", "silent": False})
+        forger.session.send(forger.control_channel.socket, control)
+        async with asyncio.timeout(60):
+            while (await supervisor.execute(kernel.kernel_id, "runs").result()).result == "0":
+                pass
+        reply = await honest.execute_interactive("runs", timeout=60)  # behind the second of the two
+        assert reply["content"]["status"] == "ok"
+        assert (await supervisor.execute(kernel.kernel_id, "runs").result()).result == "10"
+        forger.stop_channels()

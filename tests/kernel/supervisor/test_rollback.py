@@ -1,6 +1,7 @@
 """Rollback: memory goes back to before the last cells, behind the same sockets, and nothing else does."""
 
 import asyncio
+import json
 import os
 import signal
 import tempfile
@@ -8,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from jupyter_client import AsyncKernelClient
+from jupyter_visits import visit
 from session_processes import copies_of
 from waiting import SECONDS, until
 
@@ -35,11 +36,7 @@ async def test_the_last_cells_are_undone_behind_the_same_sockets(
     """Changes in place and new names go, files and the connection stay, an attached notebook goes on."""
     file = tmp_path / "connection.json"
     kernel = await spawn(policy(checkpoint="strict", rollback_cells=3), connection_file=str(file))
-    client = AsyncKernelClient()
-    client.load_connection_file(str(file))
-    client.start_channels()
-    try:
-        await client.wait_for_ready(timeout=SECONDS)
+    async with visit(json.loads(file.read_text())) as client:
         await value(kernel, "rows = [1]; other = 'kept'")
         write = f"with open({kernel.scratch + '/out.txt'!r}, 'w') as f: f.write('x')"
         await value(kernel, f"rows.append(2); other = 'changed'\n{write}")
@@ -49,8 +46,6 @@ async def test_the_last_cells_are_undone_behind_the_same_sockets(
         assert (done.restored, done.gone) == (("other",), ("f", "mine"))
         reply = await client.execute_interactive("1", user_expressions={"r": "rows, other"}, timeout=SECONDS)
         assert reply["content"]["user_expressions"]["r"]["data"]["text/plain"] == "([1], 'kept')"
-    finally:
-        client.stop_channels()
     assert await value(kernel, f"open({kernel.scratch + '/out.txt'!r}).read(), 'mine' in dir()") == "('x', False)"
     assert (await supervisor.kernel_info(kernel.kernel_id)).connection == kernel.connection
 

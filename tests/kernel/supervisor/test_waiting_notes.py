@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from jupyter_visits import visit
 from waiting import until
 
 from rlm_ipc.json_lines import TERMINAL
 from rlm_ipc.kernel_reports import QueryOutcome
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def notebook(connection: dict[str, Any]) -> AsyncIterator[AsyncKernelClient]:
-    client = AsyncKernelClient()
-    client.load_connection_info({**connection, "key": connection["key"].encode()})
-    client.start_channels()
-    try:
-        await client.wait_for_ready(timeout=60)
-        yield client
-    finally:
-        client.stop_channels()
 
 
 async def shown_of(
@@ -52,7 +41,7 @@ def is_end(message: dict[str, Any]) -> bool:
 
 async def test_a_cell_behind_an_agents_cell_says_so_until_it_begins(supervisor, kernel, told) -> None:
     """The front end shows the first line of what runs, made harmless; the note goes when the cell begins."""
-    async with notebook(kernel.connection) as client:
+    async with visit(kernel.connection) as client:
         running = supervisor.execute(kernel.kernel_id, f"# look \x1b[2J closely\n{told.wait}")
         await until(lambda: supervisor.running(kernel.kernel_id), lambda now: now.cell is not None)
         asked = client.execute("6 * 7")
@@ -67,7 +56,7 @@ async def test_a_cell_behind_an_agents_cell_says_so_until_it_begins(supervisor, 
 
 async def test_a_cell_behind_a_terminals_cell_says_so(supervisor, kernel, told) -> None:
     """A person at a terminal is no agent; the cell's name is told to who asks what runs."""
-    async with notebook(kernel.connection) as client:
+    async with visit(kernel.connection) as client:
         (running,) = supervisor.execute_all(kernel.kernel_id, [told.wait], TERMINAL)
         now = await until(lambda: supervisor.running(kernel.kernel_id), lambda now: now.cell is not None)
         assert now.cell.author == TERMINAL
@@ -81,7 +70,7 @@ async def test_a_cell_behind_a_terminals_cell_says_so(supervisor, kernel, told) 
 
 async def test_a_cell_that_waits_for_an_agents_answer_says_so(supervisor, kernel) -> None:
     """Nobody may be there who answers: a person at a notebook sees for what the cell waits, and how to end that."""
-    async with notebook(kernel.connection) as client:
+    async with visit(kernel.connection) as client:
         asked = client.execute("print(llm_query_batched(list('abcde'), mode='blocking'))")
         found = await shown_of(client, asked, is_note)
         assert found[-1][1]["name"] == "stderr"
@@ -96,7 +85,7 @@ async def test_a_cell_that_waits_for_a_model_says_nothing_of_it(supervisor, kern
     answered = policy("default")
     llm = replace(answered.llm, mode="provider")
     modelled = await spawn(replace(answered, llm=llm))
-    async with notebook(modelled.connection) as client, notebook(kernel.connection) as other:
+    async with visit(modelled.connection) as client, visit(kernel.connection) as other:
         asked = client.execute("print(llm_query('why?'))")
         await until(lambda: supervisor.pending_queries(modelled.kernel_id))
         await shown_of(other, other.execute("llm_query('why?', mode='blocking')"), is_note)
@@ -107,7 +96,7 @@ async def test_a_cell_that_waits_for_a_model_says_nothing_of_it(supervisor, kern
 
 async def test_a_cell_that_is_answered_in_time_says_nothing_of_it(supervisor, kernel) -> None:
     """An agent that answers at once needs no word."""
-    async with notebook(kernel.connection) as client:
+    async with visit(kernel.connection) as client:
         asked = client.execute("print(llm_query('why?', mode='blocking'))")
         await until(lambda: supervisor.pending_queries(kernel.kernel_id))
         await supervisor.answer(kernel.kernel_id, {"q_000": QueryOutcome("because")})
@@ -118,7 +107,7 @@ async def test_a_cell_that_is_answered_in_time_says_nothing_of_it(supervisor, ke
 async def test_a_cell_behind_the_same_notebooks_cell_says_nothing(kernel, told) -> None:
     """Whoever runs all cells of a notebook sees where it is; another notebook's cell says that it waits."""
     async with AsyncExitStack() as stack:
-        mine, other = [await stack.enter_async_context(notebook(kernel.connection)) for _ in range(2)]
+        mine, other = [await stack.enter_async_context(visit(kernel.connection)) for _ in range(2)]
         first = mine.execute(told.wait)
         await shown_of(mine, first, lambda message: bool(message["msg_type"] == "execute_input"))
         second = mine.execute("6 * 7")
@@ -133,7 +122,7 @@ async def test_a_cell_behind_the_same_notebooks_cell_says_nothing(kernel, told) 
 
 async def test_what_an_agents_cell_prints_comes_before_its_end(supervisor, kernel) -> None:
     """A front end that follows all cells takes "idle" for the end of a cell's output, as the protocol says."""
-    async with notebook(kernel.connection) as client:
+    async with visit(kernel.connection) as client:
         await supervisor.execute(kernel.kernel_id, "print('seen')").result()
         shown = []
         while not shown or shown[-1] != ("status", "idle"):

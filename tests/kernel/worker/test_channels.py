@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from jupyter_visits import visit
 from waiting import SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -16,13 +17,8 @@ MARK = "open('escaped.txt', 'w')"
 @pytest.fixture
 async def client(kernel) -> AsyncIterator[AsyncKernelClient]:
     """A Jupyter client on a walled session."""
-    connected = AsyncKernelClient()
-    connected.load_connection_info(kernel.connection)
-    connected.start_channels()
-    async with asyncio.timeout(SECONDS):
-        await connected.wait_for_ready()
-    yield connected
-    connected.stop_channels()
+    async with visit(kernel.connection) as connected:
+        yield connected
 
 
 async def reply_of(

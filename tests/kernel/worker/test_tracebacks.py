@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 
 import pytest
 from jupyter_client import AsyncKernelClient
+from jupyter_visits import visit
 from waiting import SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -19,13 +19,8 @@ OWN = "def outer(x):\n    # above\n    y = x\n    return inner(y)\n\ndef inner(x
 @pytest.fixture
 async def front_end(kernel) -> AsyncIterator[AsyncKernelClient]:
     """A front end of the session."""
-    client = AsyncKernelClient()
-    client.load_connection_info(kernel.connection)
-    client.start_channels()
-    async with asyncio.timeout(SECONDS):
-        await client.wait_for_ready()
-    yield client
-    client.stop_channels()
+    async with visit(kernel.connection) as client:
+        yield client
 
 
 async def seen_by(client: AsyncKernelClient, code: str) -> str:

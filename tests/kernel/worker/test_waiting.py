@@ -6,7 +6,7 @@ import signal
 from dataclasses import replace
 
 import pytest
-from jupyter_client import AsyncKernelClient
+from jupyter_visits import visit
 from waiting import SECONDS, until
 
 from rlm_ipc import supervisor_protocol as protocol
@@ -203,18 +203,14 @@ task = asyncio.create_task(later())
 async def test_a_question_of_a_notebooks_cell_is_answered_like_any_other(supervisor, spawn, policy) -> None:
     """K-22: the notebook waits, whoever holds the queries answers; what comes on its stdin channel is no answer."""
     info = await spawn(replace(policy(), llm=LlmPolicy(mode="blocking")))
-    client = AsyncKernelClient()
-    client.load_connection_info(info.connection)
-    client.start_channels()
-    await client.wait_for_ready(timeout=SECONDS)
-    replied = asyncio.ensure_future(
-        client.execute_interactive("print(llm_query('p'))", allow_stdin=False, timeout=SECONDS)
-    )
-    await asked(supervisor, info.kernel_id)
-    client.input("unasked")
-    await supervisor.answer(info.kernel_id, {"q_000": QueryOutcome("A")})
-    assert (await replied)["content"]["status"] == "ok"
-    client.stop_channels()
+    async with visit(info.connection) as client:
+        replied = asyncio.ensure_future(
+            client.execute_interactive("print(llm_query('p'))", allow_stdin=False, timeout=SECONDS)
+        )
+        await asked(supervisor, info.kernel_id)
+        client.input("unasked")
+        await supervisor.answer(info.kernel_id, {"q_000": QueryOutcome("A")})
+        assert (await replied)["content"]["status"] == "ok"
 
 
 def test_what_a_hostile_kernel_tells_of_queries_is_bounded() -> None:
