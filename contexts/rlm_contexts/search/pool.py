@@ -7,7 +7,7 @@ that is kept, and killed when it overruns.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import anyio
 import anyio.to_thread
@@ -44,12 +44,12 @@ class ScanWorkers:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def scan(self, stored: StoredText, pattern: str, *, seconds: float = 10.0, **arguments: Any) -> ScanResult:
+    async def scan(self, stored: StoredText, asked: SearchRequest) -> ScanResult:
         """Search a stored text.
 
-        Arguments and errors as of `scan.scan`; also UnknownText, CorruptText, and SearchDied when the process died.
+        Errors as of `scan.scan`; also UnknownText, CorruptText, and SearchDied when the process died.
         """
-        request = SearchRequest(pattern, seconds=seconds, **arguments).checked()
+        request = asked.checked()
         if await anyio.to_thread.run_sync(_needs_process, stored, request):
             return await self._in_process(stored, request)
         return await anyio.to_thread.run_sync(self._in_thread, stored, request, abandon_on_cancel=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from rlm_contexts.searches import SearchRequest
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.service.contexts.reading import Search
 from rlm_mcp.service.contexts.sources import Load, resolve
 from rlm_mcp.service.frames.plans import plan_of
 from rlm_mcp.service.lock.lock import Asked as AskedLock
@@ -61,10 +61,12 @@ async def peek(service: Service, session: Session, given: take.Peek, caller: Cal
 )
 async def scan(service: Service, session: Session, given: take.Scan, caller: Caller) -> ToolAnswer:
     """Return the matching lines with their numbers."""
-    search = Search(
-        given.pattern, given.context_lines, given.max_matches, given.start_line or 0, frozenset(given.flags)
-    )
-    return await service.reading.scan(session, given.name, search)
+    flags = given.flags
+    search = SearchRequest(
+        given.pattern, given.context_lines, given.max_matches, start_line=given.start_line or 0,
+        case_sensitive="case" in flags, fixed="fixed" in flags, word="word" in flags, invert="invert" in flags,
+    )  # fmt: skip
+    return await service.reading.scan(session, given.name, search, count="count" in flags, per_file="per_file" in flags)
 
 
 @TOOLS.add("List loaded texts and variables with sizes.", take.NoArguments, tier="core", read_only=True, in_turns=True)

@@ -8,15 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TypedDict
 
 from rlm_contexts.search.pool import ScanWorkers
-from rlm_contexts.searches import LineMatch, ScanResult
+from rlm_contexts.searches import MAX_MATCHES, LineMatch, ScanResult, SearchRequest
 from rlm_contexts.shares import ShownShare
 from rlm_contexts.text.text import Text
-from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
-from rlm_ipc.worker_requests import Scan, VariableRow
+from rlm_ipc.worker_requests import VariableRow
 from rlm_mcp.service.contexts.contexts import Contexts
 from rlm_mcp.service.contexts.file_list import files_of
 from rlm_mcp.service.contexts.pages import MAX_CHARS, fitting, pieces
@@ -35,8 +33,6 @@ USUAL_LINES = 2000
 """The most lines of a page without a requested limit."""
 MAX_LINES = 20_000
 """Most lines of a page; more are clamped."""
-MAX_MATCHES = 200
-"""Most matches of a search; more are clamped."""
 MAX_AROUND = 200
 """Most lines before and after a match of a search; more are clamped."""
 SCAN_SECONDS = 20.0
@@ -57,54 +53,6 @@ _NEWLINE = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
 _EXCLUDED = re.compile(r"\[\^[^]]*\]")
 """A negated set in a regular expression: a newline in it does not ask for a newline."""
 _REST = "ask for fewer lines or more max_chars, or slice the line with eval_code"
-
-
-class ScanOptions(TypedDict):
-    """Further arguments of `contexts.scan.scan`."""
-
-    case_sensitive: bool
-    fixed: bool
-    word: bool
-    invert: bool
-    start_line: int
-
-
-@dataclass(frozen=True)
-class Search:
-    """The arguments of `scan` besides the variable's name.
-
-    Attributes:
-        pattern, context_lines, max_matches, start_line: as of `contexts.scan.scan`; max_matches and
-            context_lines are clamped.
-        flags: case, fixed, word and invert as there; count: count all matching lines; per_file:
-            count them in each file of a context of several files.
-    """
-
-    pattern: str
-    context_lines: int = 0
-    max_matches: int = 50
-    start_line: int = 0
-    flags: frozenset[str] = frozenset()
-
-    def options(self) -> ScanOptions:
-        """The further arguments of `contexts.scan.scan`."""
-        return {
-            "case_sensitive": "case" in self.flags,
-            "fixed": "fixed" in self.flags,
-            "word": "word" in self.flags,
-            "invert": "invert" in self.flags,
-            "start_line": self.start_line,
-        }
-
-    @property
-    def counts(self) -> bool:
-        """Whether all matches are to be counted."""
-        return not self.flags.isdisjoint({"count", "per_file"})
-
-    @property
-    def asks_for_newline(self) -> bool:
-        """Whether the pattern has a newline, which no line has."""
-        return "\n" in self.pattern if "fixed" in self.flags else bool(_NEWLINE.search(_EXCLUDED.sub("", self.pattern)))
 
 
 class Reading:
@@ -158,26 +106,30 @@ class Reading:
             fields |= {"cut": True, "cut_lines": cut, "rest": _REST}
         return ToolAnswer(fields, limit=2 * (most + MAX_CHARS))
 
-    async def scan(self, session: Session, name: str, search: Search) -> ToolAnswer:
-        """Search the lines."""
-        search = replace(
-            search,
-            max_matches=min(search.max_matches, MAX_MATCHES),
-            context_lines=min(search.context_lines, MAX_AROUND),
-        )
-        per_file = "per_file" in search.flags
+    async def scan(
+        self, session: Session, name: str, asked: SearchRequest, *, count: bool = False, per_file: bool = False
+    ) -> ToolAnswer:
+        """Search the lines, and ``count`` all that match, or those of each file of a context of several files."""
         table = await files_of(self._texts, self._named, session, name) if per_file else []
-        found = await self._search(session, name, search, [row.line for row in table])
-        results = [_result(match, name, search.context_lines) for match in found.matches]
-        fields: JsonObject = {"name": name, "pattern": search.pattern, "matches": len(results)}
+        request = replace(
+            asked,
+            context_lines=min(asked.context_lines, MAX_AROUND),
+            seconds=SCAN_SECONDS,
+            count_seconds=SCAN_SECONDS if count or per_file else _COUNT_SECONDS,
+            line_chars=max(_LONGEST_MATCH, session.policy.limits.answer_chars // MAX_MATCHES),
+            parts=tuple(row.line for row in table),
+        )
+        found = await self._search(session, name, request)
+        results = [_result(match, name, request.context_lines) for match in found.matches]
+        fields: JsonObject = {"name": name, "pattern": request.pattern, "matches": len(results)}
         fields["truncated"] = found.truncated
-        if found.truncated or search.counts:
+        if found.truncated or count or per_file:
             fields["total"] = found.total if found.exact else f">={found.total}"
-        if search.asks_for_newline and not results:
+        if not results and _asks_for_newline(request):
             fields["notice"] = _LINE_BY_LINE
-        if search.start_line and not results:
+        if request.start_line and not results:
             _, lines = await self._first(session, name, 0, 1, _LEAST_ROOM)
-            if search.start_line >= lines:
+            if request.start_line >= lines:
                 fields["notice"] = f"nothing was searched: {name} has {lines:,} lines, and start_line counts from 0"
         if per_file:
             counts = zip(table, found.part_counts, strict=True)
@@ -248,23 +200,18 @@ class Reading:
             return None
         return Text.from_bytes(asked.prompt.encode())
 
-    async def _search(self, session: Session, name: str, search: Search, parts: list[int]) -> ScanResult:
+    async def _search(self, session: Session, name: str, request: SearchRequest) -> ScanResult:
         content = self._named.find(session, name)
-        line_chars = max(_LONGEST_MATCH, session.policy.limits.answer_chars // MAX_MATCHES)
         if content is None:
-            shape = (search.context_lines, search.max_matches, SCAN_SECONDS, line_chars)
-            return await self._variables.scan(session, Scan(name, search.pattern, *shape, **search.options()))
-        return await self._scanner.scan(
-            self._texts.stored(content.digest),
-            search.pattern,
-            context_lines=search.context_lines,
-            max_matches=search.max_matches,
-            seconds=SCAN_SECONDS,
-            count_seconds=SCAN_SECONDS if search.counts else _COUNT_SECONDS,
-            line_chars=line_chars,
-            parts=parts,
-            **search.options(),
-        )
+            return await self._variables.scan(session, name, request)
+        return await self._scanner.scan(self._texts.stored(content.digest), request)
+
+
+def _asks_for_newline(request: SearchRequest) -> bool:
+    """Tell whether the pattern has a newline, which no line has."""
+    if request.fixed:
+        return "\n" in request.pattern
+    return _NEWLINE.search(_EXCLUDED.sub("", request.pattern)) is not None
 
 
 def _result(match: LineMatch, name: str, around: int) -> JsonObject:

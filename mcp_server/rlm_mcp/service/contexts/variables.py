@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 from rlm_contexts.search.strategy import compile_pattern
-from rlm_contexts.searches import LineMatch, ScanResult, Syntax
+from rlm_contexts.searches import LineMatch, ScanResult, SearchRequest
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.errors import KernelBusy, ProtocolError, UnknownVariable
+from rlm_ipc.messages import alike
 from rlm_ipc.worker_requests import Export, Lines, Peek, Reply, Request, Scan, VariableRow, Variables
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import contexts
@@ -79,11 +80,10 @@ class KernelVariables:
         found, _ = await self._ask(session, name, Peek(name, offset, limit, room, every))
         return found
 
-    async def scan(self, session: Session, search: Scan) -> ScanResult:
+    async def scan(self, session: Session, name: str, request: SearchRequest) -> ScanResult:
         """Search a variable's lines."""
-        syntax = Syntax(search.case_sensitive, search.fixed, search.word)
-        compile_pattern(search.pattern, syntax)  # so that a bad pattern gets the same message as for a context
-        found, _ = await self._ask(session, search.name, search)
+        compile_pattern(request.pattern, request.syntax)  # so that a bad pattern gets the same message as for a context
+        found, _ = await self._ask(session, name, alike(Scan, request, name=name))
         matches = (LineMatch(row.line, row.text, row.context, row.chars, row.context_cut) for row in found.matches)
         return ScanResult(tuple(matches), found.truncated, found.total, found.exact, next_line=None)
 
