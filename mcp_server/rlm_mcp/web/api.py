@@ -23,7 +23,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.queries.answering import GivenAnswer
 from rlm_mcp.service.service import Service
 from rlm_mcp.service.sessions.sessions import Session
-from rlm_mcp.web import frame_calls, lock_calls, run_calls, work_calls
+from rlm_mcp.web import frame_calls, lock_calls, run_calls
 from rlm_mcp.web.answers import PREFIX, Nothing, as_download, as_picture, deed, encode, look
 
 __all__ = ["DEEDS", "PREFIX", "routes"]
@@ -44,7 +44,6 @@ def routes(service: Service) -> list[Route]:
         look(f"{session}/cells/{{cell:int}}/pictures/{{number:int}}", functools.partial(_picture, service)),
         *frame_calls.routes(service),
         *run_calls.routes(service),
-        *work_calls.routes(service),
         *lock_calls.routes(service),
         *(deed(f"{session}/{name}", body, _in_session(service, act)) for name, (body, act) in DEEDS.items()),
     ]

@@ -1,10 +1,13 @@
-"""What the page asks of frames and does to them: the whole of one, and the verbs that agents have."""
+"""What the page asks of frames and does to them: the whole of one, and the verbs that agents have.
+
+To a frame as a task of the queue it does more: claim, release, steal, and another priority.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -16,6 +19,7 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.frames.by_hand import FramesByHand
 from rlm_mcp.service.frames.plans import plan_of
 from rlm_mcp.service.service import Service
+from rlm_mcp.service.work.by_hand import WorkByHand
 from rlm_mcp.web.answers import PREFIX, Nothing, as_download, as_json, deed, look
 from rlm_memory.frames.results import Outcome
 from rlm_memory.frames.states import Status
@@ -46,8 +50,17 @@ class PopBody(Nothing):
     children: Literal["refuse", "adopt", "fail"] = "refuse"
 
 
-async def _plan(frames: FramesByHand, frame: str, given: PlanBody) -> JsonObject:
-    return frames.plan(frame, list(map(plan_of, given.goals)))
+class ClaimBody(Nothing):
+    """For how many seconds a person takes a task, and why from whoever has it."""
+
+    seconds: float = Field(3600.0, gt=0)
+    steal: str | None = Field(None, min_length=1, max_length=500)
+
+
+class PriorityBody(Nothing):
+    """Another place in the queue."""
+
+    priority: int
 
 
 async def _pop(frames: FramesByHand, frame: str, given: PopBody) -> JsonObject:
@@ -55,9 +68,12 @@ async def _pop(frames: FramesByHand, frame: str, given: PopBody) -> JsonObject:
     return await frames.pop(frame, Outcome(Status(given.status), given.summary, *lists, given.children))
 
 
-Act = Callable[[FramesByHand, str, Any], Awaitable[JsonObject]]
-_DEEDS: Mapping[str, tuple[type[BaseModel], Act]] = {
-    "plan": (PlanBody, _plan),
+ByHand = TypeVar("ByHand")
+Act = Callable[[ByHand, str, Any], Awaitable[JsonObject]]
+Deeds = Mapping[str, tuple[type[BaseModel], Act[ByHand]]]
+"""What each call takes, and does."""
+_TO_FRAMES: Deeds[FramesByHand] = {
+    "plan": (PlanBody, lambda frames, frame, given: frames.plan(frame, list(map(plan_of, given.goals)))),
     "push": (PushBody, lambda frames, frame, given: frames.push(frame, given.goal, fork=given.fork)),
     "pop": (PopBody, _pop),
     "invalidate": (Nothing, lambda frames, frame, _: frames.invalidate(frame)),
@@ -65,7 +81,11 @@ _DEEDS: Mapping[str, tuple[type[BaseModel], Act]] = {
     "forget": (Nothing, lambda frames, frame, _: frames.forget(frame)),
     "current": (Nothing, lambda frames, frame, _: frames.make_current(frame)),
 }
-"""What each call takes, and does."""
+_TO_TASKS: Deeds[WorkByHand] = {
+    "claim": (ClaimBody, lambda work, frame, given: work.claim(frame, given.seconds, given.steal)),
+    "release": (Nothing, lambda work, frame, _: work.release(frame)),
+    "priority": (PriorityBody, lambda work, frame, given: work.set_priority(frame, given.priority)),
+}
 
 
 def routes(service: Service) -> list[Route]:
@@ -75,12 +95,18 @@ def routes(service: Service) -> list[Route]:
     return [
         look(one, functools.partial(_detail, frames)),
         look(f"{one}/export.{{kind}}", functools.partial(_export, service)),
-        *(deed(f"{one}/{name}", body, _on_frame(frames, act)) for name, (body, act) in _DEEDS.items()),
+        *_deeds(one, frames, _TO_FRAMES),
+        *_deeds(f"{PREFIX}work/{{frame}}", service.work.by_hand, _TO_TASKS),
     ]
 
 
-def _on_frame(frames: FramesByHand, act: Act) -> Callable[[Request, Any], Awaitable[JsonObject]]:
-    return lambda request, given: act(frames, request.path_params["frame"], given)
+def _deeds(path: str, by_hand: ByHand, deeds: Deeds[ByHand]) -> Iterator[Route]:
+    for name, (body, act) in deeds.items():
+        yield deed(f"{path}/{name}", body, functools.partial(_do, act, by_hand))
+
+
+async def _do(act: Act[ByHand], by_hand: ByHand, request: Request, given: Any) -> JsonObject:
+    return await act(by_hand, request.path_params["frame"], given)
 
 
 async def _detail(frames: FramesByHand, request: Request) -> Response:

@@ -63,7 +63,7 @@ class FramesByHand:
         """Return the log (``md``) or the notebook (``ipynb``) of a frame; raises ToolFault if it has none."""
         return await self._frames.logs.read(self._get(frame), kind)
 
-    def plan(self, frame: str, goals: Sequence[Plan]) -> JsonObject:
+    async def plan(self, frame: str, goals: Sequence[Plan]) -> JsonObject:
         """Plan goals below a frame: all of them or none."""
         with self._store.transaction():
             above = self._get(frame)

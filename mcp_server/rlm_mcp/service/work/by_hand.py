@@ -26,7 +26,7 @@ class WorkByHand:
         """Return a follower of the board."""
         return BoardViewer(self._store, self._clock)
 
-    def claim(self, frame: str, seconds: float, steal: str | None) -> JsonObject:
+    async def claim(self, frame: str, seconds: float, steal: str | None) -> JsonObject:
         """Claim a task for a time; with a reason, steal it from its holder."""
         row = self._get(frame)
         if steal is None:
@@ -41,13 +41,13 @@ class WorkByHand:
             assert taken is not None
         return {"claimed": taken.frame, "fence": taken.fence, "attempt": taken.attempt}
 
-    def release(self, frame: str) -> JsonObject:
+    async def release(self, frame: str) -> JsonObject:
         """Take a task from its holder, and return it to the queue."""
         row = self._get(frame)
         leases.release(self._store, row.key, None, now=self._clock(), author=_AUTHOR)
         return {"released": row.id}
 
-    def set_priority(self, frame: str, priority: int) -> JsonObject:
+    async def set_priority(self, frame: str, priority: int) -> JsonObject:
         """Change the priority of a task, story or epic."""
         row = self._get(frame)
         items.set_priority(self._store, row.key, priority, author=_AUTHOR, now=self._clock())
