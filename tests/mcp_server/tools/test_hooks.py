@@ -26,7 +26,7 @@ from rlm_memory.work import board, holders, leases, paths, prime, progress
 
 pytestmark = pytest.mark.anyio
 Connect = Callable[..., AbstractAsyncContextManager[Any]]
-ABOVE = tuple(ancestor for ancestor, _ in ancestors(os.getpid()))
+ABOVE = tuple(ancestors(os.getpid()))
 CLIENTS = ["claude-code", "codex", "gemini-cli", "qwen-code", "copilot-cli", "opencode"]
 
 

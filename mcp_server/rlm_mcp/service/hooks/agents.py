@@ -10,7 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 
+from rlm_ipc import process_identity
 from rlm_ipc.daemon_requests import Ancestor
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.hook.events import Origin
@@ -69,32 +72,20 @@ class Agents:
         return self._calls.pop(call, "") if isinstance(call, str) else ""
 
 
-def ancestors(pid: int) -> list[tuple[Ancestor, str]]:
-    """List the processes above this one with their names, as far as the system shows them."""
-    found: list[tuple[Ancestor, str]] = []
-    pid = _parent(pid)
-    while pid > 1 and len(found) < _MOST_ANCESTORS and (fields := _stat(pid)):
-        name, parent, started = fields
-        found.append((Ancestor(pid, started), name))
-        pid = parent
-    return found
+def ancestors(pid: int) -> Iterator[Ancestor]:
+    """Yield the processes above this one, as far as the system shows them."""
+    for above in islice(process_identity.ancestors(pid), _MOST_ANCESTORS):
+        if fields := process_identity.stat_fields(above):
+            yield Ancestor(above, int(fields[19]))
 
 
 def _owner(pid: int) -> Ancestor | None:
-    return next((ancestor for ancestor, name in ancestors(pid) if name not in _SHELLS), None)
+    return next((ancestor for ancestor in ancestors(pid) if _name(ancestor.pid) not in _SHELLS), None)
 
 
-def _parent(pid: int) -> int:
-    fields = _stat(pid) if pid > 0 else None
-    return fields[1] if fields else 0
-
-
-def _stat(pid: int) -> tuple[str, int, int] | None:
-    """Return name, parent and start time of a process, or None if it does not exist or is hidden."""
+def _name(pid: int) -> str:
+    """Return the name of a process; empty if it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            head, _, tail = file.read().rpartition(b")")
-        fields = tail.split()
-        return head.partition(b"(")[2].decode("utf-8", "replace"), int(fields[1]), int(fields[19])
-    except (OSError, ValueError, IndexError):
-        return None
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n")
+    except OSError:
+        return ""
