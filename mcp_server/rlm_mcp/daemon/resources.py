@@ -14,7 +14,8 @@ from rlm_memory.places import tree_of
 _TREE = "rlm-kernel://frames"
 _PRIME = "rlm-kernel://prime"
 _FRAME = re.compile(r"rlm-kernel://frames/(f\d+)/(context|log)")
-_PLAIN, _XML, _MARKDOWN = "text/plain", "application/xml", "text/markdown"
+_PLAIN = "text/plain"
+_TYPES = {"tree": _PLAIN, "context": "application/xml", "log": "text/markdown"}
 
 RESOURCES = [
     Resource(name="tree", uri=_TREE, title="Tree of goals", description="Ids, statuses, goals.", mime_type=_PLAIN),
@@ -32,14 +33,14 @@ TEMPLATES = [
         uri_template=f"{_TREE}/{{id}}/context",
         title="Context of a frame",
         description="What a model should know of the frame.",
-        mime_type=_XML,
+        mime_type=_TYPES["context"],
     ),
     ResourceTemplate(
         name="log",
         uri_template=f"{_TREE}/{{id}}/log",
         title="Log of a frame",
         description="The result of an ended frame, with its cells.",
-        mime_type=_MARKDOWN,
+        mime_type=_TYPES["log"],
     ),
 ]
 
@@ -77,10 +78,5 @@ async def read(service: Service, caller: Caller, uri: str) -> ReadResourceResult
     if part is None:
         return None
     async with service.session(caller) as session:
-        if part.what == "tree":
-            text, kind = service.frame_reading.tree_of(session, caller), _PLAIN
-        elif part.what == "context":
-            text, kind = service.frame_reading.context_of(session, caller, part.frame), _XML
-        else:
-            text, kind = await service.frame_reading.log_of(session, caller, part.frame), _MARKDOWN
-    return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind, text=text)])
+        text = await service.frame_reading.read(session, caller, part)
+    return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=_TYPES[part.what], text=text)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlm_mcp.service.caller import Caller
+from rlm_mcp.service.frames.changes import Part
 from rlm_mcp.service.frames.frames import Frames
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory.frames import rows, survey
@@ -15,16 +16,10 @@ class FrameReading:
     def __init__(self, store: Store, frames: Frames) -> None:
         self._store, self._frames = store, frames
 
-    def tree_of(self, session: Session, caller: Caller) -> str:
-        """Return the tree, a line for each frame."""
-        return "\n".join(survey.lines(self._store, self._frames.current(session, caller).tree))
-
-    def context_of(self, session: Session, caller: Caller, frame: str) -> str:
-        """Return the context of a frame."""
+    async def read(self, session: Session, caller: Caller, part: Part) -> str:
+        """Return the tree, a line for each frame, or the context of a frame, or the log of an ended one."""
         at = self._frames.current(session, caller)
-        return self._frames.context_of(session, rows.same_tree(self._store, at, frame))
-
-    async def log_of(self, session: Session, caller: Caller, frame: str) -> str:
-        """Return the log of an ended frame."""
-        row = rows.same_tree(self._store, self._frames.current(session, caller), frame)
-        return await self._frames.logs.read(row)
+        if part.what == "tree":
+            return "\n".join(survey.lines(self._store, at.tree))
+        row = rows.same_tree(self._store, at, part.frame)
+        return self._frames.context_of(session, row) if part.what == "context" else await self._frames.logs.read(row)

@@ -12,9 +12,10 @@ from collections.abc import Collection, Sequence
 
 from rlm_contexts.store.pins import holding
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.messages import JsonObject
+from rlm_ipc.messages import JsonObject, plain
 from rlm_lock.protocol import Phase, ReadSection, Refreshed, Section
-from rlm_mcp.service.lock.history import History
+from rlm_lock.sections.history import History
+from rlm_mcp.service.lock.history import past
 from rlm_mcp.service.lock.projects import Project
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.text_access import Texts
@@ -47,16 +48,20 @@ class Attached:
 class Sections:
     """Stores the sections of versions, and gives them names in sessions."""
 
-    def __init__(self, store: Store, texts: Texts, history: History, clock: Clock) -> None:
-        self._store, self._texts, self._history, self._clock = store, texts, history, clock
+    def __init__(self, store: Store, texts: Texts, clock: Clock) -> None:
+        self._store, self._texts, self._clock = store, texts, clock
         self._storing = asyncio.Lock()
 
     async def read(self, project: Project, question: ReadSection) -> JsonObject | str:
         """Return a section: of a map its text, of every other one its content; raises ToolFault as `Project.ask`."""
         if question.section is Section.HISTORY:
-            return self._history.of_project(project.root)
+            return plain(self.history(project.root))
         read = await project.ask(question)
         return read.text if question.section is Section.MAP else read.content
+
+    def history(self, root: str) -> History:
+        """Return the latest goals of a project's repository, the newest first."""
+        return past(self._store, root)
 
     async def attach(
         self, session: Session, project: Project, found: Refreshed, wanted: Collection[Section]

@@ -34,7 +34,7 @@ async def show_lock(lock: Lock, asked: ShowLock) -> LockShown:
         missing += [*shown.missing, *(f"not in the project: {path}" for path in shown.unknown)]
     written: tuple[str, ...] = ()
     if asked.write and found.phase is Phase.READY:
-        written = await write_lock(project, found, lock.history.past(project.root))
+        written = await write_lock(project, found, lock.sections.history(project.root))
     elif asked.write:
         missing.append("nothing was written, because the scan is not finished")
     changes = None

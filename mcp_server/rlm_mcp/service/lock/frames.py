@@ -13,7 +13,7 @@ from rlm_lock.names import shown
 from rlm_lock.protocol import CompareVersions
 from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.lock.history import History
+from rlm_mcp.service.lock.history import past_of
 from rlm_mcp.service.lock.memory_folder import note_session
 from rlm_mcp.service.lock.projects import Projects
 from rlm_memory import locks
@@ -34,7 +34,7 @@ class FrameLocks:
     """Records the versions, only in projects whose lock was used."""
 
     def __init__(self, store: Store, projects: Projects) -> None:
-        self._store, self._projects, self._history = store, projects, History(store)
+        self._store, self._projects = store, projects
         self._ending = BackgroundTasks()
 
     def begin(self, frame: int, root: str) -> None:
@@ -52,7 +52,7 @@ class FrameLocks:
         if known is None or not Path(known.root).is_dir():
             return
         await asyncio.wait({self._ending.start(self._end(known, tuple(written)))}, timeout=_WAIT_SECONDS)
-        if (session := self._history.of_frame(frame)) is not None:
+        if (session := past_of(self._store, frame)) is not None:
             reason = await asyncio.to_thread(note_session, known.root, session)
             if reason is not None:
                 log.warning(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_ipc.messages import JsonObject, plain
-from rlm_lock.sections.history import History as Past
-from rlm_lock.sections.history import PastSession, iso
+from rlm_lock.sections.history import History, PastSession, iso
 from rlm_memory import locks
 from rlm_memory.frames.rows import frame_id
 from rlm_memory.locks import PastGoal
@@ -17,24 +15,15 @@ _RESULTS = {"completed": "DELIVER", "failed": "FAILED", "blocked": "FAILED", "in
 """What the protocol calls the state of a goal."""
 
 
-class History:
-    """The histories of all projects."""
+def past(store: Store, root: str) -> History:
+    """Return the latest goals of a project's repository, the newest first."""
+    return History(tuple(map(_session, locks.past_goals(store, tree_of(root, ""), _MOST))))
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
-    def of_project(self, root: str) -> JsonObject:
-        """Return the section: the latest goals of the repository, the newest first."""
-        return plain(self.past(root))
-
-    def past(self, root: str) -> Past:
-        """Return the latest goals of the repository, the newest first."""
-        return Past(tuple(map(_session, locks.past_goals(self._store, tree_of(root, ""), _MOST))))
-
-    def of_frame(self, key: int) -> PastSession | None:
-        """Return a frame's entry in the history, or None if it was never started."""
-        found = locks.past_goal(self._store, key)
-        return None if found is None else _session(found)
+def past_of(store: Store, frame: int) -> PastSession | None:
+    """Return a frame's entry in the history, or None if it was never started."""
+    found = locks.past_goal(store, frame)
+    return None if found is None else _session(found)
 
 
 def _session(goal: PastGoal) -> PastSession:

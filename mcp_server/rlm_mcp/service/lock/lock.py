@@ -19,7 +19,6 @@ from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.lock import content as shape
 from rlm_mcp.service.lock.attached import Sections, name_of, question_of
 from rlm_mcp.service.lock.frames import FrameLocks
-from rlm_mcp.service.lock.history import History
 from rlm_mcp.service.lock.projects import CHECK_SECONDS, Checked, Project, Projects
 from rlm_mcp.service.lock.tables import (
     DIFF,
@@ -89,8 +88,7 @@ class Lock:
         self._store, self._clock = store, clock
         self.projects = Projects(store, folder)
         self.frames = FrameLocks(store, self.projects)
-        self.history = History(store)
-        self.sections = Sections(store, texts, self.history, clock)
+        self.sections = Sections(store, texts, clock)
         self._calls: set[tuple[str, str, str]] = set()
 
     async def answer(
