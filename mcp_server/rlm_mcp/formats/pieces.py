@@ -24,8 +24,7 @@ from rlm_contexts.store.opening import opened
 from rlm_ipc.errors import KernelError
 from rlm_ipc.variable_images import NO_IMAGE, PIECE, ROOM, hash_of
 from rlm_ipc.worker_requests import Piece
-from rlm_mcp.formats.saved_image import SavedImage
-from rlm_mcp.formats.snapshot import Missing, Name, SnapshotRefused
+from rlm_mcp.formats.snapshot import Missing, Name, SavedImage, SnapshotRefused
 
 _INDEX = "index.json"
 _MOST_INDEX_BYTES = 64 << 20

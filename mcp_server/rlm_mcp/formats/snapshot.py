@@ -13,8 +13,9 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, Self
 
@@ -23,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rlm_contexts.errors import SourceError
 from rlm_contexts.store.files import sync
 from rlm_contexts.store.opening import opened as opened_file
+from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.errors import ClientFault
 from rlm_memory.journal import HIGHEST_COUNT
 
@@ -322,6 +324,29 @@ class Archive:
         for name in manifest.files:
             for _ in self.pieces(name):
                 pass
+
+
+@dataclass(frozen=True, slots=True)
+class SavedImage:
+    """Saved variables as they lie in files: what a session needs to have them again, wherever they come from.
+
+    It has ``size`` bytes, read by ``pieces``, which raises SnapshotRefused if they are not what was written.
+    ``created_at`` is in epoch seconds. ``shadowed`` are contexts whose names are those of variables, with the revision
+    of each.
+    """
+
+    created_at: float
+    size: int
+    pieces: Callable[[], Iterator[bytes]]
+    shadowed: Mapping[str, int]
+    missing: Sequence[Missing]
+
+
+def image_in(archive: Archive) -> SavedImage:
+    """Return the image in a snapshot; it has no bytes if the snapshot has no variables."""
+    told = archive.manifest
+    size = told.files[IMAGE].size if told.variables and IMAGE in told.files else 0
+    return SavedImage(told.created_at, size, partial(archive.pieces, IMAGE), told.shadowed, told.missing)
 
 
 def _manifest_of(path: Path, archive: zipfile.ZipFile) -> Manifest:

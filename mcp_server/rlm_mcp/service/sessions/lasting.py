@@ -15,8 +15,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from rlm_mcp.formats.pieces import PieceFolder
-from rlm_mcp.formats.saved_image import SavedImage, image_in
-from rlm_mcp.formats.snapshot import TEMPORARY, Archive
+from rlm_mcp.formats.snapshot import TEMPORARY, Archive, SavedImage, image_in
 from rlm_mcp.service.background import in_thread
 
 SUFFIX = ".rlmsnap"

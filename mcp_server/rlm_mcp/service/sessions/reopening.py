@@ -14,7 +14,7 @@ from rlm_ipc.left_kernels import LeftFile
 from rlm_ipc.worker_requests import HandedOut
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.errors import ClientFault
-from rlm_mcp.formats.saved_image import SavedImage
+from rlm_mcp.formats.snapshot import SavedImage
 from rlm_mcp.service.background import in_thread
 from rlm_mcp.service.sessions.expiry import as_saved
 from rlm_mcp.service.sessions.journal import Journal

@@ -19,8 +19,7 @@ from rlm_ipc.variable_images import NO_IMAGE, ROOM, ArrivingImage, pieces_in, re
 from rlm_ipc.worker_requests import Digest, HandedOut, PutBack, Restore, Save, SavedRow
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.formats.pieces import PieceFolder, PieceWriter
-from rlm_mcp.formats.saved_image import SavedImage
-from rlm_mcp.formats.snapshot import IMAGE, Missing, SavedVariable, Writer
+from rlm_mcp.formats.snapshot import IMAGE, Missing, SavedImage, SavedVariable, Writer
 from rlm_mcp.service.background import in_thread
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_mcp.service.tool_answers import clean_text

@@ -25,8 +25,7 @@ from rlm_ipc.version import VERSION
 from rlm_ipc.worker_requests import HandedOut, PutBack
 from rlm_kernel.supervisor_client import SupervisorClient
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.formats.saved_image import image_in
-from rlm_mcp.formats.snapshot import IMAGE, TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer
+from rlm_mcp.formats.snapshot import IMAGE, TEMPORARY, Archive, Manifest, Missing, SavedContext, Writer, image_in
 from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.journal import Journal
@@ -34,10 +33,10 @@ from rlm_mcp.service.sessions.lasting import SUFFIX, Lasting
 from rlm_mcp.service.sessions.names import check_context_name, check_session_id, workspace_for
 from rlm_mcp.service.sessions.policies import Policies
 from rlm_mcp.service.sessions.reopening import Reopening
-from rlm_mcp.service.sessions.saved_contexts import save_contexts
 from rlm_mcp.service.sessions.saved_rows import (
     entry_of,
     query_row_of,
+    save_contexts,
     saved_cell,
     saved_query,
     saved_turn,
