@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.service.progress import Progress
+from rlm_mcp.service.progress import Progress, tell_nobody
 
 if TYPE_CHECKING:
     from rlm_mcp.service.queries.sampling import Sampling
-
-
-async def _tell_nobody(done: float, message: str, total: float | None = None) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -27,7 +23,7 @@ class Caller:
 
     handshake: ClientInfo
     session: str | None
-    progress: Progress = _tell_nobody
+    progress: Progress = tell_nobody
     sampling: Sampling | None = None
     has_left: Callable[[], bool] = lambda: False
     is_gone: Callable[[], bool] = lambda: False

@@ -18,6 +18,8 @@ _PATIENT = Threads(4, thread_name_prefix="patient")
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Told = tuple[int, str, int | None]
+"""How much is done, what is happening, and how much there is, if that is known."""
 
 
 class Progress(Protocol):
@@ -25,6 +27,10 @@ class Progress(Protocol):
 
     async def __call__(self, done: float, message: str, total: float | None = None) -> None:
         """Tell how much is done (seconds or bytes), what is happening, and how much there is, if that is known."""
+
+
+async def tell_nobody(done: float, message: str, total: float | None = None) -> None:
+    """Take progress for a caller who has not asked for it."""
 
 
 async def patiently(work: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -40,25 +46,37 @@ async def patiently(work: Callable[Parameters, Result], *args: Parameters.args, 
 
 
 @asynccontextmanager
-async def telling(progress: Progress, name: str) -> AsyncIterator[None]:
+async def telling_of_load(progress: Progress, name: str) -> AsyncIterator[None]:
     """Report the progress of the load in this context until it ends."""
     meter = Meter()
+
+    def look() -> Told | None:
+        done, of = meter.look(), "" if meter.total is None else f" of {meter.total:,}"
+        return (done, f"loading {name}: {done:,}{of} bytes", meter.total) if done else None
+
     before = watched.set(meter)
-    task = asyncio.create_task(_tell(meter, progress, name))
+    try:
+        async with telling(progress, look):
+            yield
+    finally:
+        watched.reset(before)
+
+
+@asynccontextmanager
+async def telling(progress: Progress, look: Callable[[], Told | None]) -> AsyncIterator[None]:
+    """Report what ``look`` returns now and then, until the block ends."""
+    task = asyncio.create_task(_tell(progress, look))
     try:
         yield
     finally:
-        watched.reset(before)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)  # the client is gone
 
 
-async def _tell(meter: Meter, progress: Progress, name: str) -> None:
-    told = 0
+async def _tell(progress: Progress, look: Callable[[], Told | None]) -> None:
+    told = -1
     while True:
         await asyncio.sleep(_EVERY_SECONDS)
-        done = meter.look()
-        if done > told:  # the protocol wants it to grow
-            told = done
-            of = "" if meter.total is None else f" of {meter.total:,}"
-            await progress(done, f"loading {name}: {done:,}{of} bytes", meter.total)
+        if (seen := look()) is not None and seen[0] > told:  # the protocol wants it to grow
+            told = seen[0]
+            await progress(*seen)

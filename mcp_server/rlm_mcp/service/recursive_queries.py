@@ -27,6 +27,7 @@ from rlm_mcp.service.contexts.reading import Reading
 from rlm_mcp.service.contexts.sources import Inline, Load
 from rlm_mcp.service.control import SessionControl
 from rlm_mcp.service.errors import ToolFault, fault_from
+from rlm_mcp.service.progress import tell_nobody
 from rlm_mcp.service.queries.answering import GivenAnswer, waiting
 from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.session_events import Parts
@@ -146,7 +147,7 @@ class _ServiceWorkspace:
     async def load(self, task: str) -> None:
         """Load the task as the text ``task``."""
         asked = Load("task", Inline(task))
-        await self._service.contexts.load(self._session, asked, ClientInfo(), _no_progress)
+        await self._service.contexts.load(self._session, asked, ClientInfo(), tell_nobody)
 
     async def run(self, code: str, answering: Answering) -> CodeOutcome:
         """Run code. Queries to a provider are answered elsewhere; those for an agent are answered here."""
@@ -154,7 +155,7 @@ class _ServiceWorkspace:
         try:
             cell = None
             while cell is None or cell.success is None:
-                told = await self._service.runs.follow(run, _no_progress)
+                told = await self._service.runs.follow(run, tell_nobody)
                 cell = Cell.read(json.loads(await self._service.render(self._session, told)))
                 if cell.pending_llm_queries:
                     await self._answer(answering, outcome, later=cell.success is not None)
@@ -223,7 +224,3 @@ class _ServiceWorkspace:
             await self._service.queries.answer(self._session, refused)
         if later:
             outcome.answered_later = [one.id for one in given]
-
-
-async def _no_progress(done: float, message: str, total: float | None = None) -> None:
-    """Ignore the events of a child."""

@@ -26,7 +26,7 @@ from rlm_mcp.service.contexts.authority import Authority, Permitted
 from rlm_mcp.service.contexts.ingesting import NOTED, Ingested, Ingestion
 from rlm_mcp.service.contexts.names import SessionNames
 from rlm_mcp.service.contexts.sources import Load, resolve_again
-from rlm_mcp.service.progress import Progress, telling
+from rlm_mcp.service.progress import Progress, telling_of_load
 from rlm_mcp.service.sessions.kernel_proxy import KernelProxy
 from rlm_mcp.service.sessions.names import check_context_name
 from rlm_memory.contexts import ContextRow
@@ -106,7 +106,7 @@ class Loader:
 
     async def _ingest(self, name: str, permitted: Permitted) -> Ingested:
         try:
-            async with telling(self.progress, name):
+            async with telling_of_load(self.progress, name):
                 return await self.store.ingest(permitted, self.names.quota)
         except TextTooLarge as large:
             if large.size is None:

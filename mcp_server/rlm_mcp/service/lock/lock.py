@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 
 from rlm_ipc.late_dataclasses import dataclass
@@ -32,7 +32,7 @@ from rlm_mcp.service.lock.tables import (
     refusal,
     trouble,
 )
-from rlm_mcp.service.progress import Progress
+from rlm_mcp.service.progress import Progress, Told, telling
 from rlm_mcp.service.sessions.names import workspace_for
 from rlm_mcp.service.sessions.sessions import Clock, Session
 from rlm_mcp.service.text_access import Texts
@@ -41,7 +41,6 @@ from rlm_memory import locks
 from rlm_memory.locks import ProjectRow
 from rlm_memory.store import Store
 
-_TELL_SECONDS = 0.5
 _MOST_TOKENS = 50_000
 _MOST_PATHS = 20
 _ROOM = 400
@@ -109,7 +108,7 @@ class Lock:
             allowed = session.policy.lock.fields
             refuse_forbidden(session, choice, allowed, mapped=mapped, named=asked.fields is not None)
             alias = self._alias(project.root, session, asked)
-            async with _telling(project, progress):
+            async with telling(progress, partial(_scanned, project)):
                 checked = await project.check()
             found = checked.found
             answer = _Answer()
@@ -315,22 +314,7 @@ def _not_a_folder(root: str, path: str) -> str:
     return "not in the project"
 
 
-@asynccontextmanager
-async def _telling(project: Project, progress: Progress) -> AsyncIterator[None]:
-    """Report the progress of a scan to the client."""
-
-    async def tell() -> None:
-        told = -1
-        while True:
-            await asyncio.sleep(_TELL_SECONDS)
-            at = project.progress
-            if at is not None and at.done > told:
-                told = at.done
-                await progress(at.done, f"{at.phase.value}: {at.done:,} of {at.total:,} files", at.total)
-
-    task = asyncio.create_task(tell())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def _scanned(project: Project) -> Told | None:
+    """Return the progress of a scan, as its client is told."""
+    at = project.progress
+    return None if at is None else (at.done, f"{at.phase.value}: {at.done:,} of {at.total:,} files", at.total)
