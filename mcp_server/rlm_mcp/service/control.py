@@ -64,7 +64,7 @@ class SessionControl:
             },
         }
         if session.policy.checkpoint == "durable":
-            fields["unsaved"] = plain(self._events.unsaved(session))
+            fields["unsaved"] = plain(self._events.durable.of(session))
         if session.kernel.notice:
             fields["notice"] = session.kernel.notice
         return ToolAnswer(fields, ("pending_llm_queries", "kernel"))
@@ -138,7 +138,7 @@ class SessionControl:
             raise ToolFault(
                 "cannot_undo", str(error), "undo fewer cells, or call restart_session to start over"
             ) from error
-        self._events.changed(session)
+        self._events.durable.changed(session)
         for row in rows.in_session(self._store, session.key):
             rows.note(self._store, row.key, "rollback", "client", self._clock(), undone=len(done.undone))
         among = done.queries

@@ -215,7 +215,7 @@ class Viewer:
         kernel = await session.kernel.seen()
         await self._follow_variables(session, kernel, last)
         pending = queries.pending(watch.store, session.key)
-        durable, unsaved = session.policy.checkpoint == "durable", watch.events.unsaved(session)
+        durable, unsaved = session.policy.checkpoint == "durable", watch.events.durable.of(session)
         return {
             "about": {**_about(session, kernel), "unsaved": plain(unsaved) if durable else None},
             "walls": _walls(session, kernel),

@@ -25,7 +25,7 @@ from rlm_mcp.service.queries.answering import QueryService
 from rlm_mcp.service.queries.providers import Providers
 from rlm_mcp.service.sessions.attachments import Attachments
 from rlm_mcp.service.sessions.budgets import Budgets
-from rlm_mcp.service.sessions.durable import DurableSaves, UnsavedCells
+from rlm_mcp.service.sessions.durable import DurableSaves
 from rlm_mcp.service.sessions.journal import Journal
 from rlm_mcp.service.sessions.making_room import make_room
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
@@ -73,7 +73,7 @@ class Events:
         self._store = store
         self._texts = texts
         self._tasks = BackgroundTasks()
-        self._durable = DurableSaves(self._save, clock)
+        self.durable = DurableSaves(self._save, clock)
         self._tidying: asyncio.Task[None] | None = None
         """Removes what of sessions that have ended could not be removed at once, because it was being read."""
 
@@ -89,7 +89,7 @@ class Events:
         self._parts.providers.drop(session)
         self._parts.budgets.forget(session.key)
         self._parts.journal.forget(session.key)
-        self._durable.forget(session.key)
+        self.durable.forget(session.key)
         self._parts.snapshots.lasting.forget(session.key)
         self._parts.attachments.withdraw(session)
 
@@ -100,7 +100,7 @@ class Events:
     def rests(self, session: Session) -> None:
         """Stop what is under way for a session that begins to rest, and write down what came of it."""
         self._parts.runs.drop(session.key)
-        self._durable.forget(session.key)
+        self.durable.forget(session.key)
         self._parts.budgets.write(session.key)
         self._parts.providers.drop(session)
         self._parts.budgets.forget(session.key)
@@ -126,29 +126,21 @@ class Events:
     def cell_ended(self, session: int) -> bool:
         """Have saved what a cell has changed, if the policy of its session asks for that; returns whether it does."""
         found = self._parts.sessions.of_key(session)
-        return found is not None and self._durable.changed(found)
-
-    def changed(self, session: Session, ended: Sequence[float] = ()) -> None:
-        """Have saved what changed otherwise, or what cells did that have ``ended`` under an earlier daemon."""
-        self._durable.changed(session, ended)
+        return found is not None and self.durable.changed(found)
 
     async def restarted(self, session: Session) -> None:
         """Forget what was saved of a session that begins anew: no later kernel is to be given it."""
         lasting = self._parts.snapshots.lasting
         async with lasting.lock(session.key):  # a save that is under way would bring it back
             lasting.forget(session.key)
-        self.changed(session)
-
-    def unsaved(self, session: Session) -> UnsavedCells:
-        """Tell what of a session is not on disk yet."""
-        return self._durable.of(session)
+        self.durable.changed(session)
 
     async def _save(self, session: Session) -> str:
         return await self._parts.snapshots.reopening.save_pieces(session)
 
     async def aclose(self) -> None:
         """Stop what is under way."""
-        await self._durable.aclose()
+        await self.durable.aclose()
         self._tasks.cancel()
         await self._tasks.wait()
 
@@ -225,7 +217,7 @@ class KernelEvents:
         session = self._session()
         if session is None or session.policy.checkpoint != "durable":
             return False
-        return self._events.unsaved(session).cells < lost and self._parts.snapshots.lasting.exists(session.key)
+        return self._events.durable.of(session).cells < lost and self._parts.snapshots.lasting.exists(session.key)
 
     def low_memory(self) -> None:
         """Save the session and let it rest until it is used again, if its policy has it come back."""

@@ -59,7 +59,7 @@ class TakingOver:
             if info.anew_at:
                 await self._parts.snapshots.reopening.began_anew(session, info.anew_at)
             if ended := await self._parts.snapshots.reopening.not_saved(session):
-                self._events.changed(session, ended)
+                self._events.durable.changed(session, ended)
         with suppress(KernelError, OSError):
             client = await self._gateway.client(start=False)
             self._parts.queries.note(session, await client.pending_queries(info.kernel_id))
