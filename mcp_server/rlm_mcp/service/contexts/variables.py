@@ -11,7 +11,7 @@ from rlm_contexts.searches import LineMatch, ScanResult, SearchRequest
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.errors import KernelBusy, ProtocolError, UnknownVariable
 from rlm_ipc.messages import alike
-from rlm_ipc.worker_requests import Export, Lines, Peek, Reply, Request, Scan, VariableRow, Variables
+from rlm_ipc.worker_requests import Export, Peek, Reply, Request, Scan, VariableRow, Variables
 from rlm_mcp.service.sessions.sessions import Session
 from rlm_memory import contexts
 from rlm_memory.store import Store
@@ -68,17 +68,13 @@ class KernelVariables:
 
     async def peek(self, session: Session, name: str, offset: int, limit: int, room: int) -> tuple[Sequence[str], int]:
         """Return the first lines of a page that have at most ``room`` characters, and how many lines there are."""
-        found = await self._peek(session, name, offset, limit, room, every=False)
+        found, _ = await self._ask(session, name, Peek(name, offset, limit, room, every=False))
         return found.lines[:limit], found.total_lines
 
     async def peek_every(self, session: Session, name: str, offset: int, limit: int, room: int) -> list[ShownShare]:
         """Return every line of a page, the longest cut so that all have at most ``room`` characters."""
-        found = await self._peek(session, name, offset, limit, room, every=True)
+        found, _ = await self._ask(session, name, Peek(name, offset, limit, room, every=True))
         return [ShownShare(*line) for line in zip(found.lines[:limit], found.chars, strict=False)]
-
-    async def _peek(self, session: Session, name: str, offset: int, limit: int, room: int, *, every: bool) -> Lines:
-        found, _ = await self._ask(session, name, Peek(name, offset, limit, room, every))
-        return found
 
     async def scan(self, session: Session, name: str, request: SearchRequest) -> ScanResult:
         """Search a variable's lines."""

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from rlm_mcp.service.hooks.primes import Primes
 from rlm_mcp.service.sessions.names import GLOBAL_SESSION
 from rlm_mcp.service.sessions.sessions import Clock
 from rlm_memory import sessions
-from rlm_memory.errors import MemoryLayerError, RowRequestError, UnknownSession
+from rlm_memory.errors import MemoryLayerError, RowRequestError
 from rlm_memory.frames import rows, tree
 from rlm_memory.frames.rows import FrameRow
 from rlm_memory.places import checkout_of, tree_of
@@ -218,17 +217,13 @@ class Hooks:
 
     def _tree(self, folder: str) -> str:
         """Return the tree of the queue in a folder. Folders outside git share a session, and so the tree of that."""
-        if checkout_of(folder) is None:
-            with suppress(UnknownSession):
-                return tree_of(sessions.get(self._store, GLOBAL_SESSION).workspace, GLOBAL_SESSION)
-        return tree_of(folder, "")
+        shared = sessions.find(self._store, GLOBAL_SESSION) if checkout_of(folder) is None else None
+        return tree_of(folder, "") if shared is None else tree_of(shared.workspace, GLOBAL_SESSION)
 
     def _shared_workspace(self) -> Path | None:
         """Return the workspace of the session that folders outside git share."""
-        workspace = ""
-        with suppress(UnknownSession):
-            workspace = sessions.get(self._store, GLOBAL_SESSION).workspace
-        return Path(os.path.realpath(workspace)) if workspace else None
+        shared = sessions.find(self._store, GLOBAL_SESSION)
+        return Path(os.path.realpath(shared.workspace)) if shared is not None and shared.workspace else None
 
     def _held(self, named: str, own: Sequence[str]) -> list[FrameRow]:
         """List the claims of these holders in a tree."""

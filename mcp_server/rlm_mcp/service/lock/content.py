@@ -57,7 +57,7 @@ def shortened(content: Mapping[str, JsonObject | str], room: int) -> tuple[JsonO
     shown: JsonObject = {key: _copied(value) for key, value in content.items()}
     cut: dict[str, None] = {}
     for key, value in shown.items():
-        for holder, name in list(_lists(value)):
+        for holder, name in list(_inside(value, list)):
             if len(holder[name]) > _MOST_ITEMS:
                 del holder[name][_MOST_ITEMS:]
                 cut[key] = None
@@ -75,34 +75,23 @@ def shortened(content: Mapping[str, JsonObject | str], room: int) -> tuple[JsonO
 def _candidates(shown: JsonObject) -> Iterator[tuple[int, str, Any, Any]]:
     """Yield what may be cut: its length, its key, and its parent."""
     for key, value in shown.items():
-        for holder, name in _lists(value):
+        for holder, name in _inside(value, list):
             if len(holder[name]) > _FEWEST:
                 yield len(encode({"": holder[name]})), key, holder, name
-        for holder, name in _texts(value):
+        for holder, name in _inside(value, str):
             if len(holder[name]) > _LONGEST_TEXT:
                 yield len(holder[name]), key, holder, name
 
 
-def _lists(value: Json) -> Iterator[tuple[Any, Any]]:
-    """Yield each list inside a value by what holds it."""
-    for holder, name, inner in _inside(value):
-        if isinstance(inner, list):
-            yield holder, name
-
-
-def _texts(value: Json) -> Iterator[tuple[Any, Any]]:
-    for holder, name, inner in _inside(value):
-        if isinstance(inner, str):
-            yield holder, name
-
-
-def _inside(value: Json) -> Iterator[tuple[Any, Any, Json]]:
+def _inside(value: Json, kind: type[list[Json] | str]) -> Iterator[tuple[Any, Any]]:
+    """Yield each list or each text inside a value by what holds it."""
     left = [value]
     while left:
         holder = left.pop()
         items = holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list) else ()
         for name, inner in list(items):
-            yield holder, name, inner
+            if isinstance(inner, kind):
+                yield holder, name
             if isinstance(inner, dict | list):
                 left.append(inner)
 

@@ -71,15 +71,9 @@ class Attachments:
         """
         session = self._sessions.named(session_id)
         self._refuse_more(session, mode)
-        known = [
-            attachment
-            for attachment in attachments.of_sessions(self._store, session.key)
-            if attachment.ended_at is None
-        ]
-        wanted = mode
-        found = next((attachment for attachment in known if attachment.mode is wanted), None)
+        found = next((attachment for attachment in self._live(session.key) if attachment.mode is mode), None)
         try:
-            return self._row(found or self._grant(session, wanted), session)
+            return self._row(found or self._grant(session, mode), session)
         except OSError as error:
             folder = kernelspecs.kernels_folder()
             raise ToolFault("cannot_write", f"{folder}: {error.strerror}", "make the folder writable") from error
@@ -238,19 +232,13 @@ class Attachments:
             try:
                 closed += await (await self._gateway.client(start=False)).detach(kernel_id, place)
             except (KernelError, OSError) as error:
-                log.warning(
-                    "attachment %s is revoked, but the supervisor did not confirm that it is closed: %s",
-                    attachment.id,
-                    error,
-                )
+                said = "attachment %s is revoked, but the supervisor did not confirm that it is closed: %s"
+                log.warning(said, attachment.id, error)
         return closed
 
     def rows(self) -> tuple[AttachmentInfo, ...]:
         """List the attachments of all open sessions."""
-        found = [
-            (attachment, self._sessions.of_key(attachment.session))
-            for attachment in attachments.of_sessions(self._store)
-        ]
+        found = [(known, self._sessions.of_key(known.session)) for known in attachments.of_sessions(self._store)]
         return tuple(self._row(attachment, session) for attachment, session in found if session is not None)
 
     def log(self, session: int) -> list[AttachmentNote]:
@@ -265,12 +253,11 @@ class Attachments:
 
     def spec_of(self, session: SessionRow) -> str | None:
         """Return the name of the kernelspec by which a live session is listed."""
-        live = [
-            attachment
-            for attachment in attachments.of_sessions(self._store, session.key)
-            if attachment.ended_at is None
-        ]
+        live = self._live(session.key)
         return kernelspecs.spec_name(session.id, live[0].mode) if live else None
+
+    def _live(self, session: int) -> list[AttachmentRow]:
+        return [known for known in attachments.of_sessions(self._store, session) if known.ended_at is None]
 
     def _grant(self, session: Session, mode: AttachmentKind) -> AttachmentRow:
         key = secrets.token_urlsafe(32)
