@@ -80,8 +80,7 @@ def build_server(service: Service) -> Server[Any]:
         try:
             found = await resources.read(service, _caller(service, context, None), params.uri)
         except Exception as error:
-            fault = fault_from(error)
-            raise MCPError(INVALID_PARAMS, fault.text) from error
+            raise MCPError(INVALID_PARAMS, fault_from(error).text) from error
         if found is None:
             raise resources.nothing_at(params.uri)
         return found

@@ -16,7 +16,7 @@ from rlm_ipc.attachment_requests import (
 from rlm_ipc.chain_requests import NoteChain, NoteRun, OpenChain, SurveyWork
 from rlm_ipc.daemon_protocol import role_of
 from rlm_ipc.daemon_requests import NoteHook, PrimeShown, Request, ShowPrime, Tidy
-from rlm_ipc.lock_requests import LockShown, ShowLock
+from rlm_ipc.lock_requests import ShowLock
 from rlm_ipc.session_requests import (
     ApplyPolicy,
     JournalPage,
@@ -73,8 +73,7 @@ async def _answer(caller: Caller, service: Service, request: Request[Any]) -> No
         case RestoreSession():
             caller.accept(request, await service.restore_session(request, caller.client))
         case ApplyPolicy():
-            applied = await service.apply_policy(request.session, request.policy, looser=request.looser)
-            caller.accept(request, applied)
+            caller.accept(request, await service.apply_policy(request.session, request.policy, looser=request.looser))
         case KeepStop() | ListJournal() | ShowRecord() | ShowRunsBelow() | ShowTree():
             await _answer_with_records(caller, service, request)
         case OpenChain() | NoteChain() | NoteRun() | SurveyWork():
@@ -109,12 +108,6 @@ async def _answer_the_loop(caller: Caller, service: Service, request: Request[An
             caller.accept(request, service.chains.survey(request))
 
 
-async def _show_lock(service: Service, request: ShowLock) -> LockShown:
-    from rlm_mcp.service.lock.by_hand import show_lock
-
-    return await show_lock(service.lock, request)
-
-
 async def _answer_of_others(caller: Caller, service: Service, request: Request[Any]) -> None:
     match request:
         case NoteHook():
@@ -131,7 +124,9 @@ async def _answer_of_others(caller: Caller, service: Service, request: Request[A
         case ShowMeasures():
             caller.accept(request, service.work.measured(service.work.tree_for(caller.client, request.session)))
         case ShowLock():
-            caller.accept(request, await _show_lock(service, request))
+            from rlm_mcp.service.lock.by_hand import show_lock
+
+            caller.accept(request, await show_lock(service.lock, request))
         case ListAttachments():
             caller.accept(request, AttachmentList(service.attachments.rows()))
         case AddAttachment():

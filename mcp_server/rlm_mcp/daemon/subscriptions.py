@@ -68,9 +68,13 @@ class Subscriptions:
         wanted = params.notifications.resource_subscriptions or []
         stream = _Stream()
         parts = list({part: None for part in map(part_at, wanted) if part is not None})
-        leaves = [await self._follow(context, parts, stream.tell)] if parts else []
+        leaves = []
+        if parts:
+            leaves.append(
+                await self._follow(context, parts, lambda part: stream.tell(ResourceUpdated(address_of(part))))
+            )
         if params.notifications.tools_list_changed:
-            leaves.append(self._lists.follow(current_handshake.get(), stream.tell_tools))
+            leaves.append(self._lists.follow(current_handshake.get(), lambda: stream.tell(ToolsListChanged())))
         try:
             return await ListenHandler(stream)(context, params)
         finally:
@@ -83,8 +87,7 @@ class Subscriptions:
             async with self._service.session(caller) as session:
                 return self._service.frames.follow(session, caller, parts, tell)
         except Exception as error:
-            fault = fault_from(error)
-            raise MCPError(INVALID_PARAMS, fault.text) from error
+            raise MCPError(INVALID_PARAMS, fault_from(error).text) from error
 
 
 class _Subscriber:
@@ -133,13 +136,9 @@ class _Stream:
     def __init__(self) -> None:
         self._listener: Callable[[ServerEvent], None] | None = None
 
-    def tell(self, part: Part) -> None:
+    def tell(self, event: ServerEvent) -> None:
         if self._listener is not None:
-            self._listener(ResourceUpdated(address_of(part)))
-
-    def tell_tools(self) -> None:
-        if self._listener is not None:
-            self._listener(ToolsListChanged())
+            self._listener(event)
 
     async def publish(self, event: ServerEvent) -> None:
         """Events are published only by `tell`."""

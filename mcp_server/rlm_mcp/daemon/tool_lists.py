@@ -48,14 +48,12 @@ class ToolLists:
                 tools += [tool for tool in TOOLS.tools("all") if tool.name in _OF_QUEUES]
             # Clients of 2026 listen if they care.
             if not (has_lock and has_queue) and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                self._await(context, named)
+                self._await(context, client)
         return ListToolsResult(tools=[as_listed(tool) for tool in tools])
 
     def follow(self, client: ClientInfo, told: Callable[[], None]) -> Callable[[], None]:
         """Call ``told`` when the client's list changes. Return a function that ends this."""
-        return self._when_others(self._service.work.tree_for(client, None), told)
-
-    def _when_others(self, named: str, told: Callable[[], None]) -> Callable[[], None]:
+        named = self._service.work.tree_for(client, None)
         begins = (self._service.work.beginnings, self._service.lock.projects.beginnings)
         leaves = [each.when(named, told) for each in begins]
 
@@ -65,13 +63,13 @@ class ToolLists:
 
         return leave
 
-    def _await(self, context: ServerRequestContext[Any], named: str) -> None:
+    def _await(self, context: ServerRequestContext[Any], client: ClientInfo) -> None:
         """Notify a client of 2025 on its connection when its queue or its lock begins."""
         connection = context.session._connection  # like `rlm_mcp.daemon.subscriptions`
         if _KEY in connection.state:
             return
         begun = asyncio.Event()
-        leave = self._when_others(named, begun.set)
+        leave = self.follow(client, begun.set)
 
         async def notify() -> None:
             while True:

@@ -291,10 +291,6 @@ class Archive:
         self._archive.close()
         self._file.close()
 
-    def read(self, name: str) -> bytes:
-        """Return the bytes of a member."""
-        return b"".join(self.pieces(name))
-
     def pieces(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of a member; raises `SnapshotRefused` at the end if they are not what was announced."""
         part, digest, left = self.manifest.files[name], hashlib.sha256(), self.manifest.files[name].size

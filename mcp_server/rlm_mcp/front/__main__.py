@@ -94,9 +94,11 @@ class StdioFront:
         self._answers = answers
         self._places: Places | None = None
         self._lock = ""
-        self._relay = FrontProxy(answers, to_client=self._to_client, to_daemon=self._to_daemon, start=self._find_daemon)
-        self._client_lines = LineSplitter()
         self._stdout = Outlet(STDOUT)
+        self._relay = FrontProxy(
+            answers, to_client=self._stdout.write, to_daemon=self._to_daemon, start=self._find_daemon
+        )
+        self._client_lines = LineSplitter()
         self._daemon: socket.socket | None = None
         self._daemon_lines = LineSplitter()
         self._to_socket: Outlet | None = None
@@ -161,9 +163,6 @@ class StdioFront:
         for line in self._client_lines.feed(data):
             self._notice_end_of_daemon()
             self._relay.client_line(line)
-
-    def _to_client(self, line: bytes) -> None:
-        self._stdout.write(line)
 
     # --- the daemon -------------------------------------------------------------------------------
 

@@ -305,9 +305,7 @@ class FrontProxy:
             if request.line is not None:
                 self.waiting.append(request.line)
                 # Only once: a request that kills every daemon must not be repeated forever.
-                self._asked[request_id] = PendingRequest(
-                    request.label, None, request.key, request.subscribes, request.tool
-                )
+                self._asked[request_id], request.line = request, None
             elif request.tool is not None:
                 self._to_client(_failed_call(request_id, "call_lost", _lost(request.label), _what_next(request.tool)))
             else:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.formats.trackers.tasks import OPEN, FileFault, State, Tracked
+from rlm_mcp.formats.trackers.tasks import OPEN, FileFault, State, Tracked, joined
 
 _STATES: Mapping[str, State] = {
     "closed": "completed",
@@ -74,9 +74,7 @@ class Beads:
             priority=_PRIORITIES[priority] if type(priority) is int and 0 <= priority < len(_PRIORITIES) else 500,
             state=state,
             why="" if state == OPEN else str(data.get("close_reason") or data.get("status")),
-            description="\n\n".join(
-                text for name in ("description", "design", "notes") if (text := str(data.get(name) or "").strip())
-            ),
+            description=joined(data, "description", "design", "notes"),
             acceptance=str(data.get("acceptance_criteria") or ""),
             parent=parents[0] if parents else None,
             edges=tuple(dict.fromkeys(edges)),

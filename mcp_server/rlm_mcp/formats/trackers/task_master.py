@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.formats.trackers.tasks import OPEN, FileFault, State, Tracked
+from rlm_mcp.formats.trackers.tasks import OPEN, FileFault, State, Tracked, joined
 
 _STATES: Mapping[str, State] = {
     "done": "completed",
@@ -87,9 +87,7 @@ class TaskMaster:
             priority=_PRIORITIES.get(str(data.get("priority")), _USUAL),
             state=state,
             why="" if state == OPEN else str(data.get("status")),
-            description="\n\n".join(
-                text for name in ("description", "details") if (text := str(data.get(name) or "").strip())
-            ),
+            description=joined(data, "description", "details"),
             acceptance=acceptance if isinstance(acceptance, str) else "\n".join(map(str, acceptance)),
             parent=_join(tag, own) if dot else _of_tag(tag),
             edges=tuple(dict.fromkeys(edges)),

@@ -39,6 +39,11 @@ class Tracked:
     data: JsonObject = field(default_factory=dict)
 
 
+def joined(data: JsonObject, *names: str) -> str:
+    """Return these fields of a task as one text, each a paragraph."""
+    return "\n\n".join(text for name in names if (text := str(data.get(name) or "").strip()))
+
+
 class Tracker(Protocol):
     """What each format can do."""
 

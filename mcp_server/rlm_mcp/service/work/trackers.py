@@ -272,14 +272,9 @@ def _update(run: _Import, task: Tracked, base: Tracked) -> None:
         items.set_goal(run.store, key, str(new["goal"]), author=run.author, now=run.now)
     if "priority" in new:
         items.set_priority(run.store, key, int(new["priority"]), author=run.author, now=run.now)
-    if texts := {name: str(value) for name, value in new.items() if name in {"type", "description", "acceptance"}}:
-        items.describe(
-            run.store,
-            key,
-            type_=texts.get("type"),
-            description=texts.get("description"),
-            acceptance=texts.get("acceptance"),
-        )
+    texts = {name: str(new[name]) for name in ("description", "acceptance") if name in new}
+    if texts or "type" in new:
+        items.describe(run.store, key, type_=None if "type" not in new else str(new["type"]), **texts)
     if task.parent != base.parent:
         run.kept.append(
             f"{task.alias} ({row.id}): it is below {task.parent or 'nothing'} in the file; frames are not moved"
