@@ -60,11 +60,7 @@ def direct_call(service: Service) -> CallTool:
     """Return the function that makes a direct call."""
 
     async def call(
-        name: str,
-        arguments: Mapping[str, Json],
-        meta: Mapping[str, Json],
-        progress: Progress,
-        has_left: HasLeft,
+        name: str, arguments: Mapping[str, Json], meta: Mapping[str, Json], progress: Progress, has_left: HasLeft
     ) -> Content:
         return await answered(service, name, arguments, calling(service, meta, progress, None, has_left))
 

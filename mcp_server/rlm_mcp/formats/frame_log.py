@@ -44,10 +44,7 @@ def as_log(about: RecordedFrame, calls: Sequence[tuple[float, str]], record: Ses
     summary = fenced(about.summary or "(no summary)", "text")  # an extract has what cells wrote
     parts = [f"---\n{told}---", heading, summary, "\n".join(events)]
     if calls:
-        parts += [
-            "## Calls of tools",
-            fenced("\n".join(f"{_moment(at)} {_line(call)}" for at, call in calls), "text"),
-        ]
+        parts += ["## Calls of tools", fenced("\n".join(f"{_moment(at)} {_line(call)}" for at, call in calls), "text")]
     return "\n\n".join([*parts, *(cells_as_markdown(record) if record is not None else ())]) + "\n"
 
 

@@ -26,19 +26,8 @@ from rlm_memory.store import Store
 class SessionControl:
     """Session control for the tools."""
 
-    def __init__(
-        self,
-        store: Store,
-        sessions: Sessions,
-        runs: Runs,
-        clock: Clock,
-        events: Events,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._sessions = sessions
-        self._runs = runs
-        self._events = events
+    def __init__(self, store: Store, sessions: Sessions, runs: Runs, clock: Clock, events: Events) -> None:
+        self._store, self._clock, self._sessions, self._runs, self._events = store, clock, sessions, runs, events
 
     async def status(self, session: Session) -> ToolAnswer:
         """Describe the session: policy, kernel, walls, memory, content, runs, pending queries."""

@@ -54,10 +54,7 @@ class ToolFault(ClientFault):
 def invalid_arguments(tool: str, message: str, accepted: dict[str, str]) -> ToolFault:
     """The arguments do not fit the tool; ``accepted`` maps each argument it takes to its type."""
     return ToolFault(
-        "invalid_arguments",
-        message,
-        f"call {tool} with the arguments listed in `accepted`",
-        accepted=accepted,
+        "invalid_arguments", message, f"call {tool} with the arguments listed in `accepted`", accepted=accepted
     )
 
 

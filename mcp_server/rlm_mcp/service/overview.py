@@ -109,13 +109,8 @@ class Overview:
         variables: KernelVariables,
         events: Events,
     ) -> None:
-        self.store = store
-        self.live = live
-        self.gateway = gateway
-        self.runs = runs
-        self.journal = journal
-        self.variables = variables
-        self.events = events
+        self.store, self.live, self.gateway, self.runs = store, live, gateway, runs
+        self.journal, self.variables, self.events = journal, variables, events
 
     async def overview(self) -> SessionsSeen:
         """Return every open session with its state and contents, suspended and recent sessions, and open queries."""

@@ -66,9 +66,7 @@ class Recursion:
     """Answers queries of ``rlm_query``."""
 
     def __init__(self, service: Service, store: Store, budgets: Budgets) -> None:
-        self.service = service
-        self.store = store
-        self.budgets = budgets
+        self.service, self.store, self.budgets = service, store, budgets
 
     async def answer(self, parent: Session, row: QueryRow) -> str:
         """Let a model answer the query in a new session, which ends with it.

@@ -69,9 +69,7 @@ class Events:
     """Takes what happens to sessions; see `sessions.sessions.SessionEvents`."""
 
     def __init__(self, parts: Parts, store: Store, texts: Texts, clock: Clock) -> None:
-        self._parts = parts
-        self._store = store
-        self._texts = texts
+        self._parts, self._store, self._texts = parts, store, texts
         self._tasks = BackgroundTasks()
         self.durable = DurableSaves(self._save, clock)
         self._tidying: asyncio.Task[None] | None = None
@@ -167,9 +165,7 @@ class KernelEvents:
     """
 
     def __init__(self, events: Events, parts: Parts, row: SessionRow) -> None:
-        self._events = events
-        self._parts = parts
-        self._row = row
+        self._events, self._parts, self._row = events, parts, row
 
     def asked(self, told: Sequence[AskedQuery]) -> None:
         """Write queries down that code has asked, and have those answered that need no agent."""

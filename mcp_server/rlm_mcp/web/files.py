@@ -9,12 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 FOLDER = Path(__file__).parent / "static"
-TYPES = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def routes() -> list[Route]:

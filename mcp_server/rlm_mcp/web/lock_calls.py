@@ -35,7 +35,4 @@ def routes(service: Service) -> list[Route]:
         asked = ShowLock(root, sections=_SECTIONS, tokens=_TOKENS, since=int(since))
         return as_json(plain(await show_lock(service.lock, asked)))
 
-    return [
-        look(f"{PREFIX}projects", listed),
-        look(f"{PREFIX}project", one),
-    ]
+    return [look(f"{PREFIX}projects", listed), look(f"{PREFIX}project", one)]

@@ -65,19 +65,11 @@ class Runs:
     """All runs of the daemon, by session."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: Callable[[], float],
-        waiting: Waiting,
-        journal: Journal,
-        given: QueryService,
+        self, store: Store, clock: Callable[[], float], waiting: Waiting, journal: Journal, given: QueryService
     ) -> None:
         self._store = store
         self._rows = Unchanged(store)
-        self._queries = given
-        self._journal = journal
-        self._clock = clock
-        self._waiting = waiting
+        self._queries, self._journal, self._clock, self._waiting = given, journal, clock, waiting
         self._runs: dict[int, SessionRuns] = {}
         self.pictures = PictureStore()
         self._numbers = iter(range(0))

@@ -46,9 +46,7 @@ class Contexts:
         self._live = live
         self._store = store
         self._rows = Unchanged(store)
-        self._texts = texts
-        self._variables = variables
-        self._clock = clock
+        self._texts, self._variables, self._clock = texts, variables, clock
 
     async def load(self, session: Session, asked: Load, client: ClientInfo, progress: Progress) -> ToolAnswer:
         """Store a text under a name; raises what `Loader.load` does."""

@@ -20,9 +20,7 @@ class Handles:
     """The handles of every session."""
 
     def __init__(self, store: Store, texts: Contexts, clock: Clock) -> None:
-        self._store = store
-        self._texts = texts
-        self._clock = clock
+        self._store, self._texts, self._clock = store, texts, clock
 
     def register(
         self, session: Session, name: str, content_type: str | None, share_with: list[str] | None

@@ -59,19 +59,11 @@ class Reading:
     """Reads texts and variables for the tools."""
 
     def __init__(
-        self,
-        store: Store,
-        texts: Texts,
-        named: Contexts,
-        variables: KernelVariables,
-        scanner: ScanWorkers,
+        self, store: Store, texts: Texts, named: Contexts, variables: KernelVariables, scanner: ScanWorkers
     ) -> None:
         self._store = store
         self._rows = Unchanged(store)
-        self._texts = texts
-        self._named = named
-        self._variables = variables
-        self._scanner = scanner
+        self._texts, self._named, self._variables, self._scanner = texts, named, variables, scanner
 
     async def peek(
         self, session: Session, name: str, offset: int, limit: int | None, max_chars: int | None

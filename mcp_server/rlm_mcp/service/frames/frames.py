@@ -321,11 +321,7 @@ class Frames:
         return gone
 
     def follow(
-        self,
-        session: Session,
-        caller: Caller,
-        parts: Sequence[Part],
-        tell: Callable[[Part], None],
+        self, session: Session, caller: Caller, parts: Sequence[Part], tell: Callable[[Part], None]
     ) -> Callable[[], None]:
         """Notify each changed part of the caller's tree from now on. Return a function that ends this."""
         tree = self.current(session, caller).tree

@@ -32,12 +32,7 @@ class FrameTurns:
         return self._frames.told(row, at, {"noted": True}, ())
 
     def called(
-        self,
-        session: Session,
-        caller: Caller,
-        tool: str,
-        arguments: Callable[[], Mapping[str, Any]],
-        result: str,
+        self, session: Session, caller: Caller, tool: str, arguments: Callable[[], Mapping[str, Any]], result: str
     ) -> None:
         """Record a tool call with its frame, if there is one. A failure does not fail the call."""
         try:

@@ -20,13 +20,7 @@ from rlm_lock.protocol import Phase, Progress, Question, Refresh, Refreshed, Sca
 from rlm_mcp.service.background import BackgroundTasks
 from rlm_mcp.service.beginnings import Beginnings
 from rlm_mcp.service.errors import ToolFault
-from rlm_mcp.service.lock.scanner_process import (
-    Command,
-    ScannerDied,
-    ScannerProcess,
-    ScannerRefused,
-    scanner_command,
-)
+from rlm_mcp.service.lock.scanner_process import Command, ScannerDied, ScannerProcess, ScannerRefused, scanner_command
 from rlm_memory import locks
 from rlm_memory.locks import ProjectRow
 from rlm_memory.places import tree_of
@@ -62,12 +56,7 @@ class Project:
     """One project: the top of a working tree, or a folder without git."""
 
     def __init__(
-        self,
-        store: Store,
-        spec: ScannerSpec,
-        tree: str,
-        make_room: Callable[[], None],
-        begun: Callable[[str], None],
+        self, store: Store, spec: ScannerSpec, tree: str, make_room: Callable[[], None], begun: Callable[[str], None]
     ) -> None:
         self._store, self._spec, self._tree = store, spec, tree
         self._make_room, self._begun = make_room, begun

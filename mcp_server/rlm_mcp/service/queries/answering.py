@@ -68,10 +68,7 @@ class QueryService:
     """The deferred queries of every session."""
 
     def __init__(self, store: Store, live: Sessions, budgets: Budgets, clock: Clock) -> None:
-        self._store = store
-        self._live = live
-        self._budgets = budgets
-        self._clock = clock
+        self._store, self._live, self._budgets, self._clock = store, live, budgets, clock
 
     def ask(self, session: Session, prompts: list[str], model: str | None) -> list[QueryRow]:
         """Queue queries that no code has asked.
@@ -81,9 +78,7 @@ class QueryService:
         """
         if len(prompts) > self._budgets.calls_left(session):
             raise ToolFault(
-                "quota_exceeded",
-                self._budgets.over(session, "calls"),
-                "use a policy with a higher limits.queries",
+                "quota_exceeded", self._budgets.over(session, "calls"), "use a policy with a higher limits.queries"
             )
         with self._store.transaction():
             rows = queries.ask(self._store, session.key, prompts, model, self._clock())

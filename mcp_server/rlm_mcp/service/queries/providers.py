@@ -65,10 +65,7 @@ class Providers:
     def __init__(
         self, store: Store, given: QueryService, budgets: Budgets, recursion: RecursiveAnswers, clock: Clock
     ) -> None:
-        self._store = store
-        self._budgets = budgets
-        self._queries = given
-        self._clock = clock
+        self._store, self._budgets, self._queries, self._clock = store, budgets, given, clock
         self._desks: dict[int, _Desk] = {}
         self._models: list[Models] = []
         """The last is in use. The others had an earlier configuration; their last requests may still be running."""

@@ -40,11 +40,7 @@ class Attachments:
     """The attachments of all sessions of the daemon."""
 
     def __init__(self, store: Store, live: Sessions, gateway: KernelGateway, journal: Journal, clock: Clock) -> None:
-        self._store = store
-        self._sessions = live
-        self._gateway = gateway
-        self._journal = journal
-        self._clock = clock
+        self._store, self._sessions, self._gateway, self._journal, self._clock = store, live, gateway, journal, clock
         self._listed: set[int] = set()
         self._copies: dict[str, AttachmentRow] = {}
         """The copies for developers' own code, by their kernels."""

@@ -22,9 +22,7 @@ class BoundContexts:
     """The contexts of one session's kernel, with the revision that each was bound as."""
 
     def __init__(self, store: Store, session: int, texts: ContextStore) -> None:
-        self._store = store
-        self._session = session
-        self._texts = texts
+        self._store, self._session, self._texts = store, session, texts
         self.revisions: dict[str, int] = {}
         self.stale = True
         """Whether the rows may say something else than the kernel has."""

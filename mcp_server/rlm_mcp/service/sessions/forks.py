@@ -30,11 +30,7 @@ class Forks:
     """Makes sessions out of sessions."""
 
     def __init__(self, store: Store, live: Sessions, gateway: KernelGateway, policies: Policies, clock: Clock) -> None:
-        self._store = store
-        self._gateway = gateway
-        self._policies = policies
-        self._live = live
-        self._clock = clock
+        self._store, self._gateway, self._policies, self._live, self._clock = store, gateway, policies, live, clock
 
     async def fork(
         self, parent: Session, name: str | None, policy: str | None, opened: Callable[[int], None] | None = None

@@ -40,9 +40,7 @@ class Journal:
 
     def __init__(self, store: Store, clock: Clock, ended: Callable[[int], bool]) -> None:
         """``ended`` is told the key of a session of which a cell has ended; returns whether its row cannot wait."""
-        self._store = store
-        self._clock = clock
-        self._ended = ended
+        self._store, self._clock, self._ended = store, clock, ended
         self._waiting: deque[JournalEntry] = deque(maxlen=_MOST_WAITING)
         self._timer: asyncio.TimerHandle | None = None
         self._since_trim: Counter[int] = Counter()

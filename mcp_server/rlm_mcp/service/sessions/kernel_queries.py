@@ -20,9 +20,7 @@ class KernelQueries:
     """The queries of one session's kernel; ``events`` has them written down."""
 
     def __init__(self, store: Store, session: int, events: KernelEvents) -> None:
-        self._store = store
-        self._session = session
-        self._events = events
+        self._store, self._session, self._events = store, session, events
         self.waiting: frozenset[str] = frozenset()
         """The queries that the running cell waits for."""
         self._provided: set[str] = set()

@@ -131,11 +131,7 @@ class Sessions:
         steady: Clock | None = None,
     ) -> None:
         """``steady`` does not jump when somebody sets the clock; default: the machine's, beside the machine's clock."""
-        self._store = store
-        self._gateway = gateway
-        self._policies = policies
-        self._events = events
-        self._clock = clock
+        self._store, self._gateway, self._policies, self._events, self._clock = store, gateway, policies, events, clock
         self._steady = steady or (time.monotonic if clock is time.time else clock)
         self._seen, self._looked = (self._clock(), self._steady()), 0.0
         self._open: dict[str, Session] = {}

@@ -37,9 +37,7 @@ class KernelGateway:
     """
 
     def __init__(self, texts: ContextStore, owner: str, connect: Connect = connect_host) -> None:
-        self.texts = texts
-        self.owner = owner
-        self._connect = connect
+        self.texts, self.owner, self._connect = texts, owner, connect
         self._client: SupervisorClient | None = None
         self._lock = asyncio.Lock()
         self._listeners: dict[str, Callable[[Event], None]] = {}
