@@ -11,6 +11,7 @@ import threading
 
 import psutil
 import pytest
+from serving import the_supervisor
 from session_processes import descendants, is_supervisor, runs
 
 from rlm_client.client import call_tool
@@ -55,10 +56,7 @@ def test_the_next_call_works_whenever_a_start_was_cut_off() -> None:
         cut_off.join(60)
         assert not cut_off.is_alive()
         assert call_tool("eval_code", {"code": f"{number} + 1"}, session="s")["result"] == str(number + 1)
-    supervisor = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    assert supervisor is not None
-    with supervisor:
-        serving = discovery.peer(supervisor).pid
+    serving = the_supervisor()
     supervisors = [p for p in descendants() if is_supervisor(p) and runs(p)]
     assert [process.pid for process in supervisors] == [serving]
     assert os.getpgid(serving) != os.getpgid(0)

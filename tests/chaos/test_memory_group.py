@@ -12,12 +12,12 @@ from typing import Any
 
 import psutil
 import pytest
+from serving import the_daemon, the_supervisor
 from session_processes import runs
 from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
-from rlm_ipc.daemon_connection import the_socket
 from rlm_ipc.errors import ToolFailed
 from rlm_kernel.supervisor.processes.free_memory import available_memory
 
@@ -67,13 +67,6 @@ def _removed(folder: Path) -> bool:
     return not folder.exists()
 
 
-def _served_by(path: object) -> psutil.Process:
-    sock = discovery.connect(str(path))
-    assert sock is not None
-    with sock:
-        return psutil.Process(discovery.peer(sock).pid)
-
-
 def _run(session: str, code: str) -> dict[str, Any]:
     try:
         return call_tool("eval_code", {"code": code}, session=session)
@@ -101,8 +94,7 @@ def crowded(real_starts: None, everything_ended: None, group: Path, monkeypatch:
     monkeypatch.setenv("RLM_KERNEL_POLICY", "crowded")
     _run("first", "1")
     kernel = call_tool("status", {}, session="first")["kernel"]["pid"]
-    for path in (the_socket(), discovery.runtime_dir() / "supervisor.sock"):
-        process = _served_by(path)
+    for process in map(psutil.Process, (the_daemon(), the_supervisor())):
         for each in (process, *process.children(recursive=True)):
             (group / "cgroup.procs").write_text(str(each.pid))
     assert str(kernel) in (group / "cgroup.procs").read_text().split()
@@ -112,7 +104,7 @@ def crowded(real_starts: None, everything_ended: None, group: Path, monkeypatch:
 def test_no_session_loses_everything_when_its_group_is_too_small(crowded: Path) -> None:
     """Strict sessions of many megabytes each, changed twice: those that idle rest until they are used."""
     _limit(crowded, GROUP)
-    served = _served_by(discovery.runtime_dir() / "supervisor.sock").pid
+    served = the_supervisor()
     free = available_memory(str(served))
     assert free is not None
     assert free <= GROUP * MIB, "the supervisor sees the limit of its group"
@@ -123,7 +115,7 @@ def test_no_session_loses_everything_when_its_group_is_too_small(crowded: Path) 
             _run_until_it_has(name, MUTATE)
     for name in names:
         assert _run_until_it_has(name, "n, data[0], data[-4096], len(data)")["result"] == f"(2, 2, 2, {SIZE * MIB})"
-    assert _served_by(discovery.runtime_dir() / "supervisor.sock").pid == served, "the supervisor is never the victim"
+    assert the_supervisor() == served, "the supervisor is never the victim"
 
 
 @pytest.mark.parametrize("attended", [True, False], ids=["by the daemon", "without a daemon"])
@@ -134,7 +126,7 @@ def test_idle_sessions_are_saved_and_rest_while_memory_is_short(crowded: Path, a
         assert _run(name, f"kept = {name!r}")["success"]
     kernels = [psutil.Process(call_tool("status", {}, session=name)["kernel"]["pid"]) for name in names]
     if not attended:
-        daemon = _served_by(the_socket())
+        daemon = psutil.Process(the_daemon())
         daemon.terminate()
         wait_until(lambda: not runs(daemon))
     _limit(crowded, 200)  # less than what is to stay free
@@ -146,7 +138,7 @@ def test_idle_sessions_are_saved_and_rest_while_memory_is_short(crowded: Path, a
 
 def test_saved_variables_come_back_only_where_they_fit(crowded: Path) -> None:
     """Others rest first, if that makes room for them; if not, the answer says what is short, and they stay saved."""
-    served = str(_served_by(discovery.runtime_dir() / "supervisor.sock").pid)
+    served = str(the_supervisor())
 
     def free() -> int:
         megabytes = available_memory(served)

@@ -10,12 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
+from serving import the_daemon, the_supervisor
 from session_processes import keeper_of, kernels_below, standby_of
 
 from rlm_client.client import call_tool
-from rlm_ipc import discovery
-from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_requests import ShowStatus
 from rlm_ipc.environment import HELPER, SUPERVISOR, TRUST, ZYGOTE
 from rlm_ipc.errors import ToolFailed
 from rlm_kernel.supervisor.processes.zygote_start import LARGE_COPIES, QUIET_LIBRARIES
@@ -96,11 +94,8 @@ def test_no_process_that_is_started_has_a_secret_whatever_it_is_called(
     call("eval_code", code="1")
     call("load_context", name="log", content="aab\n" * 10)
     call("scan", name="log", pattern=r"(a+)b\1?(?=x|$)")
-    with DaemonConnection(ShowStatus()) as control:
-        daemon = psutil.Process(control.pid)
+    daemon, supervisor = psutil.Process(the_daemon()), psutil.Process(the_supervisor())
     assert environment(daemon.pid).items() >= SECRETS.items()
-    with discovery.connect(discovery.runtime_dir() / "supervisor.sock") as line:  # type: ignore[union-attr]
-        supervisor = psutil.Process(discovery.peer(line).pid)
     known: set[psutil.Process] = set()
     found = {
         "supervisor": (supervisor, set(SUPERVISOR)),

@@ -12,19 +12,16 @@ import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import start_new_kernel
-from session_processes import end_process, kill_with_keeper
+from serving import kernel_state, kill_daemon, the_supervisor
+from session_processes import kill_with_keeper
 from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
-from rlm_ipc import supervisor_core as core
-from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.attachment_requests import AddAttachment, AttachmentKind, ListAttachments, RevokeAttachment
 from rlm_ipc.daemon_connection import DaemonConnection, ask
-from rlm_ipc.daemon_requests import ShowStatus
 from rlm_ipc.errors import ToolFailed
 from rlm_ipc.session_requests import ShowRecord
-from rlm_kernel.blocking_client import BlockingClient
 from rlm_kernel.jupyter import kernelspecs
 
 SECONDS = 60
@@ -37,12 +34,6 @@ def value(client: BlockingKernelClient, code: str) -> str:
         code, timeout=SECONDS, output_hook=lambda m: texts.append(m["content"].get("data", {}).get("text/plain", ""))
     )
     return "".join(texts)
-
-
-def _kill_daemon() -> None:
-    with DaemonConnection(ShowStatus()) as control:
-        pid = control.pid
-    end_process(pid)
 
 
 @pytest.mark.usefixtures("ended")
@@ -62,7 +53,7 @@ def test_an_attachment_outlives_the_daemon_and_the_next_one_cleans_up(tmp_path) 
         theirs.mkdir()
         about = {"rlm": {"attachment": "00" * 6, "state": str(tmp_path)}}
         (theirs / "kernel.json").write_text(json.dumps({"argv": [], "metadata": about}))
-        _kill_daemon()
+        kill_daemon()
         assert call_tool("eval_code", {"code": "found"}, session="stays")["result"] == "1"
         assert value(client, "found + 1") == "2"
         listed = KernelSpecManager().find_kernel_specs()
@@ -90,7 +81,7 @@ def test_a_copy_for_a_developers_own_code_outlives_the_daemon(isolation: Any) ->
     manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("kept", "trusted"))
     try:
         assert value(client, "eval('found')") == "[1]"
-        _kill_daemon()
+        kill_daemon()
         assert value(client, "eval('found + [2]')") == "[1, 2]"
         assert [row.open for row in ask(ListAttachments(), start=True).attachments if row.attachment == attachment] == [
             1
@@ -111,13 +102,6 @@ def _is_shut_out(client: BlockingKernelClient) -> bool:
     return bool(reply["content"]["ename"] == "KernelGone")
 
 
-def _supervisor() -> int:
-    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    assert sock is not None
-    with sock:
-        return discovery.peer(sock).pid
-
-
 @pytest.mark.usefixtures("ended")
 def test_front_ends_come_back_to_the_next_supervisor(isolation: Any) -> None:
     """K-29: an attachment and a developer's copy go on with their variables, and end when they are revoked."""
@@ -132,9 +116,9 @@ def test_front_ends_come_back_to_the_next_supervisor(isolation: Any) -> None:
         for number in range(2):
             for _, client in started:
                 assert value(client, "found.append(0); len(found)") == str(2 + number)
-            before = _supervisor()
+            before = the_supervisor()
             psutil.Process(before).kill()
-            wait_until(lambda before=before: _supervisor() != before)
+            wait_until(lambda before=before: the_supervisor() != before)
             wait_until(lambda: [row.open for row in ask(ListAttachments(), start=True).attachments].count(1) == 2)
         for _, client in started:
             assert value(client, "len(found)") == "3"
@@ -155,12 +139,12 @@ def test_the_journal_has_what_runs_after_the_death_of_a_supervisor() -> None:
     try:
         assert value(client, "found + 1") == "2"
         wait_until(lambda: len(_codes("told")) == 2)
-        before = _supervisor()
+        before = the_supervisor()
         psutil.Process(before).kill()
-        wait_until(lambda: _supervisor() != before)
+        wait_until(lambda: the_supervisor() != before)
         assert value(client, "found + 2") == "3"
         wait_until(lambda: _codes("told")[2:] == ["found + 2"])
-        _kill_daemon()
+        kill_daemon()
         assert value(client, "found + 3") == "4"
         call_tool("status", {}, session="told")
         wait_until(lambda: _codes("told")[3:] == ["found + 3"])
@@ -180,11 +164,11 @@ def test_a_front_end_gets_what_its_cell_said_before_it_was_back(isolation: Any) 
         asked = client.execute("print('begins')\nwhile not os.path.exists('go-on'): time.sleep(0.01)\n'ends'")
         _shown(client, asked, "stream")
         bridge.suspend()
-        before = _supervisor()
+        before = the_supervisor()
         psutil.Process(before).kill()
-        wait_until(lambda: _supervisor() != before)
+        wait_until(lambda: the_supervisor() != before)
         (scratch / "go-on").touch()
-        wait_until(lambda: _state("slow"), "idle".__eq__)
+        wait_until(lambda: kernel_state("slow"), "idle".__eq__)
         bridge.resume()
         assert _shown(client, asked, "execute_result")["data"]["text/plain"] == "'ends'"
         assert client.get_shell_msg(timeout=SECONDS)["content"]["status"] == "ok"
@@ -200,15 +184,6 @@ def _shown(client: BlockingKernelClient, asked: str, kind: str) -> Any:
         message = client.get_iopub_msg(timeout=SECONDS)
         if (message["msg_type"], message["parent_header"].get("msg_id")) == (kind, asked):
             return message["content"]
-
-
-def _state(session: str) -> str:
-    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    assert sock is not None
-    client = BlockingClient(sock)
-    kernels = client.call(protocol.LIST_ALL, core.ListAll()).kernels
-    client.close()
-    return next(kernel.state for kernel in kernels if kernel.label.get("session") == session)
 
 
 def _codes(session: str) -> list[str]:
@@ -235,7 +210,7 @@ def test_what_was_saved_does_not_come_back_after_a_front_end_began_anew(isolatio
     manager, client = start_new_kernel(kernel_name=kernelspecs.spec_name("anew", "execute"))
     try:
         if not attended:
-            _kill_daemon()
+            kill_daemon()
         manager.restart_kernel()
         client.wait_for_ready(timeout=SECONDS)
         if not attended:

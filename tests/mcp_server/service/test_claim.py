@@ -9,30 +9,18 @@ from typing import Any
 
 import pytest
 from command_line import answer, cli
+from serving import kernel_state
 from waiting import wait_until
 
 from rlm_client.client import call_tool
-from rlm_ipc import discovery
 from rlm_ipc import supervisor_core as core
-from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_requests import ShowStatus
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 from rlm_ipc.json_lines import MADE_BY, TERMINAL
-from rlm_kernel.blocking_client import BlockingClient
 
 pytestmark = pytest.mark.usefixtures("shared_processes")
 CODE = "import os, time\nprint('before')\nwhile not os.path.exists({!r}): time.sleep(0.01)\nprint('after')\nx = 5\nx"
-
-
-def _state(session: str) -> str:
-    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    if sock is None:
-        return ""
-    client = BlockingClient(sock)
-    kernels = client.call(protocol.LIST_ALL, core.ListAll()).kernels
-    client.close()
-    return next((kernel.state for kernel in kernels if kernel.label.get("session") == session), "")
 
 
 def _start(session: str, code: str) -> threading.Thread:
@@ -61,7 +49,7 @@ def _kill() -> None:
 
 def _noticed() -> None:
     """The supervisor has read the end of the daemon's connection, as it has answered what came after that."""
-    _state("")
+    kernel_state("")
 
 
 @pytest.mark.parametrize("end", [_stop, _kill])
@@ -72,7 +60,7 @@ def test_wait_finds_a_cell_of_the_daemon_before(
     monkeypatch.setenv("RLM_KERNEL_POLICY", "trusted")
     session, go = end.__name__.strip("_"), tmp_path / "go"
     thread = _start(session, CODE.format(str(go)))
-    wait_until(lambda: _state(session), core.KernelState.BUSY.__eq__)
+    wait_until(lambda: kernel_state(session), core.KernelState.BUSY.__eq__)
     end()
     thread.join()
     runs: dict[str, str] = call_tool("status", {}, session=session)["runs"]
@@ -91,12 +79,12 @@ def test_a_cell_that_nobody_claims_is_in_the_journal(tmp_path: Path, monkeypatch
     go = tmp_path / "go"
     monkeypatch.setenv(MADE_BY, TERMINAL)
     thread = _start("alone", CODE.format(str(go)))
-    wait_until(lambda: _state("alone"), core.KernelState.BUSY.__eq__)
+    wait_until(lambda: kernel_state("alone"), core.KernelState.BUSY.__eq__)
     monkeypatch.delenv(MADE_BY)
     _stop()
     thread.join()
     go.touch()
-    wait_until(lambda: _state("alone"), core.KernelState.IDLE.__eq__)
+    wait_until(lambda: kernel_state("alone"), core.KernelState.IDLE.__eq__)
     assert call_tool("eval_code", {"code": "x"}, session="alone")["result"] == "5"
     shown = cli("journal", "alone").stdout
     assert (shown.count("print('before')"), shown.count("after\n")) == (1, 1)
@@ -110,11 +98,11 @@ def test_wait_finds_a_cell_that_ended_while_no_daemon_was_there(
     monkeypatch.setenv("RLM_KERNEL_POLICY", "trusted")
     go = tmp_path / "go"
     thread = _start("meanwhile", CODE.format(str(go)))
-    wait_until(lambda: _state("meanwhile"), core.KernelState.BUSY.__eq__)
+    wait_until(lambda: kernel_state("meanwhile"), core.KernelState.BUSY.__eq__)
     _kill()
     thread.join()
     go.touch()
-    wait_until(lambda: _state("meanwhile"), core.KernelState.IDLE.__eq__)
+    wait_until(lambda: kernel_state("meanwhile"), core.KernelState.IDLE.__eq__)
     came: dict[str, Any] = call_tool("wait", {}, session="meanwhile")
     assert (came["result"], came["stdout"].split(), came["success"]) == ("5", ["before", "after"], True)
     assert came["notice"] == "an earlier daemon started this code, which ended before this daemon started"

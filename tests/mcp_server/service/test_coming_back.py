@@ -8,29 +8,18 @@ from typing import Any
 import psutil
 import pytest
 from command_line import cli
+from serving import kill_daemon, the_supervisor
 from session_processes import end_process, keeper_of, kill_with_keeper, runs
 from waiting import wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
-from rlm_ipc.daemon_connection import the_socket
 from rlm_ipc.errors import ToolFailed
 
 pytestmark = pytest.mark.usefixtures("shared_processes")
 MANY = "kept = list(range(4_000_000))"
 LARGE = 100 << 20
 """What only a kernel takes that has begun to read these."""
-
-
-def _served_by(path: object) -> int:
-    sock = discovery.connect(str(path))
-    assert sock is not None
-    with sock:
-        return discovery.peer(sock).pid
-
-
-def _supervisor() -> int:
-    return _served_by(discovery.runtime_dir() / "supervisor.sock")
 
 
 @pytest.fixture
@@ -45,7 +34,7 @@ def saved(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     assert call_tool("eval_code", {"code": MANY}, session=name)["success"]
     cli("save", name)
     kernel = psutil.Process(call_tool("status", {}, session=name)["kernel"]["pid"])
-    kill_with_keeper(_supervisor())
+    kill_with_keeper(the_supervisor())
     wait_until(lambda: not runs(kernel))
     assert _use(name)["error"] == "kernel_died", "the daemon learns of it by a call"
     return name
@@ -65,7 +54,7 @@ def _kill_filled_kernels(using: Future[dict[str, Any]], times: int) -> None:
 
 def _keeper() -> psutil.Process | None:
     with suppress(psutil.Error, LookupError, AssertionError):
-        return keeper_of(_supervisor())
+        return keeper_of(the_supervisor())
     return None
 
 
@@ -97,7 +86,7 @@ def test_what_no_kernel_has_lived_to_get_stays_saved_over_a_new_daemon(saved: st
     answer = _use_while_killed(saved, 3)
     assert answer["error"] == "kernel_died", answer
     assert "the variables stay saved" in answer["message"], answer
-    end_process(_served_by(the_socket()))
+    kill_daemon()
     answer = _use(saved)
     assert answer["result"] == "4000000", answer
     assert answer["notice"].startswith("variables are as they were saved at "), answer
@@ -106,7 +95,7 @@ def test_what_no_kernel_has_lived_to_get_stays_saved_over_a_new_daemon(saved: st
 def test_a_restart_begins_without_what_was_saved_for_every_later_kernel(saved: str) -> None:
     """Who restarts a session wants none of it, also not when the kernel ends before anything has run."""
     call_tool("restart_session", {}, session=saved)
-    kill_with_keeper(_supervisor())
+    kill_with_keeper(the_supervisor())
     assert _use(saved)["error"] == "kernel_died"
     answer = _use(saved)
     assert "NameError" in answer["error"], answer
@@ -115,7 +104,7 @@ def test_a_restart_begins_without_what_was_saved_for_every_later_kernel(saved: s
 def test_an_answer_does_not_call_lost_what_comes_back(saved: str) -> None:
     """The call that finds the kernel gone says that variables go back; the next one says to when."""
     assert _use(saved)["result"] == "4000000"
-    kill_with_keeper(_supervisor())
+    kill_with_keeper(the_supervisor())
     told = _use(saved)
     assert (told["error"], "lost" in str(told)) == ("kernel_died", False)
     assert "variables return to their last saved values" in told["message"]

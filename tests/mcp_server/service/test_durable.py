@@ -1,7 +1,6 @@
 """`checkpoint: durable`: variables that outlive every process of ours, without anybody having saved them."""
 
 import uuid
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +8,19 @@ import psutil
 import pytest
 from command_line import cli
 from jupyter_client.blocking.client import BlockingKernelClient
+from serving import kill_daemon, supervisor_client, the_daemon, the_supervisor
 from session_processes import end_process, kill_with_keeper, runs
 from waiting import SECONDS, wait_until
 
 from rlm_client.client import call_tool
 from rlm_ipc import discovery
 from rlm_ipc import supervisor_protocol as protocol
-from rlm_ipc.daemon_connection import DaemonConnection, the_socket
+from rlm_ipc.daemon_connection import DaemonConnection
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.errors import ToolFailed
 from rlm_ipc.session_requests import ListJournal
 from rlm_ipc.variable_images import hash_of
 from rlm_ipc.worker_requests import Piece
-from rlm_kernel.blocking_client import BlockingClient
 from rlm_mcp.formats.pieces import PieceFolder
 from rlm_mcp.service.sessions.lasting import Lasting
 from rlm_sandbox.errors import PolicyError
@@ -76,19 +75,11 @@ def wait_until_saved(session: str) -> None:
     wait_until(lambda: unsaved(session), lambda told: told["cells"] == 0)
 
 
-def served_by(path: object) -> psutil.Process:
-    """The process behind a socket."""
-    sock = discovery.connect(str(path))
-    assert sock is not None
-    with sock:
-        return psutil.Process(discovery.peer(sock).pid)
-
-
 def end_the_machine() -> None:
     """Kill every process of ours, as a power failure does."""
-    daemon = served_by(the_socket())
+    daemon = psutil.Process(the_daemon())
     end_process(daemon.pid)
-    kill_with_keeper(served_by(discovery.runtime_dir() / "supervisor.sock").pid)
+    kill_with_keeper(the_supervisor())
     wait_until(lambda: not runs(daemon))
 
 
@@ -206,9 +197,7 @@ def test_a_crash_that_no_copy_survives_costs_no_more_than_what_is_not_on_disk(se
 
 def lost_cells(session: str) -> int:
     """How many cells the supervisor says that the kernel lacks."""
-    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    assert sock is not None
-    with closing(BlockingClient(sock)) as client:
+    with supervisor_client() as client:
         kernels = client.call(protocol.KERNELS, protocol.ListKernels()).kernels
     return sum(info.lost for info in kernels if info.label["session"] == session)
 
@@ -220,7 +209,7 @@ def test_a_crash_without_a_daemon_costs_no_more_than_what_is_not_on_disk(session
     assert run(session, "threading.Thread(target=spin, daemon=True).start()\nkept.append(2)")["success"]
     wait_until_saved(session)
     kernel = call_tool("status", {}, session=session)["kernel"]["pid"]
-    end_process(served_by(the_socket()).pid)
+    kill_daemon()
     end_process(kernel)
     wait_until(lambda: lost_cells(session) == 1)
     answer = run(session, "kept")
@@ -294,7 +283,7 @@ def test_a_stopped_daemon_has_written_everything(seldom: str) -> None:
     """A stop does not wait for `limits.unsaved_seconds`."""
     assert run(seldom, "n = 7")["success"]
     cli("daemon", "stop")
-    kill_with_keeper(served_by(discovery.runtime_dir() / "supervisor.sock").pid)
+    kill_with_keeper(the_supervisor())
     answer = run(seldom, "n")
     assert answer["result"] == "7", answer
 
@@ -303,7 +292,7 @@ def test_the_next_daemon_saves_what_one_that_died_had_not(seldom: str) -> None:
     """It knows of the cells that ran before it, and since when they wait."""
     assert run(seldom, "n = 1")["success"]
     before = unsaved(seldom)
-    end_process(served_by(the_socket()).pid)
+    kill_daemon()
     after = unsaved(seldom)
     assert (after["cells"], after["since"] <= before["since"]) == (1, True)
     assert run(seldom, "n += 1")["success"]

@@ -3,13 +3,11 @@
 import os
 import sqlite3
 
-import psutil
 import pytest
-from session_traces import MAKERS, SECONDS, until_gone
+from serving import kill_daemon
+from session_traces import MAKERS, until_gone
 
 from rlm_client.client import Client
-from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_requests import ShowStatus
 
 pytestmark = pytest.mark.usefixtures("ended")
 
@@ -20,10 +18,7 @@ def test_the_next_daemon_removes_what_one_that_was_killed_had_no_time_for(isolat
     with Client("killed") as client:
         client.call("load_context", name="log", content=mark)
         MAKERS["scratch"](client, mark, isolation.root)
-        with DaemonConnection(ShowStatus()) as control:
-            daemon = psutil.Process(control.pid)
-    daemon.kill()
-    psutil.wait_procs([daemon], timeout=SECONDS)
+    kill_daemon()
     with sqlite3.connect(isolation.state / "rlm.sqlite3") as rows:  # as far as it came: the rows are gone
         rows.execute("PRAGMA foreign_keys=ON")
         rows.execute("DELETE FROM sessions WHERE id = 'killed'")

@@ -16,35 +16,16 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import nbformat
-import psutil
 import pytest
 import yaml
+from serving import kill_daemon, the_supervisor
 from session_processes import kill_with_keeper
 
 from rlm_client.client import Client
-from rlm_ipc import discovery
-from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_requests import ShowStatus
 
 pytestmark = pytest.mark.usefixtures("ended")
 
 SECONDS = 30.0
-
-
-def kill_daemon() -> None:
-    """Kill the daemon; the next call starts another one."""
-    with DaemonConnection(ShowStatus()) as control:
-        daemon = psutil.Process(control.pid)
-    daemon.kill()
-    psutil.wait_procs([daemon], timeout=SECONDS)
-
-
-def kill_supervisor() -> None:
-    """Kill the supervisor and its keeper, and with them all kernels."""
-    supervisor = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    assert supervisor is not None
-    with supervisor:
-        kill_with_keeper(discovery.peer(supervisor).pid)
 
 
 @dataclass
@@ -223,7 +204,7 @@ def test_a_plan_is_worked_through_while_processes_die(isolation: Any, tmp_path: 
         done.push("f5")
 
     kill_daemon()
-    kill_supervisor()  # with the kernel that had the value
+    kill_with_keeper(the_supervisor())  # with the kernel that had the value
     with Client("root") as client:
         done.check(client)
         again = client.call("pop", id="f4", summary="There are 150 functions.", hand_over=["count"])

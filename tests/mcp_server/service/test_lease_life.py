@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from front_process import FrontProcess
+from serving import kill_daemon
 from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import Client
-from rlm_ipc.daemon_connection import DaemonConnection
-from rlm_ipc.daemon_requests import ShowStatus
 
 pytestmark = pytest.mark.usefixtures("ended")
 
@@ -53,13 +51,6 @@ def work(front: FrontProcess, do: str = "next", **given: Any) -> Any:
 
 def add(front: FrontProcess, *goals: str) -> list[str]:
     return [work(front, "add", data={"goal": goal})["added"] for goal in goals]
-
-
-def kill_daemon() -> None:
-    with DaemonConnection(ShowStatus()) as control:
-        daemon = psutil.Process(control.pid)
-    daemon.kill()
-    psutil.wait_procs([daemon], timeout=SECONDS)
 
 
 def test_what_a_killed_client_held_is_free_at_once(front: Start) -> None:

@@ -14,15 +14,14 @@ import pytest
 from command_line import cli
 from command_line import run as run_here
 from other_version import other_version
+from serving import kernel_state
 from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_client.client import Client, call_tool
 from rlm_ipc import discovery
 from rlm_ipc import supervisor_core as core
-from rlm_ipc import supervisor_protocol as protocol
 from rlm_ipc.errors import DaemonUnavailable, ToolFailed
 from rlm_ipc.version import VERSION
-from rlm_kernel.blocking_client import BlockingClient
 
 pytestmark = pytest.mark.usefixtures("real_starts", "ended")
 WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
@@ -56,19 +55,6 @@ def policy(isolation: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
     cli("daemon", "stop", "--all")
 
 
-def _supervisor() -> BlockingClient:
-    sock = discovery.connect(discovery.runtime_dir() / "supervisor.sock")
-    assert sock is not None
-    return BlockingClient(sock)
-
-
-def _state(session: str) -> str:
-    client = _supervisor()
-    kernels = client.call(protocol.LIST_ALL, core.ListAll()).kernels
-    client.close()
-    return next(kernel.state for kernel in kernels if kernel.label["session"] == session)
-
-
 def _here(*arguments: str) -> tuple[int, Any]:
     done = run_here([*arguments, "--json"])
     return done.returncode, json.loads(done.stdout or json.dumps(done.stderr))
@@ -82,7 +68,7 @@ def test_sessions_go_on_in_a_version_that_speaks_with_their_kernels(tmp_path: Pa
         pid = client.call("status")["kernel"]["pid"]
     waiting = threading.Thread(target=_run_until_the_daemon_ends, args=(WAITS + "x.append(2)",))
     waiting.start()
-    wait_until(lambda: _state("s"), core.KernelState.BUSY.__eq__)
+    wait_until(lambda: kernel_state("s"), core.KernelState.BUSY.__eq__)
     assert other.run("upgrade", "--check")[1]["sessions"] == [
         {"session": "s", "state": "busy", "lost": [], "what": "keeps running"}
     ]
@@ -160,7 +146,7 @@ def test_a_version_that_meets_another_one_takes_over_by_itself(tmp_path: Path) -
     call_tool("eval_code", {"code": "x = [1]"}, session="s")
     waiting = threading.Thread(target=_run_until_the_daemon_ends, args=(WAITS + "x.append(2)",))
     waiting.start()
-    wait_until(lambda: _state("s"), core.KernelState.BUSY.__eq__)
+    wait_until(lambda: kernel_state("s"), core.KernelState.BUSY.__eq__)
     cli("daemon", "stop")
     waiting.join()
     Path("go").touch()
