@@ -18,6 +18,7 @@ from waiting import wait_until
 
 from rlm_ipc import discovery
 from rlm_ipc.json_lines import daemon_command, handshake_line, socket_path
+from rlm_memory.store import Store
 
 PATIENCE = 60.0
 """Seconds after which whatever a test waits for will not happen any more."""
@@ -186,6 +187,14 @@ def _read_line(sock: socket.socket) -> bytes:
         assert data, "the daemon hung up"
         line += data
     return line
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty database."""
+    opened = Store.open(tmp_path / "rlm.sqlite3")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +122,6 @@ def task_master(document: Any = None) -> str:
 
 
 FILES = {"beads": beads(*ISSUES), "task-master": task_master()}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "rlm.sqlite3")
-    yield opened
-    opened.close()
 
 
 def take(store: Store, text: str, source: str = "beads", **more: Any) -> WorkImported:

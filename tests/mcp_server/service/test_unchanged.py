@@ -1,8 +1,6 @@
 """Rows that are read again only when a transaction may have changed them."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,14 +8,6 @@ from rlm_mcp.service.unchanged import Unchanged
 from rlm_memory.store import Store
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty database."""
-    store = Store.open(tmp_path / "rlm.sqlite3")
-    yield store
-    store.close()
 
 
 class Reader:

@@ -7,6 +7,7 @@ tool's name and arguments, and it returns the JSON of the one text block. ``text
 import asyncio
 import json
 import os
+import secrets
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_client import AsyncKernelClient
 from mcp.client import Client
 
 from rlm_contexts.helpers.accounts import accounts_file
@@ -57,6 +59,14 @@ class Agent:
     async def let_go(self) -> None:
         """Have what is HELD in the session go on."""
         Path((await self("status"))["kernel"]["scratch"], "go-on").touch()
+
+    async def front_end(self) -> AsyncKernelClient:
+        """Return a Jupyter client on the session's kernel, with open channels."""
+        client = AsyncKernelClient()
+        client.load_connection_file((await self("status"))["kernel"]["connection_file"])
+        client.start_channels()
+        await client.wait_for_ready(timeout=60)
+        return client
 
     async def finished(self, answer: Any, **arguments: Any) -> Any:
         """Wait until the run of an answer has ended or waits, and keep what was told of the answers that it got."""
@@ -163,6 +173,14 @@ async def live(supervisor: None) -> AsyncIterator[Service]:
 def attach(live: Service) -> Connect:
     """Connect to `live`."""
     return connector(live)
+
+
+@pytest.fixture
+async def agent(attach: Connect) -> AsyncIterator[Agent]:
+    """An agent in a session of its own, ended afterwards."""
+    async with attach(f"s{secrets.token_hex(4)}") as agent:
+        yield agent
+        await agent("end_session")
 
 
 @pytest.fixture

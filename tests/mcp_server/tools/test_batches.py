@@ -21,14 +21,6 @@ CELLS = [
 ]
 
 
-@pytest.fixture
-async def agent(attach):
-    """An agent in a session of its own, ended afterwards."""
-    async with attach(f"s{secrets.token_hex(4)}") as agent:
-        yield agent
-        await agent("end_session")
-
-
 def rows(live, agent) -> list[tuple]:
     session = live.sessions.get(agent.handshake.env["PARENT_SESSION_ID"])
     entries = live.journal.of_session(session.key)

@@ -11,14 +11,6 @@ from waiting import SECONDS, until
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def agent(attach):
-    """An agent in a session of its own, ended afterwards."""
-    async with attach(f"s{secrets.token_hex(4)}") as agent:
-        yield agent
-        await agent("end_session")
-
-
 async def test_the_sample_of_the_seed_finds_its_error(agent) -> None:
     """K-15: success, stdout, stderr, error, time, queries and defined variables."""
     await agent("load_context", name="test_data", content="line 1\nERROR: test\nline 3")

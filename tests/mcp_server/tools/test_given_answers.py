@@ -4,19 +4,11 @@ import secrets
 
 import psutil
 import pytest
-from jupyter_client import AsyncKernelClient
 from waiting import until
 
 pytestmark = pytest.mark.anyio
 
 ASK = "notes = llm_query_batched(['one', 'two', 'three'])"
-
-
-@pytest.fixture
-async def agent(attach):
-    async with attach(f"s{secrets.token_hex(4)}") as agent:
-        yield agent
-        await agent("end_session")
 
 
 async def pending(agent) -> list[str]:
@@ -179,11 +171,8 @@ async def test_a_list_survives_a_killed_kernel(attach, isolation) -> None:
 async def test_a_person_answers_in_a_notebook(agent) -> None:
     """K-28: by a cell of a front end, as by one of the agent's."""
     await agent.run(ASK)
-    client = AsyncKernelClient()
-    client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
-    client.start_channels()
+    client = await agent.front_end()
     try:
-        await client.wait_for_ready(60)
         await client.execute_interactive("llm_answers = ['A', 'B', 'C']", timeout=60)
     finally:
         client.stop_channels()

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from jupyter_client import AsyncKernelClient
 from waiting import until
 
 from rlm_client.rlm.prompts import SETUP
@@ -17,15 +16,6 @@ pytestmark = pytest.mark.anyio
 async def journal_of(service, session: str, count: int) -> tuple[JournalCell, ...]:
     """The session's journal once it has ``count`` cells."""
     return await until(lambda: service.list_journal(session), lambda told: len(told) >= count)
-
-
-async def notebook(agent) -> AsyncKernelClient:
-    """A Jupyter client on the agent's kernel."""
-    client = AsyncKernelClient()
-    client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
-    client.start_channels()
-    await client.wait_for_ready(timeout=60)
-    return client
 
 
 async def test_cells_of_agents_are_written_with_what_came_of_them(connect_own, own) -> None:
@@ -87,7 +77,7 @@ async def test_cells_of_a_notebook_are_written_as_its(connect_own, own) -> None:
     """An agent that shares a session with a person can see what the person ran."""
     async with connect_own("s") as agent:
         await agent.run("x = 1")
-        client = await notebook(agent)
+        client = await agent.front_end()
         await client.execute("print(x + 1)", reply=True, timeout=60)
         await client.execute("hidden = 1", silent=True, reply=True, timeout=60)
         await client.execute("missing", reply=True, timeout=60)
@@ -105,7 +95,7 @@ async def test_what_ran_while_no_daemon_was_there_is_told_to_the_next(connect_ow
     """K-17: cells of a notebook, the end of a cell whose daemon left, and the queries that they asked."""
     async with connect_own("s") as agent:
         await agent.run("x = 1")
-        client = await notebook(agent)
+        client = await agent.front_end()
         code = "print('begun')\nimport time\ntime.sleep(1.5)\ny = llm_query('agent?')\nprint('orphan')"
         slow = asyncio.create_task(agent("eval_code", code=code))
         [run] = await until(lambda: own.runs.active(own.sessions.get("s")))

@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from waiting import until
@@ -18,13 +17,6 @@ from rlm_memory.journal import Author
 from rlm_memory.store import Store
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "rlm.sqlite3")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -89,14 +89,6 @@ print(f"log has {log['line_count']} lines")
 """
 
 
-@pytest.fixture
-async def agent(attach):
-    """An agent in a session of its own, ended afterwards."""
-    async with attach(f"s{secrets.token_hex(4)}") as agent:
-        yield agent
-        await agent("end_session")
-
-
 async def test_the_filter_example_counts_and_shows_errors(agent) -> None:
     """K-24: "Filter and analyze data"."""
     await agent("load_context", name="log_data", content=LOG, content_type="log")

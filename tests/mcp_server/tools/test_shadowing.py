@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from jupyter_client import AsyncKernelClient
 from waiting import until
 
 from rlm_ipc.kernel_reports import KernelInfo
@@ -234,10 +233,7 @@ async def test_another_session_keeps_the_text_that_it_got(attach, agent) -> None
 async def test_a_notebook_shadows_a_text_and_the_agent_hears_of_it(attach, agent) -> None:
     """A person's cell unloads nothing either. The agent is told with its next cell, once."""
     await agent.run("1")
-    client = AsyncKernelClient()
-    client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
-    client.start_channels()
-    await client.wait_for_ready(timeout=60)
+    client = await agent.front_end()
     await client.execute("log = 5", reply=True, timeout=60)
     await reads_the_text(agent)
     assert [row[1:] for row in await listed(agent)] == [(True, False), (False, True)]

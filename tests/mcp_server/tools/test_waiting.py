@@ -6,7 +6,6 @@ import secrets
 import signal
 
 import pytest
-from jupyter_client import AsyncKernelClient
 from waiting import until
 
 from rlm_ipc import supervisor_protocol as protocol
@@ -33,15 +32,6 @@ async def agent(attach, blocking):
     async with attach(f"s{secrets.token_hex(4)}", RLM_KERNEL_POLICY=blocking) as agent:
         yield agent
         await agent("end_session")
-
-
-async def notebook(agent) -> AsyncKernelClient:
-    """A Jupyter client on the agent's kernel."""
-    client = AsyncKernelClient()
-    client.load_connection_file((await agent("status"))["kernel"]["connection_file"])
-    client.start_channels()
-    await client.wait_for_ready(timeout=60)
-    return client
 
 
 async def test_the_complex_log_analysis_runs_in_one_cell(agent, live) -> None:
@@ -186,7 +176,7 @@ async def test_a_kernel_that_dies_while_it_waits_is_told_and_its_queries_are_can
 async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:
     """K-22: its question is in the same table; the notebook goes on when the agent has answered."""
     await agent.run("1")
-    client = await notebook(agent)
+    client = await agent.front_end()
     replied = asyncio.ensure_future(client.execute("got = llm_query('p')", reply=True, timeout=60))
     await until(lambda: agent("status"), lambda told: told["pending_llm_queries"] == ["q_000"])
     await agent("load_context", name="log", content="!")
@@ -199,7 +189,7 @@ async def test_a_notebooks_cell_is_answered_by_an_agent(agent) -> None:
 async def test_a_list_says_what_it_leaves_out_while_a_notebooks_cell_runs(agent) -> None:
     """K-4: the kernel cannot be asked for its variables then."""
     await agent.run("mine = 1")
-    client = await notebook(agent)
+    client = await agent.front_end()
     replied = asyncio.ensure_future(client.execute(agent.HELD, reply=True, timeout=60))
     await until(lambda: agent("status"), lambda told: told["kernel"]["state"] == "busy")
     assert "code is running" in (await agent("list_vars"))["note"]
