@@ -59,15 +59,29 @@ class Page:
     def look(self, session: str = "", until: Callable[[dict[str, Any]], object] = bool) -> dict[str, Any]:
         """Watch until what is known of the page's parts fulfils the condition; returns them."""
         parts: dict[str, Any] = {}
-        for line in self.lines(session):
+        for line in self.lines(f"?session={session}" if session else ""):
             parts |= json.loads(line)
             if until(parts):
                 return parts
         raise AssertionError(f"the page was told no more, and before that {parts}")
 
-    def lines(self, session: str = "") -> Iterator[bytes]:
+    def rows(self, part: str, name: str, query: str = "") -> Iterator[dict[str, Any]]:
+        """Watch the rows of a part, by their ids: one state after each piece of news of them."""
+        known: dict[str, Any] = {}
+        for line in self.lines(query):
+            news = json.loads(line).get(part)
+            if news is None:
+                continue
+            if news["whole"]:
+                known.clear()
+            known |= {row["id"]: row for row in news[name]}
+            for gone in news["gone"]:
+                del known[gone]
+            yield known
+
+    def lines(self, query: str = "") -> Iterator[bytes]:
         """Watch: the raw lines as they come."""
-        with self.ask("GET", f"/api/live?session={session}" if session else "/api/live") as answer:
+        with self.ask("GET", f"/api/live{query}") as answer:
             assert answer.status == 200
             while line := answer.readline():
                 yield line

@@ -351,7 +351,7 @@ def test_hostile_names_and_outputs_hold_no_markup_on_the_wire(page: Any, run: An
         return len(parts.get("journal", ())) == 2 and bool(parts.get("variables", {}).get("rows"))
 
     parts: dict[str, Any] = {}
-    for line in page.lines("hostile"):
+    for line in page.lines("?session=hostile"):
         assert not set(line) & set(b"<>&")
         parts |= json.loads(line)
         if complete(parts):

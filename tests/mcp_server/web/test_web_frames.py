@@ -1,7 +1,6 @@
 """Frames on the page's wire: what it is told of them, what it may do to them, and what is refused."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,6 @@ from rlm_ipc.errors import ToolFailed
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
 VERBS = ["plan", "push", "pop", "invalidate", "reopen", "forget", "current"]
-
-
-def trees(page: Any) -> Iterator[dict[str, Any]]:
-    """Follow what the page knows of all frames: one state after each piece of news of them."""
-    known: dict[str, Any] = {}
-    for line in page.lines():
-        news = json.loads(line).get("tree")
-        if news is None:
-            continue
-        if news["whole"]:
-            known.clear()
-        known |= {row["id"]: row for row in news["rows"]}
-        for gone in news["gone"]:
-            del known[gone]
-        yield known
 
 
 def do(page: Any, frame: str, verb: str, **given: Any) -> tuple[int, Any]:
@@ -54,7 +38,7 @@ def test_each_verb_does_what_the_tool_does_and_who_watches_is_told(page: Any, pr
     """Plan, push, pop, invalidate, reopen, forget from no session; only the rows that changed are told again."""
     call_tool("eval_code", {"code": "n = 41"}, session=project)
     root = call_tool("frame", {}, session=project)["frame"]
-    seen = trees(page)
+    seen = page.rows("tree", "rows")
     assert root in next(seen)
 
     def until(condition: Any) -> dict[str, Any]:

@@ -14,22 +14,6 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&lt;"
 VERBS = ["claim", "release", "priority"]
 
 
-def boards(page: Any) -> Iterator[dict[str, Any]]:
-    """Follow what the page knows of all tasks: one state after each piece of news of them."""
-    known: dict[str, Any] = {}
-    with page.ask("GET", "/api/live?work=1") as answer:
-        while line := answer.readline():
-            news = json.loads(line).get("work")
-            if news is None:
-                continue
-            if news["whole"]:
-                known.clear()
-            known |= {card["id"]: card for card in news["cards"]}
-            for gone in news["gone"]:
-                del known[gone]
-            yield known
-
-
 def do(page: Any, task: str, verb: str, **given: Any) -> tuple[int, Any]:
     """Have something done to a task."""
     told: tuple[int, Any] = page.told("POST", f"/api/work/{task}/{verb}", given)
@@ -59,7 +43,7 @@ def test_without_the_token_no_task_is_told_or_changed(page: Any, verb: str) -> N
 def test_a_person_does_what_an_agent_does_and_who_watches_is_told(page: Any, agent: Client) -> None:
     """Claim for a time, release, steal with a reason, another priority; a fence goes up with each claim."""
     task, later = add(agent, "task"), add(agent, "later")
-    seen = boards(page)
+    seen = page.rows("work", "cards", "?work=1")
 
     def until(condition: Any) -> dict[str, Any]:
         return next(known for known in seen if condition(known))
