@@ -51,13 +51,6 @@ class ToolFault(ClientFault):
         return {**answer, "hint": self.hint} if self.hint else answer
 
 
-def invalid_arguments(tool: str, message: str, accepted: dict[str, str]) -> ToolFault:
-    """The arguments do not fit the tool; ``accepted`` maps each argument it takes to its type."""
-    return ToolFault(
-        "invalid_arguments", message, f"call {tool} with the arguments listed in `accepted`", accepted=accepted
-    )
-
-
 def refuse_unknown(tool: str, data: Iterable[str], known: Iterable[str], hint: str) -> None:
     """Refuse a field that a call does not take, because its value would be lost.
 

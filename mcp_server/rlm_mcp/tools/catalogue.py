@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from rlm_contexts.searches import SearchRequest
-from rlm_ipc.messages import JsonObject
+from rlm_ipc.messages import JsonObject, alike
 from rlm_mcp.service.contexts.sources import Load, resolve
 from rlm_mcp.service.frames.plans import plan_of
 from rlm_mcp.service.lock.lock import Asked as AskedLock
@@ -232,8 +232,7 @@ async def frame(service: Service, session: Session, given: take.ShowFrame, calle
 )
 async def work(service: Service, session: Session, given: take.WorkArguments, caller: Caller) -> ToolAnswer:
     """Carry out a verb of the queue."""
-    asked = Asked(given.do, given.id, given.data, given.fields, given.wait, given.holder)
-    return await service.work.do(session, caller, asked)
+    return await service.work.do(session, caller, alike(Asked, given))
 
 
 @TOOLS.add(
@@ -261,10 +260,7 @@ async def lock(service: Service, session: Session, given: take.LockArguments, ca
     named = given.frame if is_frame_id(given.frame) else None
     frame, _ = service.frames.named(session, caller, named)
     priority = None if given.priority is None else Priority(given.priority)
-    asked = AskedLock(
-        given.lock_id, priority, given.fields, given.role, given.agent, given.frame,
-        map=given.map, focus=given.focus, about=given.about, path=given.path, rules=given.rules,
-    )  # fmt: skip
+    asked = alike(AskedLock, given, priority=priority)
     return await service.lock.answer(session, caller.handshake, frame.key, asked, caller.progress)
 
 

@@ -17,7 +17,7 @@ from rlm_contexts.errors import ContentDamaged
 from rlm_contexts.shares import ShownShare
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
-from rlm_mcp.service.errors import ToolFault, fault_from, invalid_arguments, is_disk_full
+from rlm_mcp.service.errors import ToolFault, fault_from, is_disk_full
 from rlm_mcp.service.queries.input_required import InputRequired
 from rlm_mcp.service.service import Caller, Service
 from rlm_mcp.service.sessions.sessions import Session
@@ -196,7 +196,8 @@ def _validated(tool: Tool, given: Mapping[str, Any]) -> Arguments:
         return tool.arguments.model_validate(cleaned)
     except ValidationError as error:
         said = "; ".join(_said(detail) for detail in error.errors(include_url=False, include_input=False))
-        raise invalid_arguments(tool.name, f"{tool.name}: {said}", tool.accepted()) from error
+        hint = f"call {tool.name} with the arguments listed in `accepted`"
+        raise ToolFault("invalid_arguments", f"{tool.name}: {said}", hint, accepted=tool.accepted()) from error
 
 
 def _said(detail: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
+from session_processes import children_with
 from waiting import until
 
 from rlm_ipc.messages import plain
@@ -59,7 +59,7 @@ async def test_a_line_that_makes_no_sense_ends_the_process(tmp_path: Path, line:
         await ask(scanner)
     assert not scanner.is_alive
     await scanner.leave()
-    assert not psutil.pid_exists(scanner.pid)
+    assert children_with(str(tmp_path)) == []
 
 
 async def test_a_line_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ async def test_it_has_no_secrets_of_the_environment(tmp_path: Path, monkeypatch:
     """Only what git and Python need is passed on, and the working folder is none of ours."""
     monkeypatch.setenv("DATABASE_URL", "secret")
     scanner = await start(tmp_path, lambda: ["/bin/sleep", "1000"])
-    process = psutil.Process(scanner.pid)
+    (process,) = children_with("/bin/sleep")
     await until(lambda: process.name() == "sleep")
     assert "DATABASE_URL" not in process.environ()
     assert process.environ()["HOME"] == os.environ["HOME"]

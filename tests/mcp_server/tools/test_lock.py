@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import shutil
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from session_processes import children_with
 from waiting import until
 
 from rlm_mcp.service.lock import frames, projects
@@ -290,16 +289,14 @@ async def test_what_has_no_room_in_an_answer_is_in_a_context(connect: Connect, p
 async def test_a_killed_scanner_is_replaced_and_versions_go_on(agent: Agent, quiet: Service, project: Path) -> None:
     """Between two calls, and while it works: the next answer is right, with the versions that there were."""
     await agent("lock")
-    scanner = quiet.lock.projects.of(str(project))
     for number in (2, 3):
-        before = scanner.pid
-        assert before is not None
-        os.kill(before, signal.SIGKILL)
+        (before,) = children_with("rlm_lock.scanner")
+        before.kill()
         (project / f"new{number}.py").write_text("x = 1\n")
         told = await changed(agent, number - 1)
         assert told["meta"]["version"] == number
         assert [change["path"] for change in told["content"]["diff"]["changes"]] == [f"new{number}.py"]
-        assert scanner.pid != before
+        assert children_with("rlm_lock.scanner") != [before]
 
 
 async def test_a_scanner_that_dies_again_and_again_is_an_error_that_says_so(
@@ -364,13 +361,12 @@ async def test_the_end_of_a_frame_does_not_wait_for_a_slow_scanner(
     await agent("lock")
     goal = (await agent("push", goal="a part", fork=False))["frame"]
     (project / "src" / "theirs.py").write_text("x = 1\n")
-    scanner = quiet.lock.projects.of(str(project)).pid
-    assert scanner is not None
-    os.kill(scanner, signal.SIGSTOP)
+    (scanner,) = children_with("rlm_lock.scanner")
+    scanner.suspend()
     try:
         assert "lock_version" not in await agent("pop", id=goal, summary="done")
     finally:
-        os.kill(scanner, signal.SIGCONT)
+        scanner.resume()
     handed = await until(lambda: agent("handoff", id=goal), lambda told: "lock_version" in told)
     assert handed["changed_under_you"] == ["src/theirs.py"]
 

@@ -30,7 +30,9 @@ class Handles:
             name = self._attach(session, name)
         row = contexts.find(self._store, session.key, name)
         if row is None:
-            raise _not_loaded(name, contexts.names(self._store, session.key))
+            unknown = UnknownVariable(name, contexts.names(self._store, session.key))
+            hint = "only loaded contexts have handles; load a variable as one with load_context(name, variable=...)"
+            raise ToolFault(unknown.code, str(unknown), hint, **unknown.details())
         content = row.content
         if content_type:
             content = contexts.StoredContent(row.digest, row.size, row.line_count, content_type, row.metadata)
@@ -71,9 +73,3 @@ def _grants(session: Session, share_with: list[str] | None) -> list[Grant]:
     if EVERYONE in share_with:
         return [Grant(Audience.EVERYONE)]
     return [Grant(Audience.SESSION, check_session_id(name)) for name in dict.fromkeys(share_with)]
-
-
-def _not_loaded(name: str, available: list[str]) -> ToolFault:
-    unknown = UnknownVariable(name, available)
-    hint = "only loaded contexts have handles; load a variable as one with load_context(name, variable=...)"
-    return ToolFault(unknown.code, str(unknown), hint, **unknown.details())

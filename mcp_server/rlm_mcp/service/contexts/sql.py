@@ -76,7 +76,8 @@ class _Rows:
                 self._columns = _columns(next(said, SqlPart()))
                 self._fill(row for message in said for row in _checked(message, len(self._columns)))
         except BaseException:
-            self._discard()
+            if self._spool is not None:
+                self._spool.unlink(missing_ok=True)
             raise
 
     def answer(self) -> ToolAnswer:
@@ -106,10 +107,6 @@ class _Rows:
 
     def _line(self, row: list[Any]) -> str:
         return encode(dict(zip(self._columns, row, strict=True))) + "\n"
-
-    def _discard(self) -> None:
-        if self._spool is not None:
-            self._spool.unlink(missing_ok=True)
 
 
 def _columns(part: SqlPart) -> list[str]:

@@ -83,11 +83,6 @@ class Project:
         return self._process is not None and self._process.is_alive
 
     @property
-    def pid(self) -> int | None:
-        """Return the id of the scanner's process."""
-        return self._process.pid if self._process is not None and self._process.is_alive else None
-
-    @property
     def is_idle(self) -> bool:
         """Whether nobody waits for the scanner, and it has nothing to do."""
         at_work = self.latest is not None and self.latest.phase is not Phase.READY

@@ -84,11 +84,6 @@ class ScannerProcess:
         return began
 
     @property
-    def pid(self) -> int:
-        """Return the id of the process."""
-        return self._process.pid
-
-    @property
     def is_alive(self) -> bool:
         """Whether it can be asked."""
         return not self._broken and self._process.returncode is None
