@@ -130,7 +130,7 @@ def shown(record: SessionRecord, line: RunLine, known: Sequence[RunLine]) -> Run
     above = [one for one in known if one.key == line.parent and one.started <= line.started]
     return RunShown(
         line,
-        _cut(_question(turns)),
+        _cut(question_of(turns)),
         None if turns[-1].final is None else _cut(turns[-1].final),
         record.policy,
         record.contexts,
@@ -165,7 +165,7 @@ def _line(
         number=turns[0].number,
         parent=parent,
         session=record.session,
-        question=_cut(_question(turns), _LONGEST_LINE),
+        question=_cut(question_of(turns), _LONGEST_LINE),
         answer=None if final is None else _cut(final, _LONGEST_LINE),
         model=turns[-1].model[:200],
         status=_status(turns, lives=lives),
@@ -187,7 +187,8 @@ def _status(turns: Sequence[RecordedTurn], *, lives: bool) -> str:
     return "out_of_turns" if any(LAST_TURN in message.content for message in turns[-1].said) else "answered"
 
 
-def _question(turns: Sequence[RecordedTurn]) -> str:
+def question_of(turns: Sequence[RecordedTurn]) -> str:
+    """Return the question of a run, which its first turn has."""
     return next((question_in(message.content) for message in turns[0].said if message.role == "user"), "")
 
 

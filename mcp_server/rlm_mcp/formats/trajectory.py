@@ -12,10 +12,11 @@ from typing import Any
 
 from rlm_client.models.interface import ChatMessage
 from rlm_client.rlm import trajectory
-from rlm_client.rlm.prompts import is_set_up, question_in, task_of_child
+from rlm_client.rlm.prompts import is_set_up, task_of_child
 from rlm_client.rlm.trajectory import BlockLine, CallLine, ChildLine, ResultLine, RunLine, TurnLine
 from rlm_ipc.displays import unstyled
 from rlm_ipc.session_record import RecordedCell, RecordedQuery, RecordedTurn, RunBelow, SessionRecord
+from rlm_mcp.formats.model_runs import question_of
 from rlm_mcp.formats.notebook import parted
 
 
@@ -113,16 +114,12 @@ class _Written:
     def _child(self, query: RecordedQuery, stopped: str | None) -> ChildLine | None:
         """Return the run that answered a query: the first of those left whose question it is."""
         task = task_of_child(query.prompt)
-        child = next((one for one in self._left if query.recursive and _question(one) == task), None)
+        child = next((one for one in self._left if query.recursive and question_of(one.turns) == task), None)
         if child is None:
             return None
         self._left.remove(child)
         written = _Written(child, self._below, stopped)
         return ChildLine(written.first(), written.turns())
-
-
-def _question(record: SessionRecord) -> str:
-    return next((question_in(message.content) for message in record.turns[0].said if message.role == "user"), "")
 
 
 def _role(role: str) -> Any:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from rlm_ipc.errors import KernelDied, KernelError, SessionExpelled, SupervisorGone
 from rlm_ipc.json_lines import TERMINAL
@@ -100,27 +99,21 @@ class Runs:
             )
         cells, batch = ((code,), False) if isinstance(code, str) else (code, True)
         ahead = tuple((one.id, one.code) for one in active)
-        run = Run(f"r{self._next_number()}", session, cells, batch, frame, terminal, ahead=ahead)
+        run = self._enter(Run(self._next_id(), session, cells, batch, frame, terminal, ahead=ahead))
         run.task = asyncio.create_task(self._drive(run, None))
-        held = self._runs.setdefault(session.key, SessionRuns())
-        held.trim()
-        held.add(run)
         return run
 
     def claim(self, session: Session, cell: RunningCell, execution: Execution) -> Run:
         """Take over a cell that an earlier daemon started, as the session's latest run."""
         terminal = cell.author == TERMINAL
-        run = Run(f"r{self._next_number()}", session, (cell.code,), terminal=terminal, execution=execution, began=True)
+        run = Run(self._next_id(), session, (cell.code,), terminal=terminal, execution=execution, began=True)
         run.first_query = queries.next_in_code(self._store, session.row.id)
-        run.task = asyncio.create_task(self._drive(run, execution))
-        self._runs.setdefault(session.key, SessionRuns()).add(run)
+        run.task = asyncio.create_task(self._drive(self._enter(run), execution))
         return run
 
     def ended(self, session: Session, cell: CellNote) -> None:
         """Keep the result of a cell that ended while no daemon ran: its caller may ask for it."""
-        run = Run(f"r{self._next_number()}", session, (cell.code,), began=True)
-        run.end(ended_answer(cell))
-        self._runs.setdefault(session.key, SessionRuns()).add(run)
+        self._enter(Run(self._next_id(), session, (cell.code,), began=True)).end(ended_answer(cell))
 
     def active(self, session: Session) -> list[Run]:
         """List the session's runs that have not finished, the oldest first."""
@@ -182,7 +175,9 @@ class Runs:
     def abandon(self, run: Run) -> None:
         """Interrupt a run whose call was cancelled, in the background, because the call cannot wait."""
         if not run.outcome.done() and not self.daemon_ends:
-            self._background(run.interrupt())
+            task = self._stopping.start(run.interrupt())
+            # Retrieve its exception, so that the event loop does not report it.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def interrupt(self, session: Session) -> list[str]:
         """Interrupt every active run of the session, the waiting ones first; return their ids.
@@ -322,13 +317,17 @@ class Runs:
     def _of(self, session: Session) -> SessionRuns:
         return self._runs.get(session.key) or SessionRuns()
 
-    def _next_number(self) -> int:
+    def _enter(self, run: Run) -> Run:
+        self._runs.setdefault(run.session.key, SessionRuns()).add(run)
+        return run
+
+    def _next_id(self) -> str:
         number = next(self._numbers, None)
         if number is None:
             first = self._take_numbers() + 1
             self._numbers = iter(range(first, first + _NUMBERS_TAKEN))
             number = next(self._numbers)
-        return number
+        return f"r{number}"
 
     def _take_numbers(self) -> int:
         try:
@@ -336,11 +335,6 @@ class Runs:
         except DiskFull:  # code must run anyway
             with self._store.spare():
                 return self._store.count("run", _NUMBERS_TAKEN)
-
-    def _background(self, work: Coroutine[Any, Any, object]) -> None:
-        task = self._stopping.start(work)
-        # Retrieve its exception, so that the event loop does not report it.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _raise_if_died(result: CellResult, expelled: str) -> None:

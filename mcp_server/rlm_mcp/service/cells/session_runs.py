@@ -28,7 +28,8 @@ class SessionRuns:
         return iter(self._all.values())
 
     def add(self, run: Run) -> None:
-        """Take the session's latest run."""
+        """Take the session's latest run, and forget those that are beyond the bounds now."""
+        self._trim()
         self._all[run.id] = self._active[run.id] = run
 
     def active(self) -> list[Run]:
@@ -48,8 +49,7 @@ class SessionRuns:
             self._asked[run] = found
         return found
 
-    def trim(self) -> None:
-        """Forget the runs that are beyond the bounds, now that there is a later one."""
+    def _trim(self) -> None:
         self.active()
         for run in self._asked.values():
             run.let_go()

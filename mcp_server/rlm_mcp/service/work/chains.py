@@ -20,7 +20,7 @@ from rlm_ipc.chain_requests import (
     TaskLine,
     WorkSurveyed,
 )
-from rlm_ipc.messages import plain, read
+from rlm_ipc.messages import alike, plain, read
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.service.caller import Caller
 from rlm_mcp.service.errors import ToolFault
@@ -119,8 +119,9 @@ class Chains:
 
     def _line(self, found: Surveyed, declared: list[str]) -> TaskLine:
         row = found.row
-        return TaskLine(
-            id=row.id,
+        return alike(
+            TaskLine,
+            row,
             parent=None if row.parent is None else rows.frame_id(row.parent),
             kind=row.kind.value,
             type=found.item.type,
@@ -128,8 +129,6 @@ class Chains:
             status=state(row),
             held=leases.is_held(row),
             process=self._process(row),
-            fence=row.fence,
-            open_children=row.open_children,
             badly=found.badly,
             after=tuple(found.after),
             description=found.item.description,
