@@ -42,8 +42,8 @@ from rlm_mcp.daemon.line_reader import LineReader
 from rlm_mcp.daemon.logs import current_client, log_to
 from rlm_mcp.daemon.requests import answer
 from rlm_mcp.errors import HandshakeRefused, RlmMcpError, SetupFault, WrongUsage
+from rlm_mcp.service.background import Threads
 from rlm_mcp.service.hooks.folder import HookFolder
-from rlm_mcp.service.threads import Threads
 from rlm_memory.errors import StoreFault
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
-"""Background tasks that no caller waits for."""
+"""Work beside the event loop: in threads, and in tasks that no caller waits for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -18,6 +19,17 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
     except asyncio.CancelledError:
         await asyncio.wait({doing})
         raise
+
+
+class Threads(ThreadPoolExecutor):
+    """A pool whose work waits for existing threads if no more can be started."""
+
+    def _adjust_thread_count(self) -> None:
+        try:
+            super()._adjust_thread_count()
+        except RuntimeError:  # the work is already queued: this is an error only if the pool has no thread
+            if not self._threads:
+                raise
 
 
 class BackgroundTasks:

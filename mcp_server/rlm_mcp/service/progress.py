@@ -10,7 +10,7 @@ from contextvars import copy_context
 from typing import ParamSpec, Protocol, TypeVar
 
 from rlm_contexts.progress import Meter, watched
-from rlm_mcp.service.threads import Threads
+from rlm_mcp.service.background import Threads
 
 _EVERY_SECONDS = 0.5
 _PATIENT = Threads(4, thread_name_prefix="patient")

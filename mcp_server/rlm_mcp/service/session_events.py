@@ -7,6 +7,7 @@ that act on it need the sessions themselves. So they are looked up in `Parts` wh
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -27,7 +28,6 @@ from rlm_mcp.service.sessions.attachments import Attachments
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.durable import DurableSaves
 from rlm_mcp.service.sessions.journal import Journal
-from rlm_mcp.service.sessions.making_room import make_room
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.sessions.snapshots import Snapshots
 from rlm_mcp.service.text_access import Texts
@@ -35,6 +35,8 @@ from rlm_memory import inherited_queries
 from rlm_memory.errors import SessionEnded, StoreFault
 from rlm_memory.sessions import SessionRow
 from rlm_memory.store import Store
+
+log = logging.getLogger(__name__)
 
 _TIDY_SECONDS = 0.05
 _MOST_TIDY_SECONDS = 30.0
@@ -218,7 +220,7 @@ class KernelEvents:
     def low_memory(self) -> None:
         """Save the session and let it rest until it is used again, if its policy has it come back."""
         if (session := self._session()) is not None:
-            self._events.soon(make_room(self._parts.sessions, self._parts.snapshots, session))
+            self._events.soon(self._make_room(session))
 
     def expelled(self) -> None:
         """End the session, which has lost its kernel for what its code has tried, when its runs have been told."""
@@ -249,6 +251,17 @@ class KernelEvents:
     async def _take(self, session: Session, told: GivenAnswers) -> None:
         with suppress(KernelError, StoreFault, SessionEnded):
             session.kernel.notice = await self._parts.queries.given(session, told) or session.kernel.notice
+
+    async def _make_room(self, session: Session) -> None:
+        """Save a session and end its kernel, if nothing uses it and its policy has it come back by itself."""
+        if not session.policy.reopen or session.is_used():
+            return
+        used, snapshots, sessions = session.last_used, self._parts.snapshots, self._parts.sessions
+        unsaved = await snapshots.reopening.save(session, trial=False)
+        saved = not unsaved and snapshots.lasting.exists(session.key)
+        if saved and not session.is_used() and session.last_used == used and sessions.get(session.id) is session:
+            log.warning("memory is short: session %s is saved, and its kernel ended until it is used again", session.id)
+            await sessions.idled(session, used, "")
 
     async def _expel(self, session: Session) -> None:
         await self._parts.runs.finished(session)

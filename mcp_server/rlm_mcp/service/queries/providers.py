@@ -138,7 +138,9 @@ class Providers:
         except Exception as error:
             log.exception("query %s of session %s failed in an unexpected way", row.id, session.id)
             outcome = QueryOutcome(error=f"rlm-kernel failed: {type(error).__name__}; the daemon's log has the details")
-        self._ready(session, row.id, outcome)
+        desk = self._desk(session)
+        desk.ready[row.id] = outcome
+        self._soon(session, desk)
 
     async def _answer(self, session: Session, row: QueryRow) -> str:
         """Ask until the answer fits its schema, as often as the policy permits."""
@@ -190,12 +192,6 @@ class Providers:
         return came
 
     # --- handing in -------------------------------------------------------------------------------
-
-    def _ready(self, session: Session, query: str, outcome: QueryOutcome) -> None:
-        """Keep an answer that has arrived for the next delivery."""
-        desk = self._desk(session)
-        desk.ready[query] = outcome
-        self._soon(session, desk)
 
     def _soon(self, session: Session, desk: _Desk, *, at_once: bool = False) -> None:
         """Deliver together with what else arrives in this step. While more is expected, the next delivery comes later.

@@ -90,10 +90,13 @@ class Session:
         """Its key and the hash of its policy: what a connection is admitted to."""
         return self.key, self.pinned.digest
 
+    def is_used(self) -> bool:
+        """Whether a call, a cell or a front end uses the session."""
+        return bool(self.calls or self.kernel.busy or self.kernel.attachments)
+
     def is_idle(self, now: float) -> bool:
         """Whether nothing uses the session, and nothing has for longer than its policy allows."""
-        unused = not self.calls and not self.kernel.busy and not self.kernel.attachments
-        return unused and now - self.last_used > self.policy.limits.idle_seconds
+        return not self.is_used() and now - self.last_used > self.policy.limits.idle_seconds
 
 
 class SessionEvents(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import platform
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from rlm_contexts.store.store import ContextStore
 from rlm_ipc.daemon_rows import NotKept
 from rlm_ipc.errors import KernelError
 from rlm_ipc.left_kernels import LeftFile
+from rlm_ipc.private_folders import put_file
 from rlm_ipc.session_requests import RestoreSession, SessionRestored, SessionSaved
 from rlm_ipc.version import VERSION
 from rlm_ipc.worker_requests import HandedOut, PutBack
@@ -43,7 +45,6 @@ from rlm_mcp.service.sessions.saved_rows import (
     turn_row_of,
 )
 from rlm_mcp.service.sessions.saved_variables import SavedVariables, as_left, missing, put_back, save_variables
-from rlm_mcp.service.sessions.sealing import key_in
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import moment
 from rlm_memory import contexts, journal, queries, sessions
@@ -57,6 +58,7 @@ from rlm_sandbox.errors import PolicyError
 
 _LASTING = "lasting"
 """The folder of what belongs to its session."""
+_KEY_BYTES = 32
 
 
 class Snapshots:
@@ -353,6 +355,17 @@ class Snapshots:
         kept = sum(row.size for row in rows if row.origin is ContextOrigin.OUTPUT)
         if kept + size > most:
             raise QuotaExceeded(session.id, used=kept, asked=size, limit=most)
+
+
+def key_in(folder: Path) -> bytes:
+    """Return the key in a folder with which the daemons of this user seal snapshots; made when it is first needed."""
+    path = folder / "key"
+    with suppress(FileNotFoundError):
+        if len(key := path.read_bytes()) == _KEY_BYTES:
+            return key
+    folder.mkdir(mode=0o700, exist_ok=True)
+    put_file(path, secrets.token_bytes(_KEY_BYTES))
+    return path.read_bytes()
 
 
 def _none_back(reason: str) -> PutBack:
