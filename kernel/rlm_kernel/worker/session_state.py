@@ -32,6 +32,7 @@ from rlm_sandbox.errors import WallSetupError
 from rlm_sandbox.language_wall import audit_hook
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.guards.attributes import protect
+from rlm_sandbox.language_wall.streams import safe_stream
 from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.namespaces import Namespace
 from rlm_sandbox.os_wall.confine import Confinement, Isolation, confine
@@ -198,10 +199,9 @@ class WorkerSession:
             self.wall = LanguageWall(self.policy, helpers={**helpers, **shell.magics.table()}, overlay=self._overlay())
             if "help" in self.wall.builtins:  # not where the policy blocks it
                 self.wall.builtins["help"] = shell.magics.help
-            if self.wall.modules is not None:
-                displays.plant(self.wall.modules)
+            displays.plant(self.wall.modules)
             shell.raise_wall(self.wall, self.rebind)
-            self.streams = (self.wall.safe_stream(streams[0]), self.wall.safe_stream(streams[1]))
+            self.streams = (safe_stream(streams[0]), safe_stream(streams[1]))
         shell.user_ns.update(planted)
         shell.user_ns_hidden.update(planted)
 

@@ -12,7 +12,7 @@ from rlm_kernel._immortal import make_immortal
 from rlm_kernel.worker.cell_runner import CellRunner
 from rlm_kernel.worker.session_state import WALL_CHANGERS, WorkerSession, resolve_in
 from rlm_kernel.worker.worker_process import WorkerProcess
-from rlm_sandbox.language_wall.wall import LanguageWall
+from rlm_sandbox.language_wall import sealing
 from rlm_sandbox.os_wall.confine import isolate
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Warmup:
         process.loop.close()
         sys.stdout, sys.stderr = streams
         process.forget_cells()
-        LanguageWall.prepare_to_close(WALL_CHANGERS)
+        sealing.note(WALL_CHANGERS)
         # Using an object writes to its page, and so does the collector that visits it: the first write in each fork
         # copies the page. References to immortal objects are not counted, and frozen objects are never visited.
         gc.collect()

@@ -39,8 +39,7 @@ from rlm_sandbox.language_wall.modules.recompiled import Recompiled
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.names import REFUSED_WHEN_CALLED
 from rlm_sandbox.language_wall.registry import CLEAN, FORMATS, HIDDEN, Cache, hide_metaclasses
-from rlm_sandbox.language_wall.sealing import freeze, mark_ours, note, seal
-from rlm_sandbox.language_wall.streams import SafeStream, safe_stream
+from rlm_sandbox.language_wall.sealing import freeze, mark_ours, seal
 from rlm_sandbox.namespaces import Namespace
 from rlm_sandbox.policy.model import Policy
 
@@ -109,10 +108,7 @@ def _harden_late() -> None:
 
 
 class LanguageWall:
-    """The language wall in force. One per kernel process: a second one takes the place of the first.
-
-    With ``policy.language.wall == "off"`` it has the same methods and compiles plainly.
-    """
+    """The language wall in force. One per kernel process: a second one takes the place of the first."""
 
     def __init__(
         self,
@@ -127,25 +123,16 @@ class LanguageWall:
         relative path below the first that is written to means one below the second.
         """
         self.policy = policy
-        self.restricted = policy.language.wall == "restricted"
         self._codes: dict[int, weakref.ref[CodeType]] = {}
         self._bound: set[str] = set()
         self._blocked = frozenset(policy.language.blocked_names)
         self._closed = False
-        self.builtins: Namespace = {}
-        self.modules: ModuleSet | None = None
-        """The module copies that code can import; None if the wall is off."""
-        if self.restricted:
-            self._raise(policy, overlay)
-        else:
-            self.builtins.update(vars(builtins))
-        self.builtins.update(helpers)
-
-    def _raise(self, policy: Policy, overlay: tuple[Path, Path] | None) -> None:
         self._files = FileAccess(policy.files.read, policy.files.write)
-        modules = self.modules = _modules_for(policy)
-        self._import = GuardedImport(modules)
+        self.modules = _modules_for(policy)
+        """The module copies that code can import."""
+        self._import = GuardedImport(self.modules)
         self._guards = {**_GUARDS, "IMPORT": self._import.call}
+        self.builtins: Namespace = {}
         evaluation = Evaluation(self._compile_text, self.builtins)
         self.builtins.update(self._make_builtins(evaluation))
         _core.add_session(self.builtins)
@@ -159,25 +146,19 @@ class LanguageWall:
             links=policy.files.metadata,
         )
         audit_hook.lay_over(overlay)
-        modules.give_builtins(self.builtins)
-        LATE.enforce(modules.leads_in, _harden_late)
+        self.modules.give_builtins(self.builtins)
+        LATE.enforce(self.modules.leads_in, _harden_late)
+        self.builtins.update(helpers)
 
     @classmethod
     def preload(cls, policy: Policy) -> None:
         """Import and copy what the policy admits, warm the compiler. Call it once, in the zygote."""
-        if policy.language.wall != "restricted":
-            return
         modules = _modules_for(policy)
         for name in modules.imports - {"*"}:
             with contextlib.suppress(ImportError):  # a library that is not installed is simply not there
                 modules.link(name)
         freeze()
         compile_guarded("class A:\n def f(self): return self._x", "<warm>", "exec", 0, {**_GUARDS, "IMPORT": None})
-
-    @staticmethod
-    def prepare_to_close(*packages: str) -> None:
-        """Do ahead most of what `close` does with the same ``packages``. Call it last, in the zygote."""
-        note(*packages)
 
     # -- compiling
 
@@ -191,13 +172,7 @@ class LanguageWall:
         Raises:
             PolicyViolation: with the line, the reason and how to write it instead.
         """
-        if not self.restricted:
-            plain: Any = source
-            code: CodeType = compile(plain, filename, mode, flags, dont_inherit=True)
-        else:
-            code = compile_guarded(
-                source, filename, mode, flags, self._guards, self._blocked, self._bound, careful=careful
-            )
+        code = compile_guarded(source, filename, mode, flags, self._guards, self._blocked, self._bound, careful=careful)
         key = id(code)
         self._codes[key] = weakref.ref(code, lambda _: self._codes.pop(key, None))
         return code
@@ -214,9 +189,6 @@ class LanguageWall:
 
     def prepare(self, namespace: Namespace) -> None:
         """Plant the builtins into the namespace of the cells; call it before each piece of code that runs in it."""
-        if not self.restricted:
-            namespace["__builtins__"] = self.builtins
-            return
         namespace["__builtins__"] = self.builtins
         namespace.setdefault("__name__", "__main__")
         for name in _PLUMBING:
@@ -224,12 +196,11 @@ class LanguageWall:
 
     def begin_cell(self) -> None:
         """Take note of metaclasses that came since the cell before; call it before each."""
-        if self.restricted:
-            hide_metaclasses()
+        hide_metaclasses()
 
     def user(self) -> AbstractContextManager[None]:
         """User code runs: the audit hook watches; streams that the code replaced are put back afterwards."""
-        return _UserCode() if self.restricted else contextlib.nullcontext()
+        return _UserCode()
 
     def close(self, *packages: str) -> None:
         """Let the audit hook watch for good, including code without a caller, and seal the wall against changes.
@@ -238,18 +209,14 @@ class LanguageWall:
         inherits the closed wall: to seal it once more would take note of all its parts again if libraries were imported
         meanwhile, and delay the fork's first cell by tens of milliseconds.
         """
-        if self.restricted and not self._closed:
+        if not self._closed:
             seal(*packages)
             _core.arm()
             self._closed = True
 
     def changed(self) -> str | None:
         """The name of a part of the wall that has changed since it was closed; None if it still stands."""
-        return _core.changed() if self.restricted else None
-
-    def safe_stream(self, real: Any) -> SafeStream:
-        """What user code gets for a stream of the kernel."""
-        return safe_stream(real)
+        return _core.changed()
 
     # -- builtins
 

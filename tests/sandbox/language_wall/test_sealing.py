@@ -11,7 +11,7 @@ _WALL = """
 import os, sys
 import confined_coverage
 confined_coverage.begin(sys.stderr.write)
-from rlm_sandbox.language_wall import _core, advice, names
+from rlm_sandbox.language_wall import _core, advice, names, sealing
 from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.policy import load_policy
 
@@ -19,7 +19,7 @@ def other(): ...
 
 policy, strict = load_policy("default"), load_policy("strict")
 LanguageWall.preload(policy)
-LanguageWall.prepare_to_close()
+sealing.note()
 wall = LanguageWall(policy)
 {before}
 wall.close()

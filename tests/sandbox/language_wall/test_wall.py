@@ -1,4 +1,4 @@
-"""The LanguageWall object: interface, helpers, preparation, streams, the wall that is off."""
+"""The LanguageWall object: interface, helpers, preparation, streams."""
 
 import io
 import os
@@ -10,8 +10,7 @@ import pytest
 
 from rlm_sandbox.errors import PolicyViolation
 from rlm_sandbox.language_wall.compiler import compile_guarded
-from rlm_sandbox.language_wall.wall import LanguageWall
-from rlm_sandbox.policy import LanguagePolicy, Policy
+from rlm_sandbox.language_wall.streams import safe_stream
 
 
 def test_helpers_are_builtins(make_session):
@@ -105,7 +104,7 @@ def test_the_streams_lead_nowhere(session):
         name = "<stdout>"
 
     real = Real()
-    stream = session.wall.safe_stream(real)
+    stream = safe_stream(real)
     print("a", 1, file=stream, flush=True)
     stream.writelines(["b", "c"])
     assert real.getvalue() == "a 1\nbc"
@@ -123,20 +122,6 @@ def test_the_streams_lead_nowhere(session):
     for name in ("session", "parent", "_write", "_flush", "buffer", "__dict__"):
         with pytest.raises((AttributeError, TypeError)):
             session.run(f"out.{name}")
-
-
-def test_the_wall_that_is_off_compiles_plainly():
-    """``language.wall: off`` has the same interface and no guards."""
-    wall = LanguageWall(Policy(language=LanguagePolicy(wall="off")), helpers={"llm_query": len})
-    namespace: dict[str, object] = {}
-    wall.prepare(namespace)
-    code = wall.compile(
-        "import subprocess, sys\nx = eval('1'), (lambda: 0).__globals__, llm_query('ab')", "<c>", "exec"
-    )
-    assert wall.made(code)
-    with wall.user():
-        exec(code, namespace)
-    assert namespace["x"][2] == 2  # type: ignore[index]
 
 
 def test_classes_that_nobody_uses_are_forgotten():

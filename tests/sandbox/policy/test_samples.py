@@ -20,7 +20,6 @@ CELLS = {
     "strict": ("import math\nprint(math.gcd(6, 4))", "open('note.txt')"),
     "default": ("import pathlib\nprint(pathlib.Path('WORKSPACE/note.txt').read_text())", "open('WORKSPACE/n', 'w')"),
     "data": ("import statistics\nprint(statistics.mean([1, 3]))", "import socket"),
-    "trusted": ("import subprocess\nprint(subprocess.__name__)", None),
     "logs": ("import os, re\nprint(os.path.basename('/var/log'))\nos.listdir('/var/log')", "os = __import__('socket')"),
     "tables": ("from pathlib import Path\nprint(Path('WORKSPACE/out.csv').write_text('a,b'))", "import urllib.request"),
     "teaching": ("print(eval('6 * 7'))", "import os\nos.remove('WORKSPACE/note.txt')"),
@@ -59,7 +58,8 @@ def test_every_policy_that_ships_has_its_cells_and_says_what_it_is_for() -> None
     """K-28: a sample without a description, or without a proof, is no sample."""
     shipped = Path(__file__).parents[3] / "policies"
     names = policy_names(directories=[shipped, shipped / "samples"])
-    assert set(names) == CELLS.keys()
+    assert set(names) == {*CELLS, "trusted"}
+    assert load_policy("trusted").language.wall == "off"  # its cells are plain Python
     assert all(len(load_policy(name).description) > 60 for name in names)
 
 
@@ -68,9 +68,8 @@ def test_a_shipped_policy_runs_what_it_is_for_and_refuses_what_it_is_not_for(nam
     """K-28: the samples do what their descriptions say."""
     meant, refused = CELLS[name]
     assert run(name, meant, tmp_path)
-    if refused is not None:
-        with pytest.raises(CellError):
-            run(name, refused, tmp_path)
+    with pytest.raises(CellError):
+        run(name, refused, tmp_path)
 
 
 @pytest.mark.parametrize(("inner", "outer"), [("untrusted", "strict"), ("strict", "default"), ("default", "data")])

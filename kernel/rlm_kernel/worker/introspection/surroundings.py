@@ -34,15 +34,13 @@ class SessionSurroundings:
         Loading one takes seconds, and Tab is not an import.
         """
         modules = self._modules
-        if modules is None or name not in sys.modules or not (modules.admits(name) or modules.leads_to(name)):
+        if name not in sys.modules or not (modules.admits(name) or modules.leads_to(name)):
             return None
         return _copy(modules, name)
 
     def modules(self, package: str) -> Iterable[str]:
         """Return the modules that code can import: from a package, or at the top level."""
         modules = self._modules
-        if modules is None:
-            return ()
         if not package:
             return _top_modules(modules)
         prefix = f"{package}."

@@ -19,7 +19,6 @@ from rlm_kernel.worker.snapshots.common import Names, Unavailable, Unkept, ident
 from rlm_kernel.worker.traceback import CELL_PREFIX
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.guards import attributes, dynamic
-from rlm_sandbox.language_wall.modules.copies import ModuleSet
 from rlm_sandbox.language_wall.registry import CLEAN, USER, add_class, dict_of, is_sanitised, is_user_function
 from rlm_sandbox.language_wall.wall import LanguageWall
 
@@ -45,9 +44,8 @@ class Environment:
         adopt: Callable[[int, str, str], Any],
         restored: list[str],
     ) -> None:
-        assert wall.modules is not None
         self.wall, self.namespace, self.contexts, self.adopt = wall, namespace, contexts, adopt
-        self._modules: ModuleSet = wall.modules
+        self._modules = wall.modules
         self._restored = restored
         self._places: dict[int, Place] | None = None
 
