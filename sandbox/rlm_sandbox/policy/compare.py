@@ -139,6 +139,11 @@ def _severe_rules(inner: Policy, outer: Policy) -> str:
     return f"does not mark {_some(fewer)}, which the other does" if fewer else ""
 
 
+def _each(section: str, names: str, rule: Callable[[str], Rule]) -> dict[str, Rule]:
+    """Return the same kind of rule for several fields of a section."""
+    return {(field := f"{section}.{name}"): rule(field) for name in names.split()}
+
+
 RULES: dict[str, Rule] = {
     "name": _free,
     "description": _free,
@@ -152,39 +157,23 @@ RULES: dict[str, Rule] = {
     "files.load": _up_to("files.load", "workspace", "user"),
     "network": _only_if("network"),
     "urls": _urls,
-    "limits.cell_seconds": _at_most("limits.cell_seconds"),
-    "limits.interrupt_grace_seconds": _at_most("limits.interrupt_grace_seconds"),
-    "limits.output_bytes": _at_most("limits.output_bytes"),
-    "limits.content_bytes": _at_most("limits.content_bytes"),
-    "limits.memory_bytes": _at_most("limits.memory_bytes"),
-    "limits.open_files": _at_most("limits.open_files"),
-    "limits.file_bytes": _at_most("limits.file_bytes"),
-    "limits.scratch_bytes": _at_most("limits.scratch_bytes"),
-    "limits.threads": _at_most("limits.threads"),
-    "limits.processes": _at_most("limits.processes"),
-    "limits.rollback_cells": _at_most("limits.rollback_cells"),
-    "limits.queries": _at_most("limits.queries"),
-    "limits.query_tokens": _at_most("limits.query_tokens"),
-    "limits.query_cost": _at_most("limits.query_cost"),
-    "limits.query_seconds": _at_most("limits.query_seconds"),
-    "limits.query_depth": _at_most("limits.query_depth"),
+    **_each(
+        "limits",
+        "cell_seconds interrupt_grace_seconds output_bytes content_bytes memory_bytes open_files file_bytes "
+        "scratch_bytes threads processes rollback_cells queries query_tokens query_cost query_seconds query_depth",
+        _at_most,
+    ),
     "limits.refused_attempts": _at_most("limits.refused_attempts", endless_at_zero=True),
-    "limits.idle_seconds": _at_most("limits.idle_seconds"),
-    "limits.rest_seconds": _at_most("limits.rest_seconds"),
-    "limits.unanswered_seconds": _at_most("limits.unanswered_seconds"),
+    **_each("limits", "idle_seconds rest_seconds unanswered_seconds", _at_most),
     "limits.unsaved_seconds": _free,  # how soon something is saved that is saved anyway
     "limits.unsaved_cells": _free,
-    "limits.image_bytes": _at_most("limits.image_bytes"),
-    "limits.answer_chars": _at_most("limits.answer_chars"),
-    "limits.context_tokens": _at_most("limits.context_tokens"),
+    **_each("limits", "image_bytes answer_chars context_tokens", _at_most),
     "walls.require": _require,
     "walls.private": _private,
     "llm.mode": _mode,
     "llm.modes": _modes,
     "llm.schema_attempts": _at_most("llm.schema_attempts"),
-    "llm.sampling": _only_if("llm.sampling"),
-    "llm.cache": _only_if("llm.cache"),
-    "llm.summaries": _only_if("llm.summaries"),
+    **_each("llm", "sampling cache summaries", _only_if),
     "llm.wait_seconds": _at_most("llm.wait_seconds"),
     "attachments.mode": _up_to("attachments.mode", "none", "watch", "execute"),
     "attachments.interrupt": _up_to("attachments.interrupt", "own", "any"),
@@ -192,9 +181,8 @@ RULES: dict[str, Rule] = {
     "attachments.trusted": _only_if("attachments.trusted"),
     "lock.fields": _lock_fields,
     "lock.severe_rules": _severe_rules,
-    "checkpoint": _up_to(
-        "checkpoint", "off", "lazy", "strict", "durable"
-    ),  # each keeps more copies of what a session holds
+    # Each of these keeps more copies of what a session holds.
+    "checkpoint": _up_to("checkpoint", "off", "lazy", "strict", "durable"),
     "reopen": _only_if("reopen"),
     "tools": _free,  # which tools are listed: each can be called anyway
 }
