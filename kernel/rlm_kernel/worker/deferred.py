@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self
 
 from rlm_ipc.kernel_reports import id_of_query
 from rlm_kernel.worker.answer_schema import AnswerSchema
@@ -64,26 +64,6 @@ class DeferredAnswer(str):
         """The answer, or the placeholder."""
         return self._text
 
-    def __repr__(self) -> str:
-        """Return the repr of the text."""
-        return repr(self._text)
-
-    def __format__(self, spec: str) -> str:
-        """Format the text."""
-        return format(self._text, spec)
-
-    def __len__(self) -> int:
-        """Characters of the text."""
-        return len(self._text)
-
-    def __iter__(self) -> Any:
-        """Characters of the text."""
-        return iter(self._text)
-
-    def __getitem__(self, index: SupportsIndex | slice) -> str:
-        """A character or slice of the text."""
-        return self._text[index]
-
     def __contains__(self, part: object) -> bool:
         """True if ``part`` stands in the text."""
         return isinstance(part, str) and str(part) in self._text
@@ -96,16 +76,6 @@ class DeferredAnswer(str):
         """``other`` and the text."""
         return str(other) + self._text if isinstance(other, str) else _ADD(self, other)
 
-    def __mod__(self, values: Any) -> str:
-        """The text as a %-format."""
-        return str.__mod__(self._text, values)
-
-    def __mul__(self, times: SupportsIndex) -> str:
-        """The text, repeated."""
-        return self._text * times
-
-    __rmul__ = __mul__
-
     def __eq__(self, other: object) -> bool:
         """Compare as the text."""
         return isinstance(other, str) and self._text == str(other)
@@ -113,22 +83,6 @@ class DeferredAnswer(str):
     def __ne__(self, other: object) -> bool:
         """Compare as the text."""
         return not self == other
-
-    def __lt__(self, other: str) -> bool:
-        """Compare as the text."""
-        return self._text < str(other)
-
-    def __le__(self, other: str) -> bool:
-        """Compare as the text."""
-        return self._text <= str(other)
-
-    def __gt__(self, other: str) -> bool:
-        """Compare as the text."""
-        return self._text > str(other)
-
-    def __ge__(self, other: str) -> bool:
-        """Compare as the text."""
-        return self._text >= str(other)
 
     def __hash__(self) -> int:
         """Hash the text, so that equal answers count as one.
@@ -152,6 +106,16 @@ def _delegate(name: str) -> Callable[..., Any]:
     return on_text
 
 
+def _compare(name: str) -> Callable[..., Any]:
+    method = getattr(str, name)
+
+    def with_text(self: DeferredAnswer, other: object) -> Any:
+        """Compare as the text."""
+        return method(self._text, str(other))
+
+    return with_text
+
+
 def _not_a_number(sign: str) -> Callable[..., Any]:
     def calculate(self: DeferredAnswer, other: object) -> Any:
         """Say what to do: a text has no arithmetic."""
@@ -170,6 +134,10 @@ for _sign, _name in {"-": "sub", "/": "truediv", "//": "floordiv", "**": "pow"}.
     setattr(DeferredAnswer, f"__{_name}__", _not_a_number(_sign))
     setattr(DeferredAnswer, f"__r{_name}__", _not_a_number(_sign))
 
-for _name in dir(str):
-    if not _name.startswith("_") and _name != "maketrans":
-        setattr(DeferredAnswer, _name, _delegate(_name))
+for _name in ("__lt__", "__le__", "__gt__", "__ge__"):
+    setattr(DeferredAnswer, _name, _compare(_name))
+
+_SPECIAL = "__repr__ __format__ __len__ __iter__ __getitem__ __mod__ __mul__ __rmul__".split()
+_PUBLIC = [name for name in dir(str) if not name.startswith("_") and name != "maketrans"]
+for _name in (*_SPECIAL, *_PUBLIC):
+    setattr(DeferredAnswer, _name, _delegate(_name))
