@@ -99,7 +99,7 @@ class CodeMaker:
             raise Unkept("a function has a closure that no function of a session has")
         if len(record.cells) != len(code.co_freevars):
             raise Unkept("a function has too few or too many cells")
-        cells = tuple(_at(self._cells, number) for number in record.cells)
+        cells = tuple(entry_of(self._cells, number) for number in record.cells)
         made = _new_function(code, self._environment.namespace, record.name, cells)
         made.__qualname__, made.__module__, made.__doc__ = record.qualname, record.module, record.doc  # type: ignore[assignment]
         return made
@@ -118,7 +118,7 @@ class CodeMaker:
         return code
 
     def _compiled(self, number: int, careful: bool) -> types.CodeType:
-        text, filename, flags, made = _at(self._texts, number)
+        text, filename, flags, made = entry_of(self._texts, number)
         if careful not in made:
             try:
                 made[careful] = self._environment.compile(text, filename, flags, careful=careful)
@@ -174,9 +174,7 @@ class CodeMaker:
         return base  # type: ignore[no-any-return]
 
     def _member(self, member: Member) -> Any:
-        function = _at(self.functions, member.function)
-        if type(function) is Unavailable:
-            raise function
+        function = entry_of(self.functions, member.function)
         if member.wrapper not in _WRAPPERS:
             raise Unkept("a method has an unknown form")
         return _WRAPPERS[member.wrapper](function)
@@ -372,7 +370,10 @@ def _abstract(self: Any) -> None:
 _abstract.__isabstractmethod__ = True  # type: ignore[attr-defined]
 
 
-def _at(table: list[Any], number: int) -> Any:
-    if not 0 <= number < len(table):
+def entry_of(table: list[Any], number: Any) -> Any:
+    """Return what a table has under a number; raises Unkept, or Unavailable if this session could not create it."""
+    if type(number) is not int or not 0 <= number < len(table):
         raise Unkept("it refers to something that the snapshot does not have")
+    if type(table[number]) is Unavailable:
+        raise table[number]
     return table[number]

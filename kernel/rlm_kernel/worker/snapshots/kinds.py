@@ -60,15 +60,16 @@ _loaded: Final[set[str]] = set()
 def add(
     name: str,
     classes: tuple[type, ...],
-    split: Split,
+    split: Callable[[Any], Any],
     make: Callable[..., Any],
     fill: Callable[[Making, Any, Any], None] | None = None,
     note: Callable[[Any], str] | None = None,
 ) -> None:
-    """Add a kind: ``make`` gets the restorer and the arguments."""
+    """Add a kind: ``make`` gets the restorer and the arguments. Without ``fill`` there is no state to split off."""
     homes = {str(cls.__module__) for cls in classes}
     module = "" if len(homes) != 1 else _HOMES.get(home := homes.pop(), home)
-    TABLE[name] = kind = Kind(name, split, make, fill, note, module)
+    whole: Split = split if fill is not None else lambda value: (split(value), None)
+    TABLE[name] = kind = Kind(name, whole, make, fill, note, module)
     TYPES.update(dict.fromkeys(classes, kind))
 
 

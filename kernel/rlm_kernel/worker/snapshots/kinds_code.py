@@ -29,18 +29,14 @@ add(
 )
 
 
-def _split_property(value: property) -> Any:
-    return (value.fget, value.fset, value.fdel, value.__doc__), None
-
-
 def _function(value: Any) -> types.FunctionType:
     function: types.FunctionType = expect(value, types.FunctionType)
     return function
 
 
-add("property", (property,), _split_property, lambda _, *given: property(*given))
-add("classmethod", (classmethod,), lambda v: ((v.__func__,), None), lambda _, one: classmethod(_function(one)))
-add("staticmethod", (staticmethod,), lambda v: ((v.__func__,), None), lambda _, one: staticmethod(one))
+add("property", (property,), lambda v: (v.fget, v.fset, v.fdel, v.__doc__), lambda _, *given: property(*given))
+add("classmethod", (classmethod,), lambda v: (v.__func__,), lambda _, one: classmethod(_function(one)))
+add("staticmethod", (staticmethod,), lambda v: (v.__func__,), lambda _, one: staticmethod(one))
 
 
 def _make_cached(_: Making, name: Any, function: Any) -> Any:
@@ -49,7 +45,7 @@ def _make_cached(_: Making, name: Any, function: Any) -> Any:
     return made
 
 
-add("cached property", (functools.cached_property,), lambda v: ((v.attrname, v.func), None), _make_cached)
+add("cached property", (functools.cached_property,), lambda v: (v.attrname, v.func), _make_cached)
 _OF_CACHE: Final = frozenset({"cache_parameters", "__wrapped__"})
 
 
@@ -104,22 +100,23 @@ add(
 add(
     "contextmanager",
     (),
-    lambda v: ((v.__wrapped__,), None),
+    lambda v: (v.__wrapped__,),
     lambda restorer, function: _decorated(restorer, "contextlib", "contextmanager", function),
 )
 add(
     "asynccontextmanager",
     (),
-    lambda v: ((v.__wrapped__,), None),
+    lambda v: (v.__wrapped__,),
     lambda restorer, function: _decorated(restorer, "contextlib", "asynccontextmanager", function),
 )
 
 
-def _split_getter(value: Any) -> Any:
-    return tuple(value.__reduce__()[1]), None
-
-
-add("itemgetter", (operator.itemgetter,), _split_getter, lambda _, *items: operator.itemgetter(*items))
+add(
+    "itemgetter",
+    (operator.itemgetter,),
+    lambda v: tuple(v.__reduce__()[1]),
+    lambda _, *items: operator.itemgetter(*items),
+)
 
 # -- iterators that say where they are
 
@@ -128,7 +125,7 @@ _ITERATED: Final = (list, tuple, str, bytes, range, bytearray)
 
 def _split_iterator(value: Any) -> Any:
     _, given, *state = value.__reduce__()
-    return (given[0] if given and given[0] is not None else (), state[0] if state else 0), None
+    return (given[0] if given and given[0] is not None else (), state[0] if state else 0)
 
 
 def _make_iterator(_: Making, over: Any, at: Any) -> Any:
@@ -150,16 +147,11 @@ def _split_lazy(value: Any) -> Any:
     _, given, *state = value.__reduce__()
     if state:
         raise Unkept(f"this {type(value).__name__} has begun, and does not say where it is")
-    return tuple(given), None
+    return tuple(given)
 
 
 for _lazy in (enumerate, zip, map, filter, itertools.count, itertools.repeat, itertools.chain, itertools.cycle):
-    add(
-        f"lazy {_lazy.__name__}",
-        (_lazy,),
-        _split_lazy,
-        functools.partial(lambda cls, _, *given: cls(*given), _lazy),
-    )
+    add(f"lazy {_lazy.__name__}", (_lazy,), _split_lazy, functools.partial(lambda cls, _, *given: cls(*given), _lazy))
 
 # -- exceptions and members of enumerations
 
@@ -219,14 +211,14 @@ def _make_member(_: Making, cls: Any, name: Any, value: Any) -> Any:
     return cls(value) if found is None else found
 
 
-add("member", (), lambda v: ((type(v), v._name_, v._value_), None), _make_member)
+add("member", (), lambda v: (type(v), v._name_, v._value_), _make_member)
 
 # -- typing
 
 
 def _split_variable(value: typing.TypeVar) -> Any:
     bound, limits = value.__bound__, value.__constraints__
-    return (value.__name__, bound, limits, value.__covariant__, value.__contravariant__), None
+    return (value.__name__, bound, limits, value.__covariant__, value.__contravariant__)
 
 
 def _make_variable(_: Making, name: Any, bound: Any, limits: Any, covariant: Any, contravariant: Any) -> Any:
@@ -247,7 +239,7 @@ def _subscribed(_: Making, origin: Any, given: Any) -> Any:
 
 
 def _split_alias(value: Any) -> Any:
-    return (getattr(value, "__origin__", types.UnionType), value.__args__), None
+    return (getattr(value, "__origin__", types.UnionType), value.__args__)
 
 
 add("type variable", (typing.TypeVar,), _split_variable, _make_variable)
@@ -258,4 +250,4 @@ def _join(_: Making, given: Any) -> Any:
     return functools.reduce(operator.or_, expect(given, tuple))
 
 
-add("union", (types.UnionType,), lambda v: ((v.__args__,), None), _join)
+add("union", (types.UnionType,), lambda v: (v.__args__,), _join)

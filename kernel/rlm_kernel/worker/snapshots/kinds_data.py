@@ -145,19 +145,19 @@ def _load_numpy() -> None:
     add(
         "np masked",
         (np.ma.MaskedArray,),
-        lambda v: ((np.asarray(v.data), np.ma.getmaskarray(v), v.fill_value), None),
+        lambda v: (np.asarray(v.data), np.ma.getmaskarray(v), v.fill_value),
         _make_masked,
     )
     add(
         "np scalar",
         (),
-        lambda v: ((_described(v.dtype), v.tobytes()), None),
+        lambda v: (_described(v.dtype), v.tobytes()),
         lambda _, description, data: np.frombuffer(expect(data, bytes), _dtype_of(description), 1)[0],
     )
     add(
         "np dtype",
         (),
-        lambda v: (("O" if v.hasobject and v.kind == "O" else _described(v),), None),
+        lambda v: ("O" if v.hasobject and v.kind == "O" else _described(v),),
         lambda _, description: np.dtype(object) if description == "O" else _dtype_of(description),
     )
     add(
@@ -167,13 +167,7 @@ def _load_numpy() -> None:
         _make_generator,
         _fill_generator,
     )
-    add(
-        "np random state",
-        (np.random.RandomState,),
-        _split_state,
-        lambda _: np.random.RandomState(0),
-        _fill_state,
-    )
+    add("np random state", (np.random.RandomState,), _split_state, lambda _: np.random.RandomState(0), _fill_state)
 
 
 def _beside(flat: Any) -> pickle.PickleBuffer:
@@ -216,12 +210,12 @@ def _load_pyarrow() -> None:
         batches = table.to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
-    add("arrow table", (pa.Table,), lambda v: ((to_ipc(v),), None), lambda _, data: from_ipc(data))
-    add("arrow batch", (pa.RecordBatch,), lambda v: ((to_ipc(v),), None), first_batch)
+    add("arrow table", (pa.Table,), lambda v: (to_ipc(v),), lambda _, data: from_ipc(data))
+    add("arrow batch", (pa.RecordBatch,), lambda v: (to_ipc(v),), first_batch)
     add(
         "arrow column",
         (pa.ChunkedArray,),
-        lambda v: ((to_ipc(pa.table({"": v})),), None),
+        lambda v: (to_ipc(pa.table({"": v})),),
         lambda _, data: from_ipc(data).column(0),
     )
 

@@ -36,4 +36,4 @@ def _make_lines(_: Making, context: Any, digest: Any, first: Any, end: Any) -> L
     return whole if end - first == len(whole) else Lines(text, first, end)
 
 
-add("lines", (), lambda value: ((value,), None), _make_lines)  # `split_lines` splits: it needs the contexts
+add("lines", (), lambda value: (value,), _make_lines)  # `split_lines` splits: it needs the contexts

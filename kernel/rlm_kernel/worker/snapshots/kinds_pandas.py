@@ -44,7 +44,7 @@ def _load_tables() -> None:
 
     def split_frame(value: Any) -> Any:
         columns = [_values_of(value.iloc[:, number]) for number in range(value.shape[1])]
-        return (columns, value.columns, value.index, dict(value.attrs)), None
+        return (columns, value.columns, value.index, dict(value.attrs))
 
     def make_frame(_: Making, columns: Any, names: Any, index: Any, attrs: Any) -> Any:
         given = {n: pd.Series(column, index=index, copy=False) for n, column in enumerate(expect(columns, list))}
@@ -72,31 +72,26 @@ def _load_tables() -> None:
         if not (type(keys) is str or (type(keys) is list and all(type(key) is str for key in keys))):
             raise Unkept("a groupby is kept only if its keys are names of columns")
         options = {name: getattr(value, name) for name in ("as_index", "sort", "group_keys", "observed", "dropna")}
-        return (value.obj, keys, options), None
+        return (value.obj, keys, options)
 
     def make_groups(_: Making, frame: Any, keys: Any, options: Any) -> Any:
         told = {name: expect(value, bool) for name, value in expect(options, dict).items()}
         return expect(frame, pd.DataFrame).groupby(expect(keys, str, list), **told)
 
     add("pd frame", (pd.DataFrame,), split_frame, make_frame)
-    add("pd series", (pd.Series,), lambda v: ((_values_of(v), v.index, v.name, dict(v.attrs)), None), make_series)
+    add("pd series", (pd.Series,), lambda v: (_values_of(v), v.index, v.name, dict(v.attrs)), make_series)
     kinds = (pd.Index, pd.DatetimeIndex, pd.TimedeltaIndex, pd.CategoricalIndex, pd.PeriodIndex, pd.IntervalIndex)
-    add(
-        "pd index",
-        kinds,
-        lambda v: ((_values_of(v), v.name, type(v).__name__, getattr(v, "freqstr", None)), None),
-        make_index,
-    )
+    add("pd index", kinds, lambda v: (_values_of(v), v.name, type(v).__name__, getattr(v, "freqstr", None)), make_index)
     add(
         "pd range",
         (pd.RangeIndex,),
-        lambda v: ((v.start, v.stop, v.step, v.name), None),
+        lambda v: (v.start, v.stop, v.step, v.name),
         lambda _, *given: pd.RangeIndex(*(expect(number, int) for number in given[:3]), name=given[3]),
     )
     add(
         "pd multiindex",
         (pd.MultiIndex,),
-        lambda v: ((list(v.levels), [np.asarray(codes) for codes in v.codes], list(v.names)), None),
+        lambda v: (list(v.levels), [np.asarray(codes) for codes in v.codes], list(v.names)),
         make_multi,
     )
     add("pd groupby", (type(pd.DataFrame({"a": [1]}).groupby("a")),), split_groups, make_groups)
@@ -106,7 +101,7 @@ def _load_arrays() -> None:
     pd, np = sys.modules["pandas"], sys.modules["numpy"]
 
     def split_times(value: Any) -> Any:
-        return (np.asarray(value.asi8), value.dtype.kind, value.unit, getattr(value.dtype, "tz", None)), None
+        return (np.asarray(value.asi8), value.dtype.kind, value.unit, getattr(value.dtype, "tz", None))
 
     def make_times(_: Making, numbers: Any, kind: Any, unit: Any, zone: Any) -> Any:
         if kind not in ("M", "m") or unit not in _UNITS:
@@ -130,9 +125,9 @@ def _load_arrays() -> None:
 
     masked = tuple(getattr(pd.arrays, name) for name in _MASKED)
     add("pd times", (pd.arrays.DatetimeArray, pd.arrays.TimedeltaArray), split_times, make_times)
-    add("pd masked", masked, lambda v: ((type(v).__name__, v._data, v._mask), None), make_masked)
-    add("pd periods", (pd.arrays.PeriodArray,), lambda v: ((np.asarray(v.asi8), v.freqstr), None), make_periods)
-    add("pd intervals", (pd.arrays.IntervalArray,), lambda v: ((v.left, v.right, v.closed), None), make_intervals)
+    add("pd masked", masked, lambda v: (type(v).__name__, v._data, v._mask), make_masked)
+    add("pd periods", (pd.arrays.PeriodArray,), lambda v: (np.asarray(v.asi8), v.freqstr), make_periods)
+    add("pd intervals", (pd.arrays.IntervalArray,), lambda v: (v.left, v.right, v.closed), make_intervals)
 
 
 def _load_text_arrays() -> None:
@@ -144,8 +139,8 @@ def _load_text_arrays() -> None:
         held = pa.chunked_array([held]) if isinstance(held, pa.Array) else held
         dtype = value.dtype
         if isinstance(dtype, pd.StringDtype):
-            return (("text", str(dtype.na_value), dtype.storage), held), None
-        return (("arrow",), held), None
+            return (("text", str(dtype.na_value), dtype.storage), held)
+        return (("arrow",), held)
 
     def make_arrow(_: Making, form: Any, held: Any) -> Any:
         pa = sys.modules["pyarrow"]
@@ -171,12 +166,7 @@ def _load_text_arrays() -> None:
         if hasattr(pd.arrays, name)
     )
     add("pd arrow", texts, split_arrow, make_arrow)
-    add(
-        "pd categorical",
-        (pd.Categorical,),
-        lambda v: ((np.asarray(v.codes), v.categories, v.ordered), None),
-        make_categories,
-    )
+    add("pd categorical", (pd.Categorical,), lambda v: (np.asarray(v.codes), v.categories, v.ordered), make_categories)
 
 
 def _load_scalars() -> None:
@@ -201,41 +191,26 @@ def _load_scalars() -> None:
             return pd.DatetimeTZDtype(expect(given[0], str), given[1])
         raise Unkept("there is no such type of a column")
 
-    add("pd timestamp", (pd.Timestamp,), lambda v: ((number_of(v), v.unit, v.tz), None), make_stamp)
+    add("pd timestamp", (pd.Timestamp,), lambda v: (number_of(v), v.unit, v.tz), make_stamp)
     add(
         "pd timedelta",
         (pd.Timedelta,),
-        lambda v: ((number_of(v), v.unit), None),
+        lambda v: (number_of(v), v.unit),
         lambda _, number, unit: pd.Timedelta(np.timedelta64(expect(number, int), expect(unit, str))),
     )
     add(
         "pd period",
         (pd.Period,),
-        lambda v: ((v.ordinal, v.freqstr), None),
+        lambda v: (v.ordinal, v.freqstr),
         lambda _, number, frequency: pd.Period(ordinal=expect(number, int), freq=expect(frequency, str)),
     )
     add(
         "pd interval",
         (pd.Interval,),
-        lambda v: ((v.left, v.right, v.closed), None),
+        lambda v: (v.left, v.right, v.closed),
         lambda _, left, right, closed: pd.Interval(left, right, expect(closed, str)),
     )
-    add(
-        "pd missing",
-        (type(pd.NaT), type(pd.NA)),
-        lambda v: (("NaT" if v is pd.NaT else "NA",), None),
-        make_missing,
-    )
-    add(
-        "pd dtype",
-        tuple(getattr(pd, name) for name in _DTYPES),
-        lambda v: ((type(v).__name__,), None),
-        make_dtype,
-    )
-    add(
-        "pd categories",
-        (pd.CategoricalDtype,),
-        lambda v: (("CategoricalDtype", v.categories, v.ordered), None),
-        make_dtype,
-    )
-    add("pd zoned", (pd.DatetimeTZDtype,), lambda v: (("DatetimeTZDtype", v.unit, v.tz), None), make_dtype)
+    add("pd missing", (type(pd.NaT), type(pd.NA)), lambda v: ("NaT" if v is pd.NaT else "NA",), make_missing)
+    add("pd dtype", tuple(getattr(pd, name) for name in _DTYPES), lambda v: (type(v).__name__,), make_dtype)
+    add("pd categories", (pd.CategoricalDtype,), lambda v: ("CategoricalDtype", v.categories, v.ordered), make_dtype)
+    add("pd zoned", (pd.DatetimeTZDtype,), lambda v: ("DatetimeTZDtype", v.unit, v.tz), make_dtype)

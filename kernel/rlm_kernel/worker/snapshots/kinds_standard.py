@@ -52,23 +52,23 @@ def _simple(
     def made(_: Making, *given: Any) -> Any:
         return (make or cls)(*(expect(value, *allowed) for value in given))
 
-    add(name, (cls,), lambda value: (split(value), None), made)
+    add(name, (cls,), split, made)
 
 
 # -- plain values that pickle has no opcode for
 
 _simple("complex", complex, lambda v: (v.real, v.imag), float)
 _simple("range", range, lambda v: (v.start, v.stop, v.step), int, bool)
-add("slice", (slice,), lambda v: ((v.start, v.stop, v.step), None), lambda _, *given: slice(*given))
+add("slice", (slice,), lambda v: (v.start, v.stop, v.step), lambda _, *given: slice(*given))
 _SINGLE = {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
-add("single", (type(Ellipsis), type(NotImplemented)), lambda v: ((repr(v),), None), lambda _, name: _SINGLE[name])
-add("type of", (), lambda v: ((SINGLE_TYPES[v],), None), lambda _, name: type((_SINGLE | {"None": None})[name]))
-add("object", (object,), lambda _: ((), None), lambda _: object())
+add("single", (type(Ellipsis), type(NotImplemented)), lambda v: (repr(v),), lambda _, name: _SINGLE[name])
+add("type of", (), lambda v: (SINGLE_TYPES[v],), lambda _, name: type((_SINGLE | {"None": None})[name]))
+add("object", (object,), lambda _: (), lambda _: object())
 
 
 @trusted
 def _split_proxy(value: Any) -> Any:
-    return (gc.get_referents(value)[0],), None
+    return (gc.get_referents(value)[0],)
 
 
 add("mapping proxy", (types.MappingProxyType,), _split_proxy, lambda _, m: types.MappingProxyType(expect(m, dict)))
@@ -82,7 +82,7 @@ add(
 add(
     "array",
     (array.array,),
-    lambda v: ((v.typecode, v.tobytes()), None),
+    lambda v: (v.typecode, v.tobytes()),
     lambda _, code, data: array.array(_typecode(code), expect(data, bytes)),
 )
 
@@ -101,7 +101,7 @@ def _split_view(value: memoryview) -> Any:
     shown: Any = value.obj
     if type(shown) not in (bytes, bytearray) or value.nbytes != len(shown):
         raise Unkept("a view of memory is kept only if it shows all of a bytes object")
-    return (shown,), None
+    return (shown,)
 
 
 add("view", (memoryview,), _split_view, _view)
@@ -194,12 +194,8 @@ def _make_offset(_: Making, offset: Any, *name: Any) -> Any:
     return dt.timezone(offset, *(expect(part, str) for part in name))
 
 
-def _split_offset(value: dt.timezone) -> Any:
-    given = value.__getinitargs__()  # type: ignore[attr-defined]  # the name only if it was given one
-    return tuple(given), None
-
-
-add("timezone", (dt.timezone,), _split_offset, _make_offset)
+# The name only if it was given one.
+add("timezone", (dt.timezone,), lambda v: tuple(v.__getinitargs__()), _make_offset)
 
 
 def _add_clock(cls: Any, parts: str) -> None:
@@ -210,7 +206,7 @@ def _add_clock(cls: Any, parts: str) -> None:
         return cls(*(expect(number, int) for number in numbers), tzinfo=zone, fold=expect(fold, int))
 
     def split(value: Any) -> Any:
-        return (*(getattr(value, part) for part in parts.split()), value.tzinfo, value.fold), None
+        return (*(getattr(value, part) for part in parts.split()), value.tzinfo, value.fold)
 
     add(cls.__name__, (cls,), split, make)
 
@@ -223,7 +219,7 @@ def _split_match(match: re.Match[Any]) -> Any:
     for way in ("match", "search", "fullmatch"):
         again = getattr(match.re, way)(match.string, match.pos, match.endpos)
         if again is not None and again.regs == match.regs:
-            return (match.re, way, match.string, match.pos, match.endpos), None
+            return (match.re, way, match.string, match.pos, match.endpos)
     raise Unkept("a match that was found by an iterator is not kept; keep its groups")
 
 
@@ -281,22 +277,12 @@ BASES[random.Random] = TYPES[random.Random]
 # -- locks, queues, references, variables of a context
 
 
-def _nothing(_: Any) -> Any:
-    return (), None
-
-
 def _note_lock(value: Any) -> str:
     return "a lock that is held is free after a restore" if "unlocked" not in repr(value) else ""
 
 
 for _lock, _factory in (("lock", threading.Lock), ("rlock", threading.RLock)):
-    add(
-        _lock,
-        (type(_factory()),),
-        _nothing,
-        functools.partial(lambda make, _: make(), _factory),
-        note=_note_lock,
-    )
+    add(_lock, (type(_factory()),), lambda _: (), functools.partial(lambda make, _: make(), _factory), note=_note_lock)
 
 
 def _make_event(_: Making, is_set: Any) -> threading.Event:
@@ -306,7 +292,7 @@ def _make_event(_: Making, is_set: Any) -> threading.Event:
     return made
 
 
-add("event", (threading.Event,), lambda v: ((v.is_set(),), None), _make_event)
+add("event", (threading.Event,), lambda v: (v.is_set(),), _make_event)
 
 
 def _fill_queue(_: Making, value: Any, items: Any) -> None:
@@ -340,7 +326,7 @@ def _no(why: str) -> Any:
 
 def _split_weak(value: Any) -> Any:
     target = value()
-    return ((target,), None) if target is not None else _no("the object of a weak reference is gone")
+    return (target,) if target is not None else _no("the object of a weak reference is gone")
 
 
 def _make_weak(restorer: Making, target: Any) -> Any:
@@ -354,7 +340,7 @@ add("weak reference", (weakref.ref,), _split_weak, _make_weak)
 def _split_variable(value: Any) -> Any:
     missing = object()
     found = value.get(missing)
-    return (value.name, *(() if found is missing else (found,))), None
+    return (value.name, *(() if found is missing else (found,)))
 
 
 def _make_variable(_: Making, name: Any, *value: Any) -> Any:
@@ -385,6 +371,6 @@ add(
 add(
     "element tree",
     (ET.ElementTree,),
-    lambda v: ((v.getroot(),), None),
+    lambda v: (v.getroot(),),
     lambda _, root: ET.ElementTree(expect(root, ET.Element)),
 )

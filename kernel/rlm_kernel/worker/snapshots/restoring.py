@@ -28,7 +28,7 @@ from rlm_kernel.worker.snapshots import (  # noqa: F401  (the kinds are added by
     kinds_standard,
     makers,
 )
-from rlm_kernel.worker.snapshots.code_making import CodeMaker
+from rlm_kernel.worker.snapshots.code_making import CodeMaker, entry_of
 from rlm_kernel.worker.snapshots.common import (
     HOLDERS,
     VALUES,
@@ -171,11 +171,11 @@ class Restorer:
 
     def make_cls(self, number: Any) -> Any:
         """Return a class of the tables."""
-        return _found(self._code.classes, number)
+        return entry_of(self._code.classes, number)
 
     def make_fn(self, number: Any) -> Any:
         """Return a function of the tables."""
-        return _found(self._code.functions, number)
+        return entry_of(self._code.functions, number)
 
     def make_ext(self, module: Any, name: Any) -> Any:
         """Return what a module of the session provides."""
@@ -191,15 +191,9 @@ class Restorer:
 
     def _given(self, maker: str, arguments: tuple[Any, ...]) -> Any:
         """Return a base of a class."""
-        makers: dict[str, Callable[..., Any]] = {
-            "cls": self.make_cls,
-            "ext": self.make_ext,
-            "builtin": self.make_builtin,
-            "kind": self.make_kind,
-        }
-        if maker not in makers:
+        if maker not in ("cls", "ext", "builtin", "kind"):
             raise Unkept("a class has a base that is not a class")
-        return makers[maker](*arguments)
+        return getattr(self, f"make_{maker}")(*arguments)
 
     def make_context(self, name: Any) -> Any:
         """Return a loaded context."""
@@ -324,11 +318,3 @@ _PUT: Final[dict[type, Callable[[Any, Any], None]]] = {
     bytearray: lambda made, items: bytearray.extend(made, expect(items, bytes)),
     BaseException: kinds_code.fill_links,
 }
-
-
-def _found(table: list[Any], number: Any) -> Any:
-    if type(number) is not int or not 0 <= number < len(table):
-        raise Unkept("it refers to something that the snapshot does not have")
-    if type(table[number]) is Unavailable:
-        raise table[number]
-    return table[number]
