@@ -64,29 +64,23 @@ def denied_name(name: str) -> Refusal:
 
 def denied_attribute(name: str) -> Refusal:
     """For an attribute that no object gives."""
-    return Refusal(
-        f"attribute '{name}' leads to the interpreter's internals and is not available in this session",
-        _ATTRIBUTES.get(name, "Use the object's public attributes"),
-        "interpreter",
-    )
+    why = f"attribute '{name}' leads to the interpreter's internals and is not available in this session"
+    return _denied(name, why, "Use the object's public attributes")
 
 
 def denied_store(name: str) -> Refusal:
     """For an attribute that may not be assigned or deleted."""
-    return Refusal(
-        f"attribute '{name}' may not be assigned or deleted in this session",
-        _ATTRIBUTES.get(name, "Use an ordinary name for your own attribute"),
-        "interpreter",
-    )
+    why = f"attribute '{name}' may not be assigned or deleted in this session"
+    return _denied(name, why, "Use an ordinary name for your own attribute")
 
 
 def denied_class_member(name: str) -> Refusal:
     """For a name that a class body may not define."""
-    return Refusal(
-        f"a class may not define '{name}' in this session",
-        _ATTRIBUTES.get(name, "Use an ordinary name for the member"),
-        "interpreter",
-    )
+    return _denied(name, f"a class may not define '{name}' in this session", "Use an ordinary name for the member")
+
+
+def _denied(name: str, reason: str, usual_way: str) -> Refusal:
+    return Refusal(reason, _ATTRIBUTES.get(name, usual_way), "interpreter")
 
 
 def class_pattern(name: str) -> Refusal:

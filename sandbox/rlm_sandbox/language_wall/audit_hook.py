@@ -15,7 +15,6 @@ import os
 import pathlib
 import re
 import sys
-import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -186,9 +185,9 @@ def _is_neutral(source: str) -> bool:
 
 
 @trusted
-def import_trusted(name: str) -> types.ModuleType:
+def import_trusted(name: str) -> None:
     """Import a module for the session; what the session gets of it is decided elsewhere."""
-    return importlib.import_module(name)
+    importlib.import_module(name)
 
 
 @trusted

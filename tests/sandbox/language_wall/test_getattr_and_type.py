@@ -58,6 +58,10 @@ def test_type_of_everything_looks_the_same(same):
         result = (kinds([1, "a", 1.5, A(), B(), C.X, None]), same(1, 2), same(1, "a"), type(A) is type, type(type),
                   isinstance(A, type), type(A)("N", (), {}).__name__, A().__class__, A.__class__, type(None),
                   isinstance(int, type), issubclass(type, object), type(1)(5), repr(type), (1).__class__.__name__)
+        one, three = [1], ["N", (), {"x": 1}]
+        result += type(*one), type(*three).x, type(*one) is int, type(*one) is type(*one)
+        try: type(1) is type(1, key=2)
+        except TypeError as error: result += type(error),
     """)
 
 

@@ -211,6 +211,11 @@ result = asked, wrote, mixed, other
     )
 
 
+def test_a_raw_file_of_ones_own_answers_for_itself(session: Any) -> None:
+    """It, and not the base class of the file between, says whether it is a terminal."""
+    assert session.value(_RAW + "result = io.BufferedReader(Raw()).isatty()") is True
+
+
 def test_a_raw_file_of_ones_own_never_has_the_buffer_of_another(session: Any) -> None:
     """A view of it would show freed memory when the buffered file is gone."""
     kinds = session.value(

@@ -192,11 +192,6 @@ def _function_part(obj: Any, name: str) -> Any:
     return refuse(name)
 
 
-def _func_part(obj: Any, name: str) -> Any:
-    """Cython functions publish ``func_globals`` and the like without an underscore."""
-    return _own_only(obj, name)
-
-
 def _own_only(obj: Any, name: str) -> Any:
     return _plain(obj, name) if _own_attribute(obj, name) else refuse(name)
 
@@ -340,7 +335,7 @@ def _table() -> dict[str, Reader]:
         ("__self__ __func__ __wrapped__ __code__ __defaults__ __kwdefaults__ __weakref__", _function_part),
         ("__prepare__ __file__ __path__", _function_part),
         ("__signature__", _plain),
-        ("func_globals func_code func_defaults func_closure func_dict", _func_part),
+        ("func_globals func_code func_defaults func_closure func_dict", _own_only),  # functions of Cython have these
         ("get_loop get_stack print_stack get_coro get_context", _own_only),
         ("ctypes from_address from_buffer from_buffer_copy in_dll capsule cffi cell_contents", _own_only),
         ("load_module exec_module get_code find_spec find_module loader", _own_only),

@@ -45,54 +45,28 @@ class CopyingRaw(io.RawIOBase):
         """Write a copy."""
         return self._raw.write(bytes(data))
 
-    def readall(self) -> Any:
-        """Return everything that is left."""
-        return self._raw.readall()
-
-    def close(self) -> None:
-        """Close the object."""
-        self._raw.close()
-
     @property
     def closed(self) -> bool:
         """Whether the object is closed."""
         return self._raw.closed  # type: ignore[no-any-return]
 
-    def flush(self) -> None:
-        """Flush the object."""
-        self._raw.flush()
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move in the object."""
-        return self._raw.seek(offset, whence)  # type: ignore[no-any-return]
-
-    def tell(self) -> int:
-        """Return the position in the object."""
-        return self._raw.tell()  # type: ignore[no-any-return]
-
-    def truncate(self, size: int | None = None, /) -> int:
-        """Truncate the object."""
-        return self._raw.truncate(size)  # type: ignore[no-any-return]
-
-    def readable(self) -> bool:
-        """Return whether the object can be read."""
-        return self._raw.readable()  # type: ignore[no-any-return]
-
-    def writable(self) -> bool:
-        """Return whether the object can be written."""
-        return self._raw.writable()  # type: ignore[no-any-return]
-
-    def seekable(self) -> bool:
-        """Return whether the object is seekable."""
-        return self._raw.seekable()  # type: ignore[no-any-return]
-
     def fileno(self) -> int:
         """Refuse: it has none."""
         raise io.UnsupportedOperation("fileno")
 
-    def isatty(self) -> bool:
-        """Return whether the object is a terminal."""
-        return self._raw.isatty()  # type: ignore[no-any-return]
+
+def _passed_on(name: str) -> Any:
+    """Return a method that does what the object's own does."""
+
+    def method(self: Any, *given: Any) -> Any:
+        return getattr(self._raw, name)(*given)
+
+    method.__name__ = name
+    return method
+
+
+for _name in "readall close flush seek tell truncate readable writable seekable isatty".split():
+    setattr(CopyingRaw, _name, _passed_on(_name))
 
 
 def _keeps_buffers_to_itself(raw: Any) -> bool:

@@ -42,9 +42,9 @@ class GuardedImport:
     def statement(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         """``__import__`` of the session's builtins: what import statements call."""
         if type(fromlist) is list and not fromlist:
-            # PyImport_Import in C code (datetime.strptime, numpy): it takes the module from sys.modules
-            # itself.
-            return _import_for_c(name)
+            # PyImport_Import in C code (datetime.strptime, numpy): it takes the module from sys.modules itself.
+            import_trusted(name)
+            return None
         module = self._load(name, fromlist, level)
         if not fromlist:
             return module
@@ -102,10 +102,6 @@ def _left_out(name: str, key: str) -> str:
     if key not in vars(sys.modules.get(name, object)):
         return ""
     return f": sessions have {name} without it, for safety; dir({name}) lists what there is"
-
-
-def _import_for_c(name: str) -> None:
-    import_trusted(name)
 
 
 def _refuse(name: str) -> NoReturn:

@@ -206,17 +206,14 @@ class AccessRules(TransformCore):
         return choose(self._means_other(node), node, fast)
 
 
-def _plain_arguments(node: ast.Call) -> bool:
-    return not node.keywords and not any(isinstance(argument, ast.Starred) for argument in node.args)
-
-
 def _is_type_call(node: ast.AST) -> TypeGuard[ast.Call]:
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "type"
         and len(node.args) == 1
-        and _plain_arguments(node)
+        and not isinstance(node.args[0], ast.Starred)
+        and not node.keywords
     )
 
 

@@ -48,13 +48,6 @@ class Assignment(NamedTuple):
     loops: int
 
 
-class BlockedLoad(NamedTuple):
-    """A use of a builtin that the policy blocks, unless the program binds the name itself."""
-
-    node: ast.Name
-    name: str
-
-
 class Scope:
     """The names of one scope and what still has to be decided about them."""
 
@@ -73,7 +66,8 @@ class Scope:
         self.external: set[str] = set()
         self.rebound_inside: set[str] = set()
         self.sites: list[Site] = []
-        self.blocked_loads: list[BlockedLoad] = []
+        self.blocked_loads: list[ast.Name] = []
+        """Uses of builtins that the policy blocks, unless the program binds the name itself."""
 
     def bind(self, name: str) -> None:
         """Record that ``name`` is assigned, imported, deleted or captured here."""
@@ -165,7 +159,7 @@ class Scope:
     def note_blocked_call(self, function: ast.Name) -> None:
         """Record a call that runs with the cell itself; what a function calls is refused when it does."""
         if not self._deferred():
-            self.blocked_loads.append(BlockedLoad(function, function.id))
+            self.blocked_loads.append(function)
 
     def _deferred(self) -> bool:
         """Whether what stands here may never run."""
@@ -187,7 +181,7 @@ class Scope:
             for site in self.sites
             if passing or not self._mentions(site.name)
         ]
-        self.parent.blocked_loads += [load for load in self.blocked_loads if not self.owns(load.name)]
+        self.parent.blocked_loads += [load for load in self.blocked_loads if not self.owns(load.id)]
         return mine
 
     def _mentions(self, name: str) -> bool:

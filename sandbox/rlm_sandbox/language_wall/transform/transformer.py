@@ -21,7 +21,7 @@ from rlm_sandbox.language_wall import advice
 from rlm_sandbox.language_wall.names import REFUSED_WHEN_CALLED, REPLACED_ON_OWN, AttributeAccess, access, may_store
 from rlm_sandbox.language_wall.transform.core import TransformCore, where
 from rlm_sandbox.language_wall.transform.functions import FunctionRules
-from rlm_sandbox.language_wall.transform.scopes import Assignment, BlockedLoad
+from rlm_sandbox.language_wall.transform.scopes import Assignment
 
 # CPython trusts what ``split`` of an exception group returns (type confusion, CVE-2025-22153). 3.12.9 and
 # 3.13.2 check it; before, the group is examined at run time.
@@ -38,9 +38,9 @@ class GuardTransformer(FunctionRules):
             self.settle(site, self.scope)
         if self.open_sites:
             raise AssertionError("an attribute access was left without its guard")
-        for node, name in self.scope.blocked_loads:
-            if name not in self.scope.bound and name not in self.bound:
-                self.refuse(node, advice.blocked_builtin(name))
+        for node in self.scope.blocked_loads:
+            if node.id not in self.scope.bound and node.id not in self.bound:
+                self.refuse(node, advice.blocked_builtin(node.id))
         return tree
 
     # Harmless by themselves: their children are visited. (The base class would hand the reading of items,
@@ -67,7 +67,7 @@ class GuardTransformer(FunctionRules):
         else:
             self.check_variable(node, node.id)
             if node.id in self.blocked - REFUSED_WHEN_CALLED:
-                self.scope.blocked_loads.append(BlockedLoad(node, node.id))
+                self.scope.blocked_loads.append(node)
         return node
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.NamedExpr:
