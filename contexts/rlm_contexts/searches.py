@@ -29,7 +29,22 @@ class Syntax:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """The arguments of `scan` besides the source; see there."""
+    """What to search for in a source whose lines are those of a text, or the items of a sequence, whatever they hold.
+
+    Attributes:
+        pattern: for Python's `re`.
+        context_lines: how many lines before and after each match to return with it.
+        max_matches: the maximum number to return, clamped to MAX_MATCHES.
+        seconds: for finding them.
+        count_seconds: for counting further matches when there are more.
+        start_line: begin here.
+        line_chars: longer lines are clipped.
+        case_sensitive: upper and lower case differ.
+        fixed: the pattern is a plain string.
+        word: what it matches begins and ends at a word boundary.
+        invert: find the lines that do not match.
+        parts: of a text, the first lines of its parts: count the matches of each, in count_seconds.
+    """
 
     pattern: str
     context_lines: int = 0

@@ -136,7 +136,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Scan(Request["FoundLines"]):
-    """Search the lines of a variable; the fields are arguments of `rlm_contexts.search.scan.scan`."""
+    """Search the lines of a variable; the other fields are those of `rlm_contexts.searches.SearchRequest`."""
 
     OP: ClassVar[str] = "scan"
     name: str

@@ -49,7 +49,8 @@ def _answer(spec: JobSpec, request: JobRequest[Any], *, first: bool) -> None:
     try:
         job = importlib.import_module(JOBS[spec.job].module)
         if first:
-            job.prepare(request)
+            if hasattr(job, "prepare"):
+                job.prepare(request)
             _confine(spec)
         job.run(spec, request, say)
         _write(JobLine(is_done=True))

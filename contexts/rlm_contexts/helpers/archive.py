@@ -20,10 +20,6 @@ _TOGETHER = 1000
 _TOGETHER_BYTES = 1 << 20
 
 
-def prepare(_request: UnpackArchive) -> None:
-    """Do nothing: zipfile is imported with this module."""
-
-
 def run(spec: JobSpec, request: UnpackArchive, say: Say) -> None:
     """Write the pieces of each file; of a file that nobody wants, only the beginning. ``spec`` has the open file."""
     with os.fdopen(spec.open_file, "rb") as file:

@@ -40,10 +40,6 @@ class _Unfit(Exception):
         self.advice = advice
 
 
-def prepare(_request: FetchUrl) -> None:
-    """Do nothing: everything needed is imported with this module."""
-
-
 def run(spec: JobSpec, request: FetchUrl, say: Say) -> None:
     """Copy the contents of the URL into the open file of ``spec``."""
     address_filter = AddressFilter()

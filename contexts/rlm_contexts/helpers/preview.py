@@ -15,10 +15,6 @@ _LONGEST_CELL = 200
 _COLUMNS = 100
 
 
-def prepare(_request: PreviewTable) -> None:
-    """Do nothing: DuckDB is imported with this module."""
-
-
 def run(spec: JobSpec, request: PreviewTable, say: Callable[[TablePreview], None]) -> None:
     """Write rows, columns with their types, and the text; ``spec`` has the one file."""
     [path] = spec.files

@@ -14,7 +14,6 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from rlm_contexts.parses import FileParsed
 from rlm_contexts.searches import ScanResult, SearchRequest
 from rlm_contexts.text.model import StoredText
 from rlm_ipc.late_dataclasses import dataclass
@@ -162,6 +161,23 @@ class SearchAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class FileParsed:
+    """The contents of one file.
+
+    Attributes:
+        blob: the hash of the content that was read; empty if it could not be read.
+        note: why not everything is kept of it, as the project lock names it.
+        extract: the packed extract, as Base64.
+        seconds: processor time that it took.
+    """
+
+    blob: str
+    note: str = ""
+    extract: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ParseFiles(JobRequest[FileParsed]):
     """Parse source files below a folder, in this order, until slow files have used up the given processor time.
 
@@ -302,7 +318,8 @@ class UrlFetched:
 class JobType:
     """The request and reply types of a job, and the module that does it, which only the process imports.
 
-    The module has ``prepare(request)``, to import what the job needs, and ``run(spec, request, say)``.
+    The module has ``run(spec, request, say)``. It imports what the job needs, if that depends on the request in
+    ``prepare(request)``.
     """
 
     request: type[JobRequest[Any]]

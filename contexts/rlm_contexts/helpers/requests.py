@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from base64 import b64decode
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -18,13 +19,13 @@ from rlm_contexts.helpers.protocol import (
     PreviewTable,
     ReadDocument,
     ReadRemote,
+    TablePreview,
     UnpackArchive,
     UnpackedPiece,
 )
 from rlm_contexts.helpers.schemes import rule_of, scheme_of
 from rlm_ipc.extras import extra_command
 from rlm_ipc.late_dataclasses import dataclass
-from rlm_ipc.messages import JsonObject
 from rlm_sandbox.policy.urls import WEB
 
 _MEMORY = 512 << 20
@@ -41,14 +42,6 @@ _NONSENSE = "gave a malformed answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """Rows and columns with their types, and the first rows as text."""
-
-    shape: JsonObject
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Packed:
     """A piece of a file in an archive: its bytes, None when they cannot be read, and whether more follow."""
 
@@ -57,7 +50,7 @@ class Packed:
     more: bool
 
 
-def preview(path: Path, rows: int = 100, fd: int | None = None) -> Preview:
+def preview(path: Path, rows: int = 100, fd: int | None = None) -> TablePreview:
     """Return the contents of a Parquet file.
 
     Args: the path, how many rows to show, and the open file if the path goes through its number. Raises: SourceError
@@ -68,7 +61,7 @@ def preview(path: Path, rows: int = 100, fd: int | None = None) -> Preview:
     except MissingExtra as missing:
         raise MissingExtra(f"{missing}; Parquet files need it: {extra_command('query')}") from missing
     named = {name[:_LONGEST]: kind[:_LONGEST] for name, kind in islice(said.columns.items(), _COLUMNS)}
-    return Preview({"rows": said.rows, "columns": named}, said.text)
+    return replace(said, columns=named)
 
 
 def parts(fd: int, kind: str, most: int) -> Generator[DocumentPart, None, None]:

@@ -35,10 +35,6 @@ MEMORY_SHARE = 0.7
 """How much of the process's memory DuckDB may use; the rest is for the rows on their way out."""
 
 
-def prepare(_request: RunSql) -> None:
-    """Do nothing: DuckDB is imported with this module."""
-
-
 def run(spec: JobSpec, request: RunSql, say: Say) -> None:
     """Write the columns, then the rows, of the last statement; ``spec`` has the memory, and the tables' files."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,9 @@ from pathlib import Path
 from rlm_contexts.bundle import Bundle, Entry
 from rlm_contexts.compressed import compression_of, unpacked
 from rlm_contexts.errors import SourceError, TextTooLarge
-from rlm_contexts.helpers.protocol import DocumentPart
-from rlm_contexts.helpers.requests import Preview, fetch, parts, preview
-from rlm_contexts.loading.folder import FoundFile, files_below
+from rlm_contexts.helpers.protocol import DocumentPart, TablePreview
+from rlm_contexts.helpers.requests import fetch, parts, preview
+from rlm_contexts.loading.folder import files_below
 from rlm_contexts.loading.members import MOST_TEXT, PARQUET, START, Members, document_kind
 from rlm_contexts.loading.places import PathReach, Place
 from rlm_contexts.progress import follow
@@ -90,14 +90,14 @@ def put_url(store: ContextStore, url: str, permitted: Sequence[str], limit: int)
 
 
 def _put_parquet(store: ContextStore, fd: int, path: Path, limit: int | None) -> LoadedSource:
-    found: list[Preview] = []
+    found: list[TablePreview] = []
 
     def told(copy: Path) -> str:
         found.append(preview(copy))
         return found[0].text
 
     text = store.put_data(fd, path, told, limit=limit)
-    return LoadedSource(text, shape=found[0].shape)
+    return LoadedSource(text, shape={"rows": found[0].rows, "columns": found[0].columns})
 
 
 def _part_entry(part: DocumentPart) -> Entry:
@@ -157,7 +157,9 @@ def _entries(
             continue
         with reach.opened(path) as folder:
             for found in files_below(folder, skipped, reach):
-                yield members.entry(str(found.path.relative_to(top)), partial(_opened, reach, found), named=False)
+                yield members.entry(
+                    str(found.path.relative_to(top)), partial(reach.below, found.folder, found.name), named=False
+                )
 
 
 def _looked_up(path: Path, reach: PathReach, limit: int | None) -> tuple[Path, bool]:
@@ -166,7 +168,3 @@ def _looked_up(path: Path, reach: PathReach, limit: int | None) -> tuple[Path, b
         if not place.is_folder and limit is not None and (size := os.fstat(place.fd).st_size) > limit:
             raise TextTooLarge(limit, size)
         return place.path, place.is_folder
-
-
-def _opened(reach: PathReach, found: FoundFile) -> AbstractContextManager[Place]:
-    return reach.below(found.folder, found.name)

@@ -64,11 +64,7 @@ def _everything() -> str:
     """Return all characters that a valid UTF-8 text can hold."""
     codes = array("I", range(_SURROGATES))
     codes.extend(range(_AFTER_SURROGATES, 0x110000))
-    return codes.tobytes().decode("utf-32-le" if codes.itemsize == 4 and _is_little() else "utf-32-be")
-
-
-def _is_little() -> bool:
-    return array("I", [1]).tobytes()[0] == 1
+    return codes.tobytes().decode("utf-32")  # in the machine's own order of bytes, as the array has it
 
 
 @cache

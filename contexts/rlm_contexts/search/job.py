@@ -12,10 +12,6 @@ from rlm_contexts.searches import ScanResult
 from rlm_contexts.store.opening import open_text
 
 
-def prepare(_request: SearchText) -> None:
-    """Do nothing: the search is imported with this module."""
-
-
 def run(_spec: JobSpec, request: SearchText, say: Callable[[SearchAnswer], None]) -> None:
     """Write the result of the search. The daemon has checked the pattern, and keeps the text while this runs."""
     path = Path(request.path)

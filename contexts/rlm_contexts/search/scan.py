@@ -23,48 +23,16 @@ from rlm_contexts.text.text import Text
 from rlm_contexts.view.variable import ContextVariable
 
 
-def scan(
-    source: Text | ContextVariable | Lines | str | Sequence[str],
-    pattern: str,
-    *,
-    context_lines: int = 0,
-    max_matches: int = 50,
-    seconds: float = 10.0,
-    count_seconds: float = 0.0,
-    start_line: int = 0,
-    line_chars: int = 2000,
-    case_sensitive: bool = False,
-    fixed: bool = False,
-    word: bool = False,
-    invert: bool = False,
-    parts: Sequence[int] = (),
-) -> ScanResult:
+def scan(source: Text | ContextVariable | Lines | str | Sequence[str], pattern: str, **options: Any) -> ScanResult:
     """Return the lines on which a regular expression matches, ignoring case by default.
 
-    Args:
-        source: what to search; the items of a plain sequence are its lines, whatever they contain.
-        pattern: for Python's `re`.
-        context_lines: how many lines before and after each match to return with it.
-        max_matches: the maximum number to return, clamped to MAX_MATCHES.
-        seconds: for finding them.
-        count_seconds: for counting further matches when there are more.
-        start_line: begin here.
-        line_chars: longer lines are clipped.
-        case_sensitive: upper and lower case differ.
-        fixed: the pattern is a plain string.
-        word: what it matches begins and ends at a word boundary.
-        invert: find the lines that do not match.
-        parts: of a text, the first lines of its parts: count the matches of each, in count_seconds.
+    Args: what to search; the pattern; the other fields of a `SearchRequest`, by name.
 
     Raises: InvalidRegex, BadRange, NotSearchable; ScanTimeout, with the matches found until then.  Outside the main
         thread `re` cannot be interrupted, so a pattern that needs it to backtrack is a ScanTimeout at once:
         see pool.
     """
-    request = SearchRequest(
-        pattern, context_lines, max_matches, seconds, count_seconds, start_line, line_chars,
-        case_sensitive, fixed, word, invert, tuple(parts),
-    )  # fmt: skip
-    return search(source, request.checked())
+    return search(source, SearchRequest(pattern, **options).checked())
 
 
 def search(source: Text | ContextVariable | Lines | str | Sequence[str], request: SearchRequest) -> ScanResult:

@@ -76,7 +76,9 @@ class Drafting:
                 return self._replace(path, facts, ranks, original)
             if same:
                 hold(self._root, facts.digest)
-            return same and self._refresh(path, facts, ranks)
+                # An index that is lost or damaged, for example by a full disk, is repaired by loading the text again.
+                files.write_index(path.with_suffix(".index"), facts, ranks)
+            return same
         finally:
             os.close(present)
 
@@ -93,11 +95,6 @@ class Drafting:
         """Accept what was just written under its name as sound, and hold it. Return True."""
         self._soundness.note(self._fd if original is None else original.fd, facts.digest)
         hold_draft(self._fd)
-        return True
-
-    def _refresh(self, path: Path, facts: StoredText, ranks: array[int]) -> bool:
-        # An index that is lost or damaged, for example by a full disk, is repaired by loading the text again.
-        files.write_index(path.with_suffix(".index"), facts, ranks)
         return True
 
 

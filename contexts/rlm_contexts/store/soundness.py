@@ -12,9 +12,9 @@ import threading
 import xxhash
 
 from rlm_contexts.errors import ContentDamaged
+from rlm_contexts.store.files import pieces_of
 from rlm_contexts.text.model import StoredText
 
-_PIECE = 1 << 20
 DATA_SEED = 1
 """A file that is not a text is hashed with another seed: its hash is never that of a text with the same bytes."""
 
@@ -24,10 +24,8 @@ _State = tuple[int, int, int, int]
 def is_sound(fd: int, digest: str, *, data: bool) -> bool:
     """Return whether an open file has the hash in its name; ``data``: it is not a text."""
     found = xxhash.xxh3_128(seed=DATA_SEED if data else 0)
-    at = 0
-    while piece := os.pread(fd, _PIECE, at):
+    for piece in pieces_of(fd):
         found.update(piece)
-        at += len(piece)
     return found.hexdigest() == digest.partition("-")[0]
 
 

@@ -9,7 +9,7 @@ import itertools
 import json
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from rlm_contexts.errors import ContextError, TextTooLarge
@@ -152,19 +152,8 @@ def _peek(worker: WorkerProcess, request: Peek, message: Message) -> tuple[Lines
 
 
 def _scan(worker: WorkerProcess, request: Scan, message: Message) -> tuple[FoundLines, Blobs]:
-    result = scan(
-        _lines(worker, request.name),
-        request.pattern,
-        context_lines=request.context_lines,
-        max_matches=request.max_matches,
-        seconds=request.seconds,
-        line_chars=request.line_chars,
-        start_line=request.start_line,
-        case_sensitive=request.case_sensitive,
-        fixed=request.fixed,
-        word=request.word,
-        invert=request.invert,
-    )
+    options = asdict(request)
+    result = scan(_lines(worker, options.pop("name")), **options)
     matches = (FoundLine(m.line, m.text, m.context, m.chars, m.context_cut) for m in result.matches)
     return FoundLines(tuple(matches), result.truncated, result.total, result.exact), ()
 

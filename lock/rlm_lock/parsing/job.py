@@ -15,8 +15,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 
-from rlm_contexts.helpers.protocol import JobSpec, ParseFiles
-from rlm_contexts.parses import FileParsed
+from rlm_contexts.helpers.protocol import FileParsed, JobSpec, ParseFiles
 from rlm_ipc.regular_files import read_regular
 from rlm_lock.extraction.packing import to_bytes
 from rlm_lock.extraction.parse import extract, load_grammars, make_ready

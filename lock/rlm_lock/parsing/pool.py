@@ -13,8 +13,7 @@ from pathlib import Path
 
 from rlm_contexts.errors import ContextError, HelperDied, HelperTimeout
 from rlm_contexts.helpers.job import Helper, Job, JobLimits
-from rlm_contexts.helpers.protocol import ParseFiles
-from rlm_contexts.parses import FileParsed
+from rlm_contexts.helpers.protocol import FileParsed, ParseFiles
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_lock.extraction.packing import to_bytes
 from rlm_lock.model import Extract, FileNote

@@ -14,8 +14,7 @@ from hostile_tree import SLOW_SOURCE
 from waiting import wait_until
 
 from rlm_contexts.errors import ContextError, HelperDied, HelperTimeout
-from rlm_contexts.helpers.protocol import ParseFiles
-from rlm_contexts.parses import FileParsed
+from rlm_contexts.helpers.protocol import FileParsed, ParseFiles
 from rlm_lock.extraction.packing import from_bytes
 from rlm_lock.listing.content import blob_of
 from rlm_lock.model import FileNote
