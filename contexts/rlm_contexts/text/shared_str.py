@@ -48,25 +48,10 @@ _CODECS: dict[Encoding, str] = {
 _SPECIMENS: dict[Encoding, str] = {"ascii": "a", "latin-1": "\xe9", "ucs2": "\u0416", "ucs4": "\U0001f600"}
 
 # Words of PyUnicodeObject in order, from Include/cpython/unicodeobject.h of each version (64-bit builds).
-_WORDS_311 = (
-    "refcount",
-    "type",
-    "length",
-    "hash",
-    "state",
-    "wstr",
-    "utf8_length",
-    "utf8",
-    "wstr_length",
-    "data",
-)
-_WORDS_312 = ("refcount", "type", "length", "hash", "state", "utf8_length", "utf8", "data")
+_WORDS_311 = "refcount type length hash state wstr utf8_length utf8 wstr_length data".split()
+_WORDS_312 = "refcount type length hash state utf8_length utf8 data".split()
 _REFCOUNT_AT, _STATE_AT = 0, 4  # in each of them
-_LAYOUTS: dict[tuple[int, int], tuple[str, ...]] = {
-    (3, 11): _WORDS_311,
-    (3, 12): _WORDS_312,
-    (3, 13): _WORDS_312,
-}
+_LAYOUTS = {(3, 11): _WORDS_311, (3, 12): _WORDS_312, (3, 13): _WORDS_312}
 
 
 class UnavailableError(RuntimeError):

@@ -29,18 +29,10 @@ from rlm_kernel.worker.shell import GuardedShell, showable
 from rlm_kernel.worker.stdio import LinkSession
 from rlm_kernel.worker.traceback import name_of, text_of
 
-CLOSED_REQUESTS = [
-    "debug_request",
-    "create_subshell_request",
-    "delete_subshell_request",
-    "list_subshell_request",
-    "apply_request",
-    "abort_request",
-    "clear_request",
-    "usage_request",
-    "shutdown_request",
-    "interrupt_request",
-]
+CLOSED_REQUESTS = """
+    debug_request create_subshell_request delete_subshell_request list_subshell_request apply_request abort_request
+    clear_request usage_request shutdown_request interrupt_request
+""".split()
 NO_REQUEST: JsonObject = {"header": {}, "parent_header": {}, "metadata": {}, "content": {}}
 END_OF_INPUT = "\x04"
 

@@ -15,19 +15,10 @@ from rlm_ipc.partial_imports import hollow, stubs
 
 PACKAGE = "jupyter_client"
 """The package of which only its messages are needed."""
-ABSENT = (
-    "zmq",
-    "zmq.asyncio",
-    "zmq.eventloop",
-    "zmq.eventloop.zmqstream",
-    "ipykernel.connect",
-    "ipykernel.eventloops",
-    "jupyter_core",
-    "jupyter_core.paths",
-    "dateutil",
-    "dateutil.parser",
-    "dateutil.tz",
-)
+ABSENT = """
+    zmq zmq.asyncio zmq.eventloop zmq.eventloop.zmqstream ipykernel.connect ipykernel.eventloops
+    jupyter_core jupyter_core.paths dateutil dateutil.parser dateutil.tz
+""".split()
 
 
 def import_ipykernel() -> None:

@@ -53,22 +53,10 @@ SPARE_BYTES = 16 * 1024
 HIDDEN_NAMES = ("__builtin__", "__loader__", "__spec__", "__session__")
 POWERS = ("get_ipython", "exit", "quit", "open")
 """Objects that IPython gives code under names that are free for code's own variables."""
-SIDE_CHANNELS = [
-    "ev",
-    "ex",
-    "safe_execfile",
-    "safe_execfile_ipy",
-    "safe_run_module",
-    "run_line_magic",
-    "run_cell_magic",
-    "system",
-    "system_raw",
-    "system_piped",
-    "getoutput",
-    "mktempfile",
-    "enable_gui",
-    "enable_matplotlib",
-]
+SIDE_CHANNELS = """
+    ev ex safe_execfile safe_execfile_ipy safe_run_module run_line_magic run_cell_magic system system_raw system_piped
+    getoutput mktempfile enable_gui enable_matplotlib
+""".split()
 
 
 def _nothing_to_bind(_namespace: Namespace) -> None:

@@ -32,35 +32,20 @@ refusals: Final = _core.refusals
 """Number of events that the hook has refused in this process."""
 
 # What any program needs to read: the Python installation, fonts, time zones and a few facts about the machine.
-_SYSTEM_READS: Final = (
-    "/usr/share",
-    "/usr/lib",
-    "/etc/fonts",
-    "/etc/mime.types",
-    "/etc/localtime",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/self/status",
-    "/sys/fs/cgroup",
-    "/sys/devices/system/cpu",
-    "/dev/null",
-    "/dev/urandom",
+_SYSTEM_READS: Final = tuple(
+    """
+    /usr/share /usr/lib /etc/fonts /etc/mime.types /etc/localtime /proc/cpuinfo /proc/meminfo /proc/self/status
+    /sys/fs/cgroup /sys/devices/system/cpu /dev/null /dev/urandom
+    """.split()
 )
 
 # Modules that compile text that they generate from checked parts (fields of a dataclass, for example), and those of
 # IPython that parse a cell before the wall does.
-_GENERATORS: Final = (
-    "IPython.core.async_helpers",
-    "IPython.core.compilerop",
-    "ast",
-    "attr._make",
-    "collections",
-    "dataclasses",
-    "decorator",
-    "linecache",
-    "sympy.core.evalf",
-    "sympy.core.function",
-    "traceback",
+_GENERATORS: Final = tuple(
+    """
+    IPython.core.async_helpers IPython.core.compilerop ast attr._make collections dataclasses decorator linecache
+    sympy.core.evalf sympy.core.function traceback
+    """.split()
 )
 _GENERATOR_PACKAGES: Final = ("mpmath",)
 _IMPORTERS: Final = ("_frozen_importlib", "_frozen_importlib_external")

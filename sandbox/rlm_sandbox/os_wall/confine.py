@@ -30,34 +30,10 @@ from rlm_sandbox.policy.layer_names import WallName
 STANDARD_FDS = (0, 1, 2)
 UMASK = 0o077
 
-HARMLESS_VARIABLES = (
-    "GLIBC_TUNABLES",  # how the C library copies and allocates
-    "HOME",
-    "LANG",
-    "LANGUAGE",
-    "PATH",
-    "PWD",
-    "SHLVL",
-    "TERM",
-    "TMPDIR",
-    "TZ",
-    "USER",
-    "LOGNAME",
-    "_",
-)
-HARMLESS_PREFIXES = (
-    "LC_",
-    "PYTHON",
-    "MPL",
-    "OMP_",
-    "OPENBLAS_",
-    "MKL_",
-    "NUMEXPR_",
-    "RLM_KERNEL_",
-    "ARROW_",
-    "JE_ARROW_",
-    "IPYTHON",
-    "JUPYTER_",
+# GLIBC_TUNABLES says how the C library copies and allocates.
+HARMLESS_VARIABLES = frozenset("GLIBC_TUNABLES HOME LANG LANGUAGE PATH PWD SHLVL TERM TMPDIR TZ USER LOGNAME _".split())
+HARMLESS_PREFIXES = tuple(
+    "LC_ PYTHON MPL OMP_ OPENBLAS_ MKL_ NUMEXPR_ RLM_KERNEL_ ARROW_ JE_ARROW_ IPYTHON JUPYTER_".split()
 )
 """Variables that may be in the environment in which a kernel process was started; any other may hold a secret."""
 

@@ -13,51 +13,23 @@ from pathlib import Path
 PACKAGES = ("rlm_ipc", "rlm_sandbox", "rlm_memory", "rlm_contexts", "rlm_lock", "rlm_client", "rlm_kernel", "rlm_mcp")
 """Our own import packages, wherever they are installed."""
 
-SYSTEM_LIBRARIES = (
-    "/lib",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/local/lib",
-    "/nix/store",
-    "/etc/ld.so.cache",
+SYSTEM_LIBRARIES = tuple("/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib /nix/store /etc/ld.so.cache".split())
+SYSTEM_DATA = tuple(
+    """
+    /usr/share/zoneinfo /etc/localtime /etc/timezone /usr/share/fonts /usr/local/share/fonts /etc/fonts
+    /usr/share/locale /usr/share/i18n /etc/mime.types /dev/null /dev/urandom /dev/random
+    /proc/cpuinfo /proc/meminfo /proc/sys/vm/overcommit_memory /sys/devices/system/cpu
+    /sys/kernel/mm/transparent_hugepage
+    """.split()
 )
-SYSTEM_DATA = (
-    "/usr/share/zoneinfo",
-    "/etc/localtime",
-    "/etc/timezone",
-    "/usr/share/fonts",
-    "/usr/local/share/fonts",
-    "/etc/fonts",
-    "/usr/share/locale",
-    "/usr/share/i18n",
-    "/etc/mime.types",
-    "/dev/null",
-    "/dev/urandom",
-    "/dev/random",
-    # what numeric libraries ask about the machine
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/sys/vm/overcommit_memory",
-    "/sys/devices/system/cpu",
-    "/sys/kernel/mm/transparent_hugepage",
-)
+"""Time zones, fonts, languages, kinds of files, random numbers; last what numeric libraries ask about the machine."""
 PROGRAM_DEVICES = ("/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/tty", "/dev/zero", "/dev/full")
 """What programs expect to write to: terminals of their own, and shared memory."""
-NETWORK_DATA = (
-    "/etc/resolv.conf",
-    "/run/systemd/resolve",
-    "/etc/hosts",
-    "/etc/host.conf",
-    "/etc/nsswitch.conf",
-    "/etc/gai.conf",
-    "/etc/services",
-    "/etc/protocols",
-    "/etc/ssl",
-    "/etc/pki",
-    "/etc/ca-certificates",
-    "/usr/share/ca-certificates",
-    "/usr/local/share/ca-certificates",
+NETWORK_DATA = tuple(
+    """
+    /etc/resolv.conf /run/systemd/resolve /etc/hosts /etc/host.conf /etc/nsswitch.conf /etc/gai.conf /etc/services
+    /etc/protocols /etc/ssl /etc/pki /etc/ca-certificates /usr/share/ca-certificates /usr/local/share/ca-certificates
+    """.split()
 )
 """Name resolution and certificates, for sessions with network."""
 

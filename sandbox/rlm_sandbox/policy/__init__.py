@@ -43,28 +43,19 @@ if TYPE_CHECKING:
     from rlm_sandbox.policy.validation import policy_schema as policy_schema
 
 _NAMES = {
-    "compare": ("WAYS_OUT", "admits", "is_stricter_or_equal", "loosened"),
-    "documentation": ("FieldDoc", "policy_fields", "schema_table"),
-    "files": ("load_policy", "policy_names"),
-    "layer_names": ("WALL_NAMES", "WallName"),
-    "model": (
-        "FilePolicy",
-        "LanguagePolicy",
-        "Limits",
-        "LlmPolicy",
-        "Policy",
-        "SEED_BLOCKED_NAMES",
-        "WallPolicy",
-        "resolve",
-        "without_language_wall",
-    ),
-    "pin": ("PinnedPolicy", "digest_of", "pin_policy", "pinned", "unpin", "write_roots"),
-    "places": ("is_path", "policy_directories"),
-    "sizes": ("GIB", "KIB", "MIB"),
-    "validation": ("checked", "checked_json", "policy_schema"),
+    "compare": "WAYS_OUT admits is_stricter_or_equal loosened",
+    "documentation": "FieldDoc policy_fields schema_table",
+    "files": "load_policy policy_names",
+    "layer_names": "WALL_NAMES WallName",
+    "model": "FilePolicy LanguagePolicy Limits LlmPolicy Policy SEED_BLOCKED_NAMES WallPolicy resolve "
+    "without_language_wall",
+    "pin": "PinnedPolicy digest_of pin_policy pinned unpin write_roots",
+    "places": "is_path policy_directories",
+    "sizes": "GIB KIB MIB",
+    "validation": "checked checked_json policy_schema",
 }
 """The public names of each module."""
-_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
+_HOMES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = list(_HOMES)
 
 
