@@ -12,29 +12,18 @@ from typing import Any, Final
 from rlm_sandbox.language_wall.formatting import is_plain_format
 from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.guards.reads import SessionFormatter, read_named
+from rlm_sandbox.language_wall.modules.in_place import replace_in
 from rlm_sandbox.language_wall.registry import dict_of, mro_of
 
 # -- texts that format objects
 
 
-_PLACED: Final[list[Any]] = []
-"""What has replaced a library's own functions, in the library."""
-
-
-def _placed(value: Any) -> Any:
-    _PLACED.append(value)
-    return value
-
-
 def harden_formats() -> None:
     """Make what formats objects by a text of the session follow its rules: styles, ticks, labels, bars, titles."""
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and (style := vars(pandas.DataFrame)["style"]) not in _PLACED:
-        pandas.DataFrame.style = _placed(property(_styled(style.fget), doc=style.__doc__))
-    ticker = sys.modules.get("matplotlib.ticker")
-    if ticker is not None and (plain := ticker.__dict__["_UnicodeMinusFormat"]) not in _PLACED:
-        ticker.__dict__["_UnicodeMinusFormat"] = _placed(_tick_format(plain))
-
+    if (pandas := sys.modules.get("pandas")) is not None:
+        replace_in(pandas.DataFrame, "style", lambda style: property(_styled(style.fget), doc=style.__doc__))
+    if (ticker := sys.modules.get("matplotlib.ticker")) is not None:
+        replace_in(ticker, "_UnicodeMinusFormat", _tick_format)
     cbook = sys.modules.get("matplotlib.cbook")
     if cbook is not None:
         cbook.__dict__["_auto_format_str"] = _label
@@ -55,10 +44,12 @@ def _label(fmt: Any, value: Any) -> str:
 def _take_plain_templates(module: str, owner: str, method: str) -> None:
     """Make a method that formats refuse templates that read other than harmless attributes."""
     cls = vars(sys.modules[module]).get(owner) if module in sys.modules else None
-    real: Any = None if cls is None else dict_of(cls).get(method)
+    if cls is not None and method in dict_of(cls):
+        replace_in(cls, method, _for_plain_templates)
+
+
+def _for_plain_templates(real: Any) -> Any:
     inner = getattr(real, "__func__", real)
-    if inner is None or inner in _PLACED:
-        return
 
     def checked(*args: Any, **kwargs: Any) -> Any:
         texts = [value for value in (*args, *kwargs.values()) if isinstance(value, str | UserString)]
@@ -67,16 +58,14 @@ def _take_plain_templates(module: str, owner: str, method: str) -> None:
                 refuse("format", "of a text that reads such attributes is not available in this session")
         return inner(*args, **kwargs)
 
-    _placed(checked)
-    setattr(cls, method, staticmethod(checked) if isinstance(real, staticmethod) else checked)
+    return staticmethod(checked) if isinstance(real, staticmethod) else checked
 
 
 def _styled(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def style(frame: Any) -> Any:
         with contextlib.suppress(ImportError):  # without Jinja there are no styles, which pandas says itself
-            render = importlib.import_module("pandas.io.formats.style_render").__dict__
-            if (wrap := render["_maybe_wrap_formatter"]) not in _PLACED:
-                render["_maybe_wrap_formatter"] = _placed(_style_formatter(wrap))
+            render = importlib.import_module("pandas.io.formats.style_render")
+            replace_in(render, "_maybe_wrap_formatter", _style_formatter)
         return real(frame)
 
     return style
@@ -120,9 +109,8 @@ def get_property(obj: Any, property: Any = None) -> Any:
 
 def harden_estimators() -> None:
     """Let scikit-learn read the parameters that a class names by the session's rules."""
-    base = sys.modules.get("sklearn.base")
-    if base is not None and (estimator := base.__dict__["BaseEstimator"]).get_params not in _PLACED:
-        estimator.get_params = _placed(_reader_of_parameters())
+    if (base := sys.modules.get("sklearn.base")) is not None:
+        replace_in(base.__dict__["BaseEstimator"], "get_params", lambda _: _reader_of_parameters())
 
 
 def _reader_of_parameters() -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import enum
 import functools
 import sys
 import types
@@ -18,6 +19,7 @@ from typing import Any, Final
 from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.guards.attributes import refuse
 from rlm_sandbox.language_wall.guards.dynamic import guarded_delattr, guarded_getattr, guarded_setattr, guarded_vars
+from rlm_sandbox.language_wall.modules.in_place import replace_in
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.names import AttributeAccess, access, may_store
 from rlm_sandbox.language_wall.registry import USER, dict_of, is_class, mro_of
@@ -32,7 +34,6 @@ _Css = collections.namedtuple(  # noqa: PYI024 - a session gets it, so it is no 
     module="soupsieve",
 )
 """What bs4 takes from soupsieve."""
-_hardened: Final[set[type]] = set()
 _STREAMS: Final = frozenset({"stdin", "stdout", "stderr"})
 
 
@@ -87,7 +88,7 @@ def harden_reads() -> None:
     _give("sklearn.feature_selection._base", attrgetter=_getter)
     _give("tqdm.utils", getattr=read_by_name, setattr=_store_by_name, object=_Storing)
     _harden_enum_property()
-    _harden_enum_members()
+    replace_in(vars(enum)["_proto_member"], "__set_name__", _of_its_enumeration)
     _harden_zip_path()
     _harden_css()
 
@@ -134,7 +135,7 @@ def _has_setting(policy: Any, name: str) -> bool:
 
 def _harden_enum_property() -> None:
     """Since CPython 3.12 ``enum.property`` reads an attribute of its own name from the value of a member."""
-    namespace: Any = vars(sys.modules["enum"])
+    namespace: Any = vars(enum)
     real: Any = dict_of(namespace["property"])["__get__"]
     if real.__globals__ is namespace:
         # A function of the same code, for which only `getattr` is another.
@@ -142,32 +143,24 @@ def _harden_enum_property() -> None:
         namespace["property"].__get__ = own
 
 
-def _harden_enum_members() -> None:
+def _of_its_enumeration(real: Any) -> Any:
     """What becomes a member takes an attribute off the class that it is told: only itself, off its enumeration."""
-    namespace: Any = vars(sys.modules["enum"])
-    cls: Any = namespace["_proto_member"]
-    if cls in _hardened:
-        return
-    _hardened.add(cls)
-    real: Any = dict_of(cls)["__set_name__"]
 
     def __set_name__(self: Any, enum_class: Any, member_name: Any) -> None:  # noqa: N807
-        enumeration = is_class(enum_class) and namespace["EnumType"] in mro_of(type(enum_class))
+        enumeration = is_class(enum_class) and enum.EnumType in mro_of(type(enum_class))
         if not enumeration or type(member_name) is not str or dict_of(enum_class).get(member_name) is not self:
             raise TypeError("a member is made by its own enumeration only")
         real(self, enum_class, member_name)
 
-    cls.__set_name__ = __set_name__
+    return __set_name__
 
 
 def _harden_zip_path() -> None:
     """``zipfile.Path`` formats itself by a template that a subclass may replace."""
     if "zipfile" in sys.modules:
         cls: Any = vars(sys.modules["zipfile"])["Path"]
-        if cls not in _hardened:
-            _hardened.add(cls)
-            template: str = dict_of(cls)["_Path__repr"]
-            cls.__repr__ = lambda self: template.format(self=self)
+        template: str = dict_of(cls)["_Path__repr"]
+        replace_in(cls, "__repr__", lambda _: lambda self: template.format(self=self))
 
 
 def _harden_css() -> None:

@@ -13,20 +13,19 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.guards.attributes import refuse, wash
+from rlm_sandbox.language_wall.modules.in_place import replace_in
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
 from rlm_sandbox.language_wall.names import is_private, may_store
 from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, is_user_function, may_touch_private, mro_of
 
-_HARDENED: Final[list[Any]] = []
-
 
 def harden_copy() -> None:
     """Make ``copy`` set state only on an object of the class that is copied, and no attribute that is plumbing."""
-    module: Any = vars(copy)
-    real: Callable[..., Any] = module["_reconstruct"]
-    if real in _HARDENED:
-        return
+    replace_in(copy, "_reconstruct", _reconstructing)
+    vars(copy).update(_keep_alive=_keep_alive, setattr=_set_state)
 
+
+def _reconstructing(real: Callable[..., Any]) -> Callable[..., Any]:
     def reconstruct(x: Any, memo: Any, func: Any, args: Any, state: Any = None, *rest: Any, **options: Any) -> Any:
         if IN_FORCE.stands and state is not None:
             func = _same_class(type(x), func)
@@ -34,10 +33,7 @@ def harden_copy() -> None:
             args, state = tuple(map(wash, args)), _washed(state, type(x))
         return real(x, memo, func, args, state, *rest, **options)
 
-    _HARDENED.append(reconstruct)
-    module["_reconstruct"] = reconstruct
-    module["_keep_alive"] = _keep_alive
-    module["setattr"] = _set_state
+    return reconstruct
 
 
 class _Kept:

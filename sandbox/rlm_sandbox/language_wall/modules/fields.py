@@ -10,11 +10,9 @@ from typing import Any, Final
 from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.guards.class_checks import are_matched
 from rlm_sandbox.language_wall.guards.reads import read_named
+from rlm_sandbox.language_wall.modules.in_place import replace_in
 from rlm_sandbox.language_wall.names import AttributeAccess, access
 from rlm_sandbox.language_wall.registry import CLEAN, USER, dict_of, is_class, mro_of
-
-_replaced: Final[list[Any]] = []
-"""What has replaced the library's own function."""
 
 
 def replace(obj: Any, /, **changes: Any) -> Any:
@@ -47,17 +45,16 @@ def harden_fields() -> None:
     _fields.__name__, _fields.__qualname__, _fields.__doc__ = "fields", "fields", _real_fields.__doc__
     _fields.__module__ = _real_fields.__module__
     dataclasses.fields = _fields
-    namespace = vars(dataclasses)
-    namespace["_set_new_attribute"] = _set_new_attribute
-    real: Any = namespace.get("_replace")
-    if real is None or _replaced:
-        return
+    vars(dataclasses)["_set_new_attribute"] = _set_new_attribute
+    if "_replace" in vars(dataclasses):
+        replace_in(dataclasses, "_replace", _replacing)
 
+
+def _replacing(real: Callable[..., Any]) -> Callable[..., Any]:
     def _replace(self: Any, /, **changes: Any) -> Any:
         return replace(self, **changes) if is_armed() else real(self, **changes)
 
-    _replaced.append(_replace)
-    namespace["_replace"] = _replace
+    return _replace
 
 
 def _set_new_attribute(cls: Any, name: str, value: Any) -> bool:

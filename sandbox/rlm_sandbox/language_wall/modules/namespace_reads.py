@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import decimal
+import functools
 import pathlib
 import pprint
 import sys
@@ -18,11 +19,11 @@ from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
 from rlm_sandbox.language_wall.guards.namespaces import namespace_of
+from rlm_sandbox.language_wall.modules.in_place import replace_in
 from rlm_sandbox.language_wall.modules.type_slots import heirs
 from rlm_sandbox.language_wall.names import may_store
 from rlm_sandbox.language_wall.registry import CLEAN, HIDDEN, USER, dict_of, mro_of
 
-_changed: Final[set[type]] = set()
 _NAMING: Final = ("find_python_module", "find_python_name", "make_python_instance", "set_python_instance_state")
 """Methods of yaml by which a text names any object, imports its module, calls it and stores on it."""
 
@@ -53,14 +54,14 @@ def harden_logging(logging: Any) -> None:
 
 
 def _once(cls: Any, **methods: Callable[[Any], Callable[..., Any]]) -> None:
-    if cls in _changed:
-        return
     for name, make in methods.items():
-        real = dict_of(cls)[name]
-        made = make(real)
-        made.__name__, made.__qualname__, made.__doc__ = name, real.__qualname__, real.__doc__
-        setattr(cls, name, made)
-    _changed.add(cls)
+        replace_in(cls, name, functools.partial(_named, make))
+
+
+def _named(make: Callable[[Any], Callable[..., Any]], real: Any) -> Callable[..., Any]:
+    made = make(real)
+    made.__name__, made.__qualname__, made.__doc__ = real.__name__, real.__qualname__, real.__doc__
+    return made
 
 
 def _new_of(obj: Any) -> Any:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any, Final
+from typing import Any
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
+from rlm_sandbox.language_wall.modules.in_place import replace_in
 from rlm_sandbox.language_wall.registry import HIDDEN
-
-_hardened: Final[list[Any]] = []
 
 
 def signature(obj: Any, *, follow_wrapped: bool = True) -> inspect.Signature:
@@ -23,10 +22,10 @@ def signature(obj: Any, *, follow_wrapped: bool = True) -> inspect.Signature:
 
 def harden_signatures() -> None:
     """Change the one function behind ``inspect``'s: text is not evaluated with the real builtins, either."""
-    real: Any = vars(inspect)["_signature_from_callable"]
-    if real in _hardened:
-        return
+    replace_in(inspect, "_signature_from_callable", _showing)
 
+
+def _showing(real: Any) -> Any:
     def _signature_from_callable(obj: Any, **options: Any) -> Any:
         if not is_armed():
             return real(obj, **options)
@@ -40,8 +39,7 @@ def harden_signatures() -> None:
             return shown
         return wanted(tuple(shown.parameters.values()), return_annotation=shown.return_annotation)
 
-    _hardened.append(_signature_from_callable)
-    vars(inspect)["_signature_from_callable"] = _signature_from_callable
+    return _signature_from_callable
 
 
 def _shown(found: inspect.Signature) -> inspect.Signature:

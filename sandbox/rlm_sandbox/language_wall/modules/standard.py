@@ -41,6 +41,7 @@ from rlm_sandbox.language_wall.guards.reads import SessionFormatter, read_named
 from rlm_sandbox.language_wall.modules.copying import harden_copy
 from rlm_sandbox.language_wall.modules.dates import harden_dates
 from rlm_sandbox.language_wall.modules.fields import harden_fields, replace
+from rlm_sandbox.language_wall.modules.in_place import replace_in
 from rlm_sandbox.language_wall.modules.signatures import harden_signatures, signature
 from rlm_sandbox.language_wall.modules.type_slots import modified, namespace_of, replace_slot
 from rlm_sandbox.language_wall.modules.wall_in_force import IN_FORCE
@@ -50,10 +51,6 @@ from rlm_sandbox.language_wall.registry import HIDDEN, USER, cell_frame, dict_of
 from rlm_sandbox.namespaces import Namespace
 
 _real_namedtuple: Final[Callable[..., Any]] = vars(collections)["namedtuple"]
-
-
-_HARDENED: Final[list[Any]] = []
-"""What has taken the place of a library's own, in the library."""
 
 
 def _named(replacement: Any, original: Any) -> Any:
@@ -117,10 +114,7 @@ def _harden_tasks() -> None:
     modified(asyncio.Task)
     for cls in (asyncio.Future, asyncio.Task):
         replace_slot(cls, "__init__", _with_real_loop(dict_of(cls)["__init__"]))
-    enter: Any = dict_of(asyncio.TaskGroup)["__aenter__"]
-    if enter not in _HARDENED:
-        asyncio.TaskGroup.__aenter__ = _of_its_own(enter)  # type: ignore[method-assign]
-        _HARDENED.append(asyncio.TaskGroup.__aenter__)
+    replace_in(asyncio.TaskGroup, "__aenter__", _of_its_own)
     for handle in (asyncio.Handle, asyncio.TimerHandle):  # `__init__` leaves a context in whatever it is called with
         _core.admit(HIDDEN, handle)
 

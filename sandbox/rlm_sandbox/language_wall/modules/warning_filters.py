@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rlm_sandbox.language_wall.audit_hook import is_armed
+from rlm_sandbox.language_wall.modules.in_place import replace_in
 
 
 def _forward(name: str, allows: Callable[[Any], bool]) -> property:
@@ -81,31 +82,28 @@ class WarningsState:
 
 
 _STATE: Final = WarningsState()
-_changed: Final[list[Any]] = []
-"""The class that was changed."""
 
 
 def harden_warnings() -> None:
     """Change the class in place, because it can be found among the bases of others, and what adds filters."""
-    cls: Any = warnings.catch_warnings
-    if cls in _changed:
-        return
-    _changed.append(cls)
-    real = cls.__init__
+    replace_in(warnings.catch_warnings, "__init__", _catching)
+    replace_in(warnings, "_add_filter", _adding)
 
+
+def _catching(real: Any) -> Any:
     @functools.wraps(real)
     def __init__(self: Any, *, record: bool = False, module: Any = None, **options: Any) -> None:  # noqa: N807
         state = _STATE if module is None and is_armed() else module
         real(self, record=record, module=state, **options)
 
-    cls.__init__ = __init__
-    module: Any = warnings
-    add = module._add_filter
+    return __init__
 
+
+def _adding(add: Any) -> Any:
     @functools.wraps(add)
     def _add_filter(*entry: Any, **options: Any) -> None:
         if is_armed() and not _is_filter(entry):
             raise TypeError("a filter of warnings takes texts, and a category that has no metaclass")
         add(*entry, **options)
 
-    module._add_filter = _add_filter
+    return _add_filter
