@@ -163,7 +163,9 @@ def as_lines(value: Any) -> Sequence[str]:
         return [f"{_item(k)}: {_item(v)}" for k, v in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
         return [_item(item) for item in value]
-    text = value if isinstance(value, str) else value.decode("utf-8", "replace") if _is_bytes(value) else _shown(value)
+    if isinstance(value, bytes | bytearray):
+        value = value.decode("utf-8", "replace")
+    text = value if isinstance(value, str) else repr(value)
     return [line.removesuffix("\r") for line in str(text).removesuffix("\n").split("\n")] if text else []
 
 
@@ -172,7 +174,7 @@ def as_text(value: Any) -> str:
     value = _whole(value)
     if isinstance(value, str):
         return str(value)
-    if _is_bytes(value):
+    if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
     if isinstance(value, Mapping) and isinstance(value.get("content"), str) and "line_count" in value:
         return str(value["content"])
@@ -196,14 +198,6 @@ def _whole(value: Any) -> Any:
     if pandas is not None and (kind is pandas.DataFrame or kind is pandas.Series):
         return value.to_csv(index=type(value.index) is not pandas.RangeIndex)
     return value
-
-
-def _is_bytes(value: Any) -> bool:
-    return isinstance(value, bytes | bytearray)
-
-
-def _shown(value: Any) -> str:
-    return repr(value)
 
 
 def _item(value: Any) -> str:

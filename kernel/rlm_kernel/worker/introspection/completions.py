@@ -117,14 +117,16 @@ def attributes(owner: Known, word: str = "") -> Iterator[Match]:
 
 def _attribute_names(owner: Known) -> list[str]:
     value = owner.value
-    if value is not MISSING and is_module(value):
+    if is_module(value):
         return sorted(name for name, _ in entries(module_names(value)))
-    if value is not MISSING and is_class(value):
+    if is_class(value):
         return sorted(name for name, _ in known.owner_names(value))
-    own = [] if value is MISSING else [name for name, _ in entries(instance_names(value))]
-    held = [] if value is MISSING else tables.columns(value)
+    own = [name for name, _ in entries(instance_names(value))]
     inherited = [name for name, _ in known.owner_names(owner.kind)]
-    return [*held, *sorted((*own, *inherited, *(known.fields(owner.kind) if value is MISSING else ())))]
+    return [
+        *tables.columns(value),
+        *sorted((*own, *inherited, *(known.fields(owner.kind) if value is MISSING else ()))),
+    ]
 
 
 def _may_show(owner: Known, name: str, word: str) -> bool:
@@ -135,16 +137,16 @@ def _may_show(owner: Known, name: str, word: str) -> bool:
         return False
     how = access(name)
     if how is AttributeAccess.PRIVATE:
-        cls = owner.value if owner.value is not MISSING and is_class(owner.value) else owner.kind
+        cls = owner.value if is_class(owner.value) else owner.kind
         return may_touch_private(cls, name)
     return how is AttributeAccess.NATIVE
 
 
 def _match(name: str, found: Known) -> Match:
     value = found.value
-    if value is not MISSING and is_module(value):
+    if is_module(value):
         return Match(name, "module")
-    if value is not MISSING and is_class(value):
+    if is_class(value):
         return Match(name, "class", signature(found))
     if one_of(found.kind, _FUNCTION_KINDS) or (value is not MISSING and name_of(found.kind) in _FUNCTION_NAMES):
         return Match(name, "function", signature(found))
@@ -228,8 +230,7 @@ def _columns_for(around: SessionSurroundings, cursor: Cursor) -> list[Match]:
     if call is None or "." not in call.of:
         return []
     found = around.scope.text(call.of.rpartition(".")[0])
-    value = MISSING if found is None else found.value
-    names = [] if value is MISSING else tables.columns(value)
+    names = [] if found is None else tables.columns(found.value)
     return [Match(_within(name, cursor.quote), "column") for name in names if name.startswith(cursor.word)]
 
 

@@ -128,7 +128,7 @@ class Scope:
         found, owner, name = self.known(called), None, ""
         if isinstance(called, ast.Attribute):
             owner, name = self.known(called.value), called.attr
-            if owner is not None and owner.value is not MISSING and is_module(owner.value):
+            if owner is not None and is_module(owner.value):
                 owner = None
         elif isinstance(called, ast.Name):
             name = called.id

@@ -54,10 +54,10 @@ _METHODS: Final = (types.FunctionType, types.MethodDescriptorType, types.Wrapper
 def attribute(owner: Known, name: str) -> Known | None:
     """Return what an attribute is; None if that cannot be known without running code."""
     value = owner.value
-    if value is not MISSING and is_module(value):
+    if is_module(value):
         member = entry(module_names(value), name)
         return None if member is MISSING else known(member)
-    if value is not MISSING and is_class(value):
+    if is_class(value):
         return _unbound(value, class_entry(value, name))
     raw = class_entry(owner.kind, name)
     if value is not MISSING and not _comes_first(raw):
@@ -133,7 +133,7 @@ def _bound(owner: Known, name: str, raw: Any) -> Known | None:
 
 
 def _axis(owner: Known, name: str) -> Known | None:
-    held = tables.axes(owner.value) if owner.value is not MISSING else []
+    held = tables.axes(owner.value)
     at = 0 if name == "columns" or len(held) == 1 else 1
     return known(held[at]) if len(held) > at else _instance("pandas", "Index")
 

@@ -41,7 +41,7 @@ class Parameter:
 
 def is_callable(found: Known) -> bool:
     """Whether an object can be called."""
-    if found.value is not MISSING and is_class(found.value):
+    if is_class(found.value):
         return True
     return one_of(found.kind, (types.MethodType, *FUNCTIONS)) or class_entry(found.kind, "__call__") is not MISSING
 

@@ -15,6 +15,7 @@ from rlm_kernel.worker.traceback import name_of
 from rlm_sandbox.language_wall.registry import dict_of, mro_of
 
 MISSING: Final = object()
+"""Stands for a value that is not known: neither a class nor a module, and without attributes of its own."""
 _flags: Final[Callable[[type], int]] = type.__dict__["__flags__"].__get__
 _type_doc: Final[Callable[[type], Any]] = type.__dict__["__doc__"].__get__
 _type_module: Final[Callable[[type], str]] = type.__dict__["__module__"].__get__
