@@ -70,8 +70,6 @@ class TextTooLarge(TextRequestError):
 
     code = "quota_exceeded"
     hint = "load a part of the text"
-    limit: int
-    size: int | None
 
     def __init__(self, limit: int, size: int | None = None) -> None:
         """Args: limit, the bytes allowed; size, the bytes found, None when reading stopped at the limit."""
@@ -128,9 +126,6 @@ class InvalidRegex(TextRequestError):
 
     code = "invalid_regex"
     hint = "patterns are Python regular expressions; escape special characters with a backslash"
-    pattern: str
-    reason: str
-    position: int | None
 
     def __init__(self, pattern: str, reason: str, position: int | None = None) -> None:
         """Args: as the attributes."""
@@ -151,8 +146,6 @@ class ScanTimeout(ContextError):
 
     code = "scan_timeout"
     hint = "use a simpler pattern, or search a part with eval_code"
-    seconds: float
-    next_line: int | None
 
     def __init__(self, seconds: float, matches: tuple[Any, ...] = (), next_line: int | None = None) -> None:
         """Args: as the attributes."""

@@ -23,14 +23,11 @@ def _machinery() -> tuple[str, ...]:
 
     import rlm_contexts
     import rlm_ipc
+    import rlm_kernel
     import rlm_sandbox
 
-    ours = Path(__file__).resolve().parents[1]
-    packages = (
-        Path(str(module.__file__)).resolve().parent
-        for module in (IPython, ipykernel, rlm_sandbox, rlm_ipc, rlm_contexts)
-    )
-    return tuple(f"{folder}/" for folder in (*packages, ours))
+    packages = (IPython, ipykernel, rlm_sandbox, rlm_ipc, rlm_contexts, rlm_kernel)
+    return tuple(f"{Path(str(package.__file__)).resolve().parent}/" for package in packages)
 
 
 _HIDDEN = _machinery()

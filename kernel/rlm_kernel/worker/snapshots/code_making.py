@@ -20,7 +20,7 @@ from rlm_kernel.worker.snapshots.classes import DATACLASS_OPTIONS, FIELD_OPTIONS
 from rlm_kernel.worker.snapshots.common import OF_FUNCTION, Names, Unavailable, Unkept, expect, names_in, own
 from rlm_kernel.worker.snapshots.common import identity as identity_of
 from rlm_kernel.worker.snapshots.environment import Environment
-from rlm_kernel.worker.snapshots.records import ClassRecord, FunctionRecord, Member, Tables
+from rlm_kernel.worker.snapshots.records import ClassRecord, FunctionRecord, Member, Reference, Tables
 from rlm_sandbox.errors import PolicyViolation
 from rlm_sandbox.language_wall.audit_hook import trusted
 from rlm_sandbox.language_wall.guards.classes import check_bases, check_namespace, register_class, winner
@@ -142,8 +142,8 @@ class CodeMaker:
     # -- classes
 
     def _class(self, record: ClassRecord) -> type:
-        bases = tuple(self._base(*_pair(base)) for base in record.bases)
-        meta = None if record.meta is None else self._base(*_pair(record.meta))
+        bases = tuple(map(self._base, record.bases))
+        meta = None if record.meta is None else self._base(record.meta)
         if meta is not None and not own(meta):
             raise Unkept("a class has a metaclass that is not the session's")
         metaclass = any(issubclass(base, type) for base in bases)
@@ -167,8 +167,8 @@ class CodeMaker:
         names.update(dict.fromkeys(record.abstract, _abstract))
         return _new_class(winner(meta or type, bases), record.name, bases, names)
 
-    def _base(self, maker: str, arguments: tuple[Any, ...]) -> type:
-        base = self._given(maker, arguments)
+    def _base(self, reference: Reference) -> type:
+        base = self._given(reference.maker, reference.arguments)
         if not issubclass(type(base), type):
             raise Unkept("a class has a base that is not a class")
         return base  # type: ignore[no-any-return]
@@ -241,10 +241,6 @@ def _or_reason(make: Callable[[Any], Any], record: FunctionRecord | ClassRecord)
 def _subscribed(base: Any, variables: tuple[Any, ...]) -> Any:
     generic: Any = typing.Generic
     return generic[variables] if base is generic else base
-
-
-def _pair(reference: Any) -> tuple[str, tuple[Any, ...]]:
-    return reference.maker, reference.arguments
 
 
 def _is_type(cls: type) -> bool:

@@ -57,7 +57,7 @@ def _split_array(value: Any) -> Any:
     raw = _numpy().empty(0, _numpy().uint8)
     if flat.size and flat.dtype.itemsize:
         raw = flat.reshape(-1).view(_numpy().uint8)
-    return ("array", description, value.shape, order, value.flags.writeable, _beside(raw)), None
+    return ("array", description, value.shape, order, value.flags.writeable, pickle.PickleBuffer(raw)), None
 
 
 def _owner_of(value: Any) -> Any:
@@ -168,10 +168,6 @@ def _load_numpy() -> None:
         _fill_generator,
     )
     add("np random state", (np.random.RandomState,), _split_state, lambda _: np.random.RandomState(0), _fill_state)
-
-
-def _beside(flat: Any) -> pickle.PickleBuffer:
-    return pickle.PickleBuffer(flat)
 
 
 def _read_only(array: Any) -> Any:

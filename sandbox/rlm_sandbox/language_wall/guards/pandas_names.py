@@ -21,7 +21,7 @@ from rlm_sandbox.language_wall.registry import USER, cell_frame, is_class, mro_o
 def naming_method(obj: Any, name: str) -> Any:
     """``df.agg("mean")``: pandas takes the attribute of that name, whatever it is."""
     real = wash(getattr(obj, name))
-    if not _is_of_pandas(real):
+    if not is_from(real, "pandas"):
         return real
     place = (3 if name == "pivot_table" else 0) + (type(real) is not types.MethodType)
 
@@ -96,7 +96,7 @@ def evaluating_method(obj: Any, name: str) -> Any:
     The owner of the function matters: a subclass, ``super()`` and the class itself return pandas' own.
     """
     real = wash(getattr(obj, name))
-    if not _is_of_pandas(real):
+    if not is_from(real, "pandas"):
         return real
     place = 0 if type(real) is types.MethodType else 1
 
@@ -105,10 +105,6 @@ def evaluating_method(obj: Any, name: str) -> Any:
         return evaluate_pandas(real, args, kwargs, sys._getframe(1))
 
     return evaluate
-
-
-def _is_of_pandas(function: Any) -> bool:
-    return is_from(function, "pandas")
 
 
 def _is_of_jinja(value: Any) -> bool:
