@@ -24,18 +24,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cases import Case, Corpus, Outcome
-from corpora import agent_cells, dataframebench, doctests, humaneval, mbpp, the_algorithms
+from corpora import agent_cells, doctests, published
 from sessions import outcomes as in_sessions
 from verdict import BROKEN, DIFFERENT, IDENTICAL, REFUSED, RULES, UNSTABLE, Verdict, judge, same
 
 HERE = Path(__file__).resolve().parent
 CORPORA: tuple[Corpus, ...] = (
-    humaneval.CORPUS,
-    mbpp.CORPUS,
+    published.HUMAN_EVAL,
+    published.MBPP_PROBLEMS,
     *doctests.CORPORA,
     *agent_cells.CORPORA,
-    the_algorithms.CORPUS,
-    dataframebench.CORPUS,
+    published.ALGORITHMS,
+    published.DATAFRAMEBENCH,
 )
 TARGET = 99.5
 """Per cent of the cases that no rule of the policy refuses."""

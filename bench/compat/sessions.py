@@ -14,7 +14,6 @@ from rlm_client.results import Cell
 
 SEEDED = "import random\nrandom.seed(0)"
 NUMPY_SEEDED = "import numpy\nnumpy.random.seed(0)\ndel numpy"
-TIMED_OUT = "KernelTimedOut"
 _PLACE = re.compile(r"  (?:Cell \d+, line \d+|.*, line \d+, in |\.\.\. )")
 _NAME = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
 _REFUSED = re.compile(r"^(\w+Refused)(?::|$)", re.MULTILINE)

@@ -69,7 +69,7 @@ def whole_modules(label: str, root: Path) -> Iterator[Case]:
         cells = [cell for _, found in examples(text) for cell in found]
         if not name.endswith("__init__.py"):
             shown = tuple(f"print(repr(({cell.strip()})))" if _is_expression(cell) else cell for cell in cells)
-            yield Case(f"{label}/{name}", (text, *shown), setup=0)
+            yield Case(f"{label}/{name}", (text, *shown))
 
 
 def algorithms() -> Iterator[Case]:
