@@ -5,13 +5,11 @@ thousands ready, and once with next to nothing. Nothing else should run beside i
 """
 
 import random
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
-from frames_rows import bare, grown
-from ratio import Case, compare
+from frames_rows import bare, grown, measure
+from ratio import Case
 
 from rlm_memory.frames import edges, tree
 from rlm_memory.frames.rows import FrameRow
@@ -23,7 +21,6 @@ from rlm_memory.work.ready import PRIORITIES, next_batch, ready
 
 FRAMES = 10_000
 WORKERS = 15
-ROUNDS = 100
 NOW = 1e9
 LIMITS = {"ready": 0.5e-3, "next_batch": 1e-3, "claim": 1e-3}
 """Seconds at the median."""
@@ -78,16 +75,5 @@ def cases(store: Store) -> Iterator[Case]:
             yield Case(f"claim, {name}", worker(store, WORKERS, root))
 
 
-def main() -> None:
-    """Compare, and say which limits hold."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Path(folder) / "rows.sqlite3")
-        results = compare("the queue: rows", list(cases(store)), rounds=ROUNDS, warm_up=20)
-        store.close()
-    for result in results:
-        if limit := LIMITS.get(result.case.split(",")[0]):
-            print(f"  {result.case}: {result.median * 1e3:.2f} ms of {limit * 1e3:.1f}, {result.cost:.1f} times bare")
-
-
 if __name__ == "__main__":
-    main()
+    measure("the queue: rows", cases, LIMITS)
