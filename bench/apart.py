@@ -5,8 +5,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 
 @contextmanager
@@ -30,3 +32,18 @@ def end() -> None:
     """End the daemon and its supervisor."""
     stop = [sys.executable, "-P", "-m", "rlm_mcp", "daemon", "stop", "--all"]
     subprocess.run(stop, check=True, stdout=subprocess.DEVNULL)
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """Return a process and all that descend from it; nothing once it has ended."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def pss_of(process: psutil.Process) -> int:
+    """Return the bytes of memory that a process takes, shared pages by its share; nothing once it has ended."""
+    with suppress(psutil.Error):
+        return int(process.memory_full_info().pss)
+    return 0

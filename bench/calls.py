@@ -21,6 +21,7 @@ from pathlib import Path
 import front
 import psutil
 from apart import folders
+from ratio import timed
 
 from rlm_client import Client
 
@@ -67,9 +68,7 @@ def measure(what: str, call: Callable[[], object], count: int, targets: tuple[fl
         before, taken = processor_seconds(pids), []
         for _ in range(calls):
             time.sleep(pause)
-            began = time.perf_counter()
-            call()
-            taken.append((time.perf_counter() - began) * 1000 / cells)
+            taken.append(timed(call) * 1000 / cells)
         used = processor_seconds(pids)
         ordered = sorted(taken)
         cost = ", ".join(
@@ -96,7 +95,7 @@ def main() -> None:
                 measure(f"1+1, {mode}", partial(client.eval_code, "1+1"), count, (0.5, 2.0))
         with Client("off") as client:
             cells = ["1+1"] * CELLS
-            measure(f"{CELLS} cells", partial(client.pipeline, cells), count // CELLS * 4, (0.15, 0.15), CELLS)
+            measure(f"{CELLS} cells", partial(client.pipeline, cells), max(1, count // CELLS) * 4, (0.15, 0.15), CELLS)
             client.load_context("log", content="a line of a log\n" * 2000)
             measure("list_vars", client.list_vars, count, (0.5, 2.0))
             over_mcp(count)

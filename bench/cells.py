@@ -11,20 +11,19 @@ request to the reply of the cell, without MCP around it. Cells that wait for an 
 
 import ast
 import asyncio
-import atexit
 import itertools
 import json
 import os
 import re
-import signal
 import statistics
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+
+from apart import folders
 
 from rlm_contexts.store.store import ContextStore
 from rlm_ipc.supervisor_protocol import SpawnRequest
@@ -83,8 +82,6 @@ def _passed(code: str) -> Iterator[str]:
 async def measure(rounds: int) -> dict[tuple[str, str], list[dict[str, float]]]:
     """Seconds of every cell by mode, once for each round."""
     supervisor = await SupervisorClient.connect()
-    assert supervisor.pid is not None
-    atexit.register(os.kill, supervisor.pid, signal.SIGTERM)
     store = ContextStore(Path(os.environ["RLM_KERNEL_STATE_DIR"]) / "store")
     sessions = {}
     for mode in MODES:
@@ -132,8 +129,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="rkb", dir="/tmp") as folder:
-        for variable in ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR"):
-            os.environ[variable] = str(Path(folder, variable[11]))
-            Path(os.environ[variable]).mkdir(mode=0o700)
+    with folders():
         main()

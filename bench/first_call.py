@@ -9,11 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from apart import end
-from ratio import Case, compare
+from ratio import Case, compare, timed
 
 ROUNDS = 10
 OURS = """
@@ -39,9 +38,7 @@ def ours() -> float:
     """Begin with nothing; what was started ends afterwards, unmeasured."""
     folder = Path(tempfile.mkdtemp(prefix="rb"))
     os.environ |= {f"RLM_KERNEL_{kind}_DIR": str(folder / kind) for kind in ("RUNTIME", "STATE", "CONFIG")}
-    began = time.perf_counter()
-    run(OURS)
-    taken = time.perf_counter() - began
+    taken = timed(lambda: run(OURS))
     end()
     shutil.rmtree(folder, ignore_errors=True)
     return taken

@@ -7,14 +7,12 @@ the price for cells that people write. A crash is timed from SIGKILL to the firs
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -22,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import psutil
+from apart import family, folders, pss_of
 from ratio import Case, compare
 
 from rlm_ipc.supervisor_protocol import SpawnRequest
@@ -113,11 +111,7 @@ async def crash(supervisor: SupervisorClient, kernel_id: str) -> float:
 def memory(supervisor: SupervisorClient) -> float:
     """Proportional memory in MB of the supervisor and all its processes."""
     assert supervisor.pid is not None
-    process, total = psutil.Process(supervisor.pid), 0
-    for member in [process, *process.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += member.memory_full_info().pss
-    return total / 1e6
+    return sum(map(pss_of, family(supervisor.pid))) / 1e6
 
 
 async def memory_of_forks(supervisor: SupervisorClient, code: str) -> tuple[float, float]:
@@ -136,25 +130,17 @@ async def memory_of_forks(supervisor: SupervisorClient, code: str) -> tuple[floa
 
 def report(loop: asyncio.AbstractEventLoop, supervisor: SupervisorClient) -> None:
     """Measure, and print every figure."""
+    do = loop.run_until_complete
 
     def timed(work: Callable[[], Awaitable[float]]) -> Callable[[], float]:
-        async def run() -> float:
-            return await work()
-
-        return lambda: loop.run_until_complete(run())
-
-    def do(work: Awaitable[str]) -> str:
-        async def run() -> str:
-            return await work
-
-        return loop.run_until_complete(run())
+        return lambda: do(work())
 
     held = dict(itertools.islice(DATA.items(), 3 if QUICK else None))
     parents = {name: do(spawn(supervisor, "off", code)) for name, code in held.items()}
     cases = [Case(name, timed(partial(fork_and_end, supervisor, parent))) for name, parent in parents.items()]
     compare("fork of a session that holds ..., to its first cell", cases, rounds=ROUNDS)
     for parent in parents.values():
-        loop.run_until_complete(supervisor.shutdown(parent))
+        do(supervisor.shutdown(parent))
 
     for name, code in itertools.islice(held.items(), 0, None, 2):
         modes = {mode: do(spawn(supervisor, mode, code)) for mode in ("off", "lazy", "strict")}
@@ -169,36 +155,26 @@ def report(loop: asyncio.AbstractEventLoop, supervisor: SupervisorClient) -> Non
             rounds=ROUNDS,
         )
         for kernel_id in modes.values():
-            loop.run_until_complete(supervisor.shutdown(kernel_id))
+            do(supervisor.shutdown(kernel_id))
 
     for name, code in itertools.islice(held.items(), 0, None, 2):
         kernel_id = do(spawn(supervisor, "strict", code))
-        taken = sorted(loop.run_until_complete(crash(supervisor, kernel_id)) * 1000 for _ in range(CRASHES))
+        taken = sorted(do(crash(supervisor, kernel_id)) * 1000 for _ in range(CRASHES))
         at = f"median {taken[len(taken) // 2]:.0f} ms, p99 {taken[int(len(taken) * 0.99) - 1]:.0f} ms"
         print(f"crash to the next answer, holding {name}: {at}")
-        loop.run_until_complete(supervisor.shutdown(kernel_id))
+        do(supervisor.shutdown(kernel_id))
 
     for name, code in list(held.items())[:3]:
-        plain, copied = loop.run_until_complete(memory_of_forks(supervisor, code))
+        plain, copied = do(memory_of_forks(supervisor, code))
         print(f"one more fork of a session that holds {name}: {plain:.1f} MB PSS, with its checkpoint {copied:.1f} MB")
 
 
 def main() -> None:
     """Print every figure."""
     loop = asyncio.new_event_loop()
-    supervisor = loop.run_until_complete(SupervisorClient.connect())
-    assert supervisor.pid is not None
-    try:
-        report(loop, supervisor)
-    finally:
-        os.kill(supervisor.pid, signal.SIGTERM)
-        loop.run_until_complete(supervisor.wait_gone())
+    report(loop, loop.run_until_complete(SupervisorClient.connect()))
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-    with tempfile.TemporaryDirectory(prefix="rkb", dir="/tmp") as folder:
-        for variable in ("RLM_KERNEL_RUNTIME_DIR", "RLM_KERNEL_STATE_DIR"):
-            os.environ[variable] = str(Path(folder, variable[11]))
-            Path(os.environ[variable]).mkdir(mode=0o700)
+    with folders():
         main()

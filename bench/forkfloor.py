@@ -14,21 +14,14 @@ import signal
 import socket
 import statistics
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+from ratio import timed
 
 from rlm_kernel.supervisor.processes.zygotes import HEAVY
 
 ROUNDS = 40
-
-
-def milliseconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
-    began = time.perf_counter()
-    work()
-    return (time.perf_counter() - began) * 1000
 
 
 def sleeping_copy(made: list[int]) -> None:
@@ -64,12 +57,12 @@ def measure() -> None:
     forks, copied, plain = [], [], []
     for _ in range(ROUNDS):
         made: list[int] = []
-        forks.append(milliseconds(partial(sleeping_copy, made)))
-        copied.append(milliseconds(cell))
+        forks.append(timed(partial(sleeping_copy, made)) * 1000)
+        copied.append(timed(cell) * 1000)
         os.kill(made[0], signal.SIGKILL)
         os.waitpid(made[0], 0)
         cell()
-        plain.append(milliseconds(cell))
+        plain.append(timed(cell) * 1000)
     fork, after, alone = map(statistics.median, (forks, copied, plain))
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     mappings = Path("/proc/self/maps").read_text().count("\n")

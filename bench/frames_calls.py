@@ -12,14 +12,14 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from apart import folders
-from ratio import Case, Result, compare
+from ratio import Case, Result, compare, timed
 
 from rlm_client.client import Client
 
@@ -90,52 +90,35 @@ def at_once() -> dict[str, list[float]]:
     """Have all clients work at once; returns the seconds of each kind of call."""
     took: dict[str, list[float]] = {name: [] for name in ("plan", "push", "eval_code", "frame", "pop")}
     begin = threading.Barrier(CLIENTS)
-    faults: list[BaseException] = []
 
-    def timed(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
+    def call(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
         began = time.perf_counter()
         answer = client.call(tool, **arguments)
         took[tool].append(time.perf_counter() - began)
         return answer
 
     def work(client: Client, number: int) -> None:
+        begin.wait()
         for goal in range(GOALS):
             mark = f"client {number}, goal {goal}"
-            (line,) = timed(client, "plan", goal=mark)["planned"]
+            (line,) = call(client, "plan", goal=mark)["planned"]
             frame = line.split()[0]
-            timed(client, "push", goal=frame)
-            timed(client, "eval_code", code=f"print({mark!r})", session=frame)
-            assert timed(client, "frame", id=frame)["goal"] == mark
-            popped = timed(client, "pop", id=frame)
+            call(client, "push", goal=frame)
+            call(client, "eval_code", code=f"print({mark!r})", session=frame)
+            assert call(client, "frame", id=frame)["goal"] == mark
+            popped = call(client, "pop", id=frame)
             assert popped["status"] == "completed", popped
             assert mark in Path(str(popped["log"])).read_text(), popped
-
-    def guarded(client: Client, number: int) -> None:
-        try:
-            begin.wait()
-            work(client, number)
-        except BaseException as error:
-            faults.append(error)
 
     with ExitStack() as stack:
         clients = [stack.enter_context(Client(f"client-{number}")) for number in range(CLIENTS)]
         for client in clients:
             client.eval_code("1")
-        threads = [threading.Thread(target=guarded, args=(client, n)) for n, client in enumerate(clients)]
-        began = time.perf_counter()
-        _each(threads, threading.Thread.start)
-        _each(threads, threading.Thread.join)
-        seconds = time.perf_counter() - began
-    if faults:
-        raise faults[0]
+        threads = stack.enter_context(ThreadPoolExecutor(CLIENTS))
+        seconds = timed(lambda: list(threads.map(work, clients, range(CLIENTS))))
     calls = sum(map(len, took.values()))
     print(f"\n{CLIENTS} clients at once: {calls} calls in {seconds:.2f} s, {calls / seconds:.0f} a second, no fault")
     return took
-
-
-def _each(threads: list[threading.Thread], what: Callable[[threading.Thread], None]) -> None:
-    for thread in threads:
-        what(thread)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from apart import folders
-from ratio import Case, compare
+from ratio import Case, compare, timed
 
 from rlm_ipc import discovery
 from rlm_ipc.json_lines import daemon_command, handshake_line, socket_path
@@ -110,19 +110,12 @@ def start_forgetful() -> float:
 
 def whole(*command: str) -> float:
     """Return the seconds from the start of a program to its end."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-P", *command], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - began
+    return timed(lambda: subprocess.run([sys.executable, "-P", *command], check=True, stdout=subprocess.DEVNULL))
 
 
 def median(call: Callable[[], object]) -> float:
     """Return the median seconds of a call."""
-    times = []
-    for _ in range(CALLS):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+    return statistics.median(timed(call) for _ in range(CALLS))
 
 
 def ping_without_front() -> Callable[[], object]:

@@ -11,12 +11,11 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from apart import folders
-from ratio import Case, compare
+from ratio import Case, compare, timed
 
 import rlm_mcp
 from rlm_ipc import discovery
@@ -88,9 +87,8 @@ def _other(hook: Installation, folder: Path, name: str, listening: Path | None) 
 
 def _timed(command: str, taken: list[float]) -> Callable[[], float]:
     def run() -> float:
-        started = time.perf_counter()
-        subprocess.run(["/bin/sh", "-c", command], input=GIVEN, stdout=subprocess.DEVNULL, check=True)
-        taken.append(time.perf_counter() - started)
+        shell = ["/bin/sh", "-c", command]
+        taken.append(timed(lambda: subprocess.run(shell, input=GIVEN, stdout=subprocess.DEVNULL, check=True)))
         return taken[-1]
 
     return run

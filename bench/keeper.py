@@ -4,14 +4,9 @@ It is the process that is never to die, so it must stay small. Needs Linux.
 """
 
 import asyncio
-import os
-import shutil
-import signal
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 
 import psutil
+from apart import folders, pss_of
 
 from rlm_ipc.supervisor_protocol import SpawnRequest
 from rlm_kernel.supervisor_client import SupervisorClient
@@ -33,26 +28,17 @@ async def measure(workspace: str) -> None:
         for _ in range(2):
             await client.execute(info.kernel_id, "x = 1").result()
         if number in TARGETS_MB:
-            pss = keeper.memory_full_info().pss / 1e6
+            pss = pss_of(keeper) / 1e6
             verdict = "met" if pss <= TARGETS_MB[number] else "NOT met"
             target = f"target {TARGETS_MB[number]:.0f}: {verdict}"
             print(f"the keeper with {number} session(s): {pss:.2f} MB PSS ({target}); {keeper.num_fds()} descriptors")
-    supervisor.send_signal(signal.SIGTERM)
-    await client.wait_gone()
     client.close()
 
 
 def main() -> None:
     """Measure in folders of their own."""
-    root = Path(tempfile.mkdtemp(prefix="rk"))
-    for name, variable in (("r", "RUNTIME"), ("s", "STATE"), ("c", "CONFIG")):
-        (root / name).mkdir(mode=0o700)
-        os.environ[f"RLM_KERNEL_{variable}_DIR"] = str(root / name)
-    try:
+    with folders() as root:
         asyncio.run(measure(str(root)))
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(root)
 
 
 if __name__ == "__main__":

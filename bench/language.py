@@ -23,6 +23,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sandbox"))
 
+from ratio import timed
+
 from rlm_sandbox.language_wall.wall import LanguageWall
 from rlm_sandbox.policy import load_policy
 
@@ -336,19 +338,11 @@ def ratio(source: str, wall: LanguageWall, rounds: int) -> float:
 
 def compile_microseconds(wall: LanguageWall, source: str, rounds: int = 300) -> tuple[float, float]:
     """Microseconds to compile ``source`` plainly and through the wall (medians)."""
-    figures = []
-    compilers: tuple[Callable[[], object], ...] = (
-        lambda: compile(source, "<cell>", "exec"),
-        lambda: wall.compile(source, "<cell>", "exec"),
-    )
-    for compiler in compilers:
-        times = []
-        for _ in range(rounds):
-            start = time.perf_counter()
-            compiler()
-            times.append(time.perf_counter() - start)
-        figures.append(statistics.median(times) * 1e6)
-    return figures[0], figures[1]
+
+    def median(compiler: Callable[..., object]) -> float:
+        return statistics.median(timed(lambda: compiler(source, "<cell>", "exec")) for _ in range(rounds)) * 1e6
+
+    return median(compile), median(wall.compile)
 
 
 def measured(wall: LanguageWall, chosen: set[str], rounds: int) -> dict[str, float]:
@@ -384,9 +378,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="names of kernels, separated by commas")
     options = parser.parse_args()
     policy = load_policy("data")
-    start = time.perf_counter()
-    LanguageWall.preload(policy)
-    print(f"preload {(time.perf_counter() - start) * 1e3:8.1f} ms")
+    print(f"preload {timed(lambda: LanguageWall.preload(policy)) * 1e3:8.1f} ms")
     start = time.perf_counter()
     wall = LanguageWall(policy)
     print(f"wall    {(time.perf_counter() - start) * 1e3:8.2f} ms")

@@ -16,15 +16,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
-from apart import folders
+from apart import family, folders, pss_of
 from lock_scan import make_project, path_of
+from ratio import timed
 
-from rlm_ipc.daemon_connection import ask
+from rlm_ipc.daemon_connection import DaemonConnection, ask
+from rlm_ipc.daemon_requests import ShowStatus
 from rlm_ipc.lock_requests import LockShown, ShowLock
 
 ROUNDS = 9
@@ -53,23 +55,9 @@ class Memory:
 
     def _watch(self, done: threading.Event) -> None:
         while not done.wait(0.2):
-            sizes = [pss_of(each) for scanner in scanners(self._daemon) for each in family(scanner)]
+            sizes = [pss_of(each) for scanner in scanners(self._daemon) for each in family(scanner.pid)]
             self.together = max(self.together, sum(sizes))
             self.largest = max(self.largest, *sizes, 0)
-
-
-def pss_of(process: psutil.Process) -> int:
-    """Return the proportional memory of a process; nothing once it has ended."""
-    with suppress(psutil.Error):
-        return int(process.memory_full_info().pss)
-    return 0
-
-
-def family(process: psutil.Process) -> list[psutil.Process]:
-    """Return a process and what it has started."""
-    with suppress(psutil.Error):
-        return [process, *process.children(recursive=True)]
-    return []
 
 
 def scanners(daemon: psutil.Process) -> list[psutil.Process]:
@@ -82,28 +70,11 @@ def scanners(daemon: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-def daemon_process() -> psutil.Process:
-    """Return the daemon in the folders of this benchmark."""
-    own = os.environ["RLM_KERNEL_RUNTIME_DIR"]
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if "rlm_mcp.daemon" in process.cmdline() and process.environ().get("RLM_KERNEL_RUNTIME_DIR") == own:
-                return process
-    raise SystemExit("there is no daemon")
-
-
 def finished(asked: ShowLock) -> LockShown:
     """Ask until the scan is done."""
     while (shown := ask(asked, start=True)).phase != "ready":
         pass
     return shown
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Return how long some work takes."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def row(what: str, value: float, unit: str, target: float) -> None:
@@ -132,7 +103,8 @@ def neighbour_seconds(root: Path, number: int, count: int) -> float:
 def measure(root: Path, small: Path, state: Path, count: int) -> None:
     """Measure everything."""
     finished(ShowLock(str(small), seconds=4.0))
-    daemon = daemon_process()
+    with DaemonConnection(ShowStatus()) as control:
+        daemon = psutil.Process(control.pid)
     before = pss_of(daemon)
     memory = Memory(daemon)
     with memory.watched():

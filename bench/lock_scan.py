@@ -13,12 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from lock_scanner import RunningScanner
+from ratio import timed
 
 from rlm_lock.protocol import ReadSection, Refresh, Section
 from rlm_lock.scanner.project import Project
@@ -50,13 +50,6 @@ def make_project(root: Path, count: int) -> None:
         ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "one"),
     ):
         subprocess.run(["git", *words], cwd=root, check=True)
-
-
-def timed(action: Callable[[], object]) -> float:
-    """Return how long something takes."""
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 def look(project: Project) -> None:

@@ -7,14 +7,12 @@ the copies that a crash or a rollback goes back to. Needs Linux.
 
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 import psutil
-from apart import end
+from apart import folders, pss_of
 from jupyter_client.manager import KernelManager
 
 from rlm_client import Client
@@ -56,7 +54,7 @@ def megabytes(processes: list[psutil.Process]) -> dict[str, float]:
     for process in processes:
         kind = re.search(r"rlm_mcp\.daemon|rlm_kernel\.supervisor", " ".join(process.cmdline()))
         name = kind[0] if kind else "kernels and copies"
-        total[name] = total.get(name, 0.0) + process.memory_full_info().pss / 1e6
+        total[name] = total.get(name, 0.0) + pss_of(process) / 1e6
     return total
 
 
@@ -72,7 +70,7 @@ def stock_kernel() -> float:
             client.get_shell_msg(timeout=60)
             client.stop_channels()
         pids = [manager.provisioner.pid for manager in managers]
-        return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6 / STOCK
+        return sum(pss_of(psutil.Process(pid)) for pid in pids) / 1e6 / STOCK
     finally:
         for manager in managers:
             manager.shutdown_kernel(now=True)
@@ -93,9 +91,7 @@ def report(cells: int, processes: list[psutil.Process], stock: float) -> None:
 def main() -> None:
     """Measure after one cell, and after three more."""
     stock = stock_kernel()
-    folder = Path(tempfile.mkdtemp(prefix="rlm-mem-"))
-    os.environ |= {"RLM_KERNEL_RUNTIME_DIR": str(folder / "r"), "RLM_KERNEL_STATE_DIR": str(folder / "s")}
-    try:
+    with folders() as folder:
         done = 0
         for cells in (1, 3):
             for number in range(SESSIONS):
@@ -105,10 +101,7 @@ def main() -> None:
                         time.sleep(PAUSE_SECONDS)
             done += cells
             time.sleep(SETTLED_SECONDS)
-            report(done, ours(folder / "s"), stock)
-    finally:
-        end()
-        shutil.rmtree(folder, ignore_errors=True)
+            report(done, ours(folder / "STATE"), stock)
 
 
 if __name__ == "__main__":

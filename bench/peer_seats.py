@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from apart import family
 from front import FRONT, Client
 from memory import ours
 
@@ -140,7 +141,7 @@ class McpSeat(Seat):
 
     def processes(self) -> list[psutil.Process]:
         """The server and what it started."""
-        return tree(self.client.process.pid)
+        return family(self.client.process.pid)
 
     def close(self) -> None:
         """End the server, and what it would leave."""
@@ -300,7 +301,7 @@ class Worker(Seat):
 
     def processes(self) -> list[psutil.Process]:
         """The process and what it started."""
-        return tree(self.process.pid)
+        return family(self.process.pid)
 
     def close(self) -> None:
         """End the process, with all its sessions."""
@@ -368,16 +369,8 @@ def patience(pid: int) -> Iterator[None]:
         timer.cancel()
 
 
-def tree(pid: int) -> list[psutil.Process]:
-    """A process and all that descend from it."""
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    return []
-
-
 def end_tree(pid: int) -> None:
     """Kill a process that we started, with its descendants."""
-    for process in tree(pid):
+    for process in family(pid):
         with suppress(psutil.Error):
             process.kill()

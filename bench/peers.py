@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-import psutil
+from apart import pss_of
 from contexts import write_log
 from peer_attacks import attacks
 from peer_mishaps import mishaps
@@ -148,13 +148,7 @@ def memory_at_rest(sat: list[Seat]) -> float:
     """Proportional memory in MB of all that serves them, after a while."""
     time.sleep(REST_SECONDS)
     found = {process.pid: process for seat in sat for process in seat.processes()}
-    total = 0.0
-    for process in found.values():
-        try:
-            total += process.memory_full_info().pss / 1e6
-        except psutil.Error:  # it ended meanwhile
-            continue
-    return total
+    return sum(map(pss_of, found.values())) / 1e6
 
 
 def main() -> None:

@@ -60,6 +60,13 @@ def compare(benchmark: str, cases: Sequence[Case], *, rounds: int = 20, warm_up:
     return results
 
 
+def timed(work: Callable[[], object]) -> float:
+    """Return the seconds that some work takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
 def _round(cases: Sequence[Case], *, backwards: bool) -> list[float]:
     times = [_measure(case) for case in (reversed(cases) if backwards else cases)]
     return times[::-1] if backwards else times
