@@ -8,13 +8,10 @@ from json import JSONDecodeError
 from typing import Any, ClassVar
 
 import anthropic
-from anthropic import AsyncAnthropic
 from pydantic import BaseModel, ValidationError
 
-from rlm_client.models.bodies import limited
 from rlm_client.models.interface import ChatMessage, Completion, Finish
-from rlm_client.models.settings import Endpoint
-from rlm_client.models.streaming import BrokenOff, Speaker, connecting, is_whole, told_whole
+from rlm_client.models.streaming import BrokenOff, Speaker, is_whole, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["AnthropicMessages"]
@@ -44,17 +41,10 @@ class _Answer(BaseModel):
 class AnthropicMessages(Speaker):
     """One endpoint, and the key to it."""
 
-    wrong: ClassVar[tuple[type[Exception], ...]] = (
-        anthropic.AuthenticationError,
-        anthropic.PermissionDeniedError,
-        anthropic.NotFoundError,
-    )
-    passing: ClassVar[tuple[type[Exception], ...]] = (
-        anthropic.APIConnectionError,
-        anthropic.RateLimitError,
-        anthropic.InternalServerError,
-        anthropic.ConflictError,
-    )
+    _library: ClassVar[Any] = anthropic
+    _connect: ClassVar[Callable[..., Any]] = anthropic.AsyncAnthropic
+    _raises: ClassVar[type[Exception]] = anthropic.AnthropicError
+    _path: ClassVar[str] = "/v1/messages"
     spoken: ClassVar[str] = "Anthropic's messages"
     finishes: ClassVar[Mapping[str, Finish]] = {
         "end_turn": "stop",
@@ -65,19 +55,7 @@ class AnthropicMessages(Speaker):
         "model_context_window_exceeded": "length",
     }
 
-    def __init__(self, endpoint: Endpoint, key: str) -> None:
-        super().__init__(endpoint)
-        self._client = AsyncAnthropic(
-            api_key=key,
-            base_url=endpoint.url(),
-            timeout=anthropic.Timeout(endpoint.timeout_seconds, connect=connecting(endpoint)),
-            max_retries=0,
-            http_client=anthropic.DefaultAioHttpClient(event_hooks={"response": [limited]}),
-        )
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+    _client: anthropic.AsyncAnthropic
 
     def _request(self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None) -> JsonObject:
         system = "\n\n".join(message["content"] for message in messages if message["role"] == "system")
@@ -88,13 +66,6 @@ class AnthropicMessages(Speaker):
         if schema is not None and self._endpoint.native_schema:
             request["output_config"] = {"format": {"type": "json_schema", "schema": dict(schema)}}
         return request
-
-    async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion:
-        try:
-            raw = await self._client.post("/v1/messages", body=request, cast_to=bytes)
-        except anthropic.AnthropicError as error:
-            raise self._fault(error, _said(error)) from error
-        return self._read(messages, raw)
 
     def _read(self, messages: list[ChatMessage], raw: bytes) -> Completion:
         try:
@@ -124,23 +95,20 @@ class AnthropicMessages(Speaker):
                     reason, made = event.delta.stop_reason, event.usage.output_tokens
         except anthropic.AnthropicError as error:
             if getattr(error, "status_code", None) == HTTPStatus.OK:  # a fault that is told in the stream
-                raise BrokenOff(_said(error)) from error
-            raise self._fault(error, _said(error)) from error
+                raise BrokenOff(self._said(error)) from error
+            raise self._fault(error) from error
         except (JSONDecodeError, UnicodeDecodeError) as error:  # nor does it mind a body that is not JSON
             raise self._useless("it is not JSON", begun=model is not None) from error
         if reason is None:
             raise self._useless("it has no end", begun=model is not None)
         return self._completed(messages, "".join(pieces) if pieces else None, model, reason, (given, made))
 
+    @staticmethod
+    def _message(body: Mapping[str, Any]) -> object:
+        inner = body.get("error")
+        return inner.get("message") if isinstance(inner, dict) else None
+
 
 def _tokens_in(usage: anthropic.types.Usage | _Used) -> int:
     """Tokens in, those of a prompt cache too."""
     return usage.input_tokens + (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
-
-
-def _said(error: anthropic.AnthropicError) -> str:
-    """What the endpoint says, without the request that it may repeat."""
-    body = getattr(error, "body", None)
-    inner = body.get("error") if isinstance(body, dict) else None
-    message = inner.get("message") if isinstance(inner, dict) else None
-    return str(message or error)[:300]

@@ -7,14 +7,11 @@ from json import JSONDecodeError
 from typing import Any, ClassVar
 
 import openai
-from openai import AsyncOpenAI
 from openai.types import CompletionUsage
 from pydantic import BaseModel, Field, ValidationError
 
-from rlm_client.models.bodies import limited
 from rlm_client.models.interface import ChatMessage, Completion, Finish
-from rlm_client.models.settings import Endpoint
-from rlm_client.models.streaming import BrokenOff, Speaker, connecting, is_whole, told_whole
+from rlm_client.models.streaming import BrokenOff, Speaker, is_whole, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["OpenAIChat"]
@@ -46,17 +43,10 @@ class _Answer(BaseModel):
 class OpenAIChat(Speaker):
     """One endpoint, and the key to it."""
 
-    wrong: ClassVar[tuple[type[Exception], ...]] = (
-        openai.AuthenticationError,
-        openai.PermissionDeniedError,
-        openai.NotFoundError,
-    )
-    passing: ClassVar[tuple[type[Exception], ...]] = (
-        openai.APIConnectionError,
-        openai.RateLimitError,
-        openai.InternalServerError,
-        openai.ConflictError,
-    )
+    _library: ClassVar[Any] = openai
+    _connect: ClassVar[Callable[..., Any]] = openai.AsyncOpenAI
+    _raises: ClassVar[type[Exception]] = openai.OpenAIError
+    _path: ClassVar[str] = "/chat/completions"
     spoken: ClassVar[str] = "OpenAI's chat completions, whose URL often ends in /v1"
     finishes: ClassVar[Mapping[str, Finish]] = {
         "stop": "stop",
@@ -65,19 +55,7 @@ class OpenAIChat(Speaker):
         "function_call": "stop",
     }
 
-    def __init__(self, endpoint: Endpoint, key: str) -> None:
-        super().__init__(endpoint)
-        self._client = AsyncOpenAI(
-            api_key=key,
-            base_url=endpoint.url(),
-            timeout=openai.Timeout(endpoint.timeout_seconds, connect=connecting(endpoint)),
-            max_retries=0,
-            http_client=openai.DefaultAioHttpClient(event_hooks={"response": [limited]}),
-        )
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.close()
+    _client: openai.AsyncOpenAI
 
     def _request(self, messages: list[ChatMessage], max_tokens: int, schema: Mapping[str, Any] | None) -> JsonObject:
         # OpenAI's own newer models refuse max_tokens, some other servers know nothing else.
@@ -87,13 +65,6 @@ class OpenAIChat(Speaker):
             named = {"name": "answer", "schema": dict(schema)}
             request["response_format"] = {"type": "json_schema", "json_schema": named}
         return request
-
-    async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion:
-        try:
-            raw = await self._client.post("/chat/completions", body=request, cast_to=bytes)
-        except openai.OpenAIError as error:
-            raise self._fault(error, _said(error)) from error
-        return self._read(messages, raw)
 
     def _read(self, messages: list[ChatMessage], raw: bytes) -> Completion:
         try:
@@ -126,8 +97,8 @@ class OpenAIChat(Speaker):
                         on_text(choice.delta.content)
         except openai.OpenAIError as error:
             if begun:
-                raise BrokenOff(_said(error)) from error
-            raise self._fault(error, _said(error)) from error
+                raise BrokenOff(self._said(error)) from error
+            raise self._fault(error) from error
         except (JSONDecodeError, UnicodeDecodeError) as error:  # this library passes on a body that is not JSON
             raise self._useless("it is not JSON", begun=begun) from error
         if reason is None:
@@ -137,13 +108,10 @@ class OpenAIChat(Speaker):
             text, reason = text or refusal, None
         return self._completed(messages, text, model, reason, _count(usage))
 
+    @staticmethod
+    def _message(body: Mapping[str, Any]) -> object:
+        return body.get("message")
+
 
 def _count(usage: CompletionUsage | _Counted | None) -> tuple[int, int] | None:
     return None if usage is None else (usage.prompt_tokens, usage.completion_tokens)
-
-
-def _said(error: openai.OpenAIError) -> str:
-    """What the endpoint says, without the request that it may repeat."""
-    body = getattr(error, "body", None)
-    message = body.get("message") if isinstance(body, dict) else None
-    return str(message or error)[:300]

@@ -46,18 +46,43 @@ class Speaker(ABC):
 
     Under the client library is its own transport over aiohttp, which takes half the processor time of its default one.
 
-    A protocol says what its requests and answers look like, and which errors of its library mean that the key or the
-    name is ``wrong``, and which that the fault may be ``passing``. For a newcomer it is called as ``spoken`` says.
+    A protocol says what its requests and answers look like. Both libraries are made from one template: their errors and
+    options have the same names. For a newcomer a protocol is called as ``spoken`` says.
     """
 
-    wrong: ClassVar[tuple[type[Exception], ...]]
-    passing: ClassVar[tuple[type[Exception], ...]]
+    _library: ClassVar[Any]
+    """The module of the client library."""
+    _connect: ClassVar[Callable[..., Any]]
+    """The library's own client."""
+    _raises: ClassVar[type[Exception]]
+    """The base of all errors of the library."""
+    _path: ClassVar[str]
+    """Where requests go, below the URL of the endpoint."""
     spoken: ClassVar[str]
     finishes: ClassVar[Mapping[str, Finish]]
     """What its reasons for the end of an answer mean; all others are refusals."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, key: str) -> None:
+        from rlm_client.models import bodies  # imported here, because the daemon uses this module without a library
+
+        library = self._library
         self._endpoint = endpoint
+        self._client = self._connect(
+            api_key=key,
+            base_url=endpoint.url(),
+            timeout=library.Timeout(endpoint.timeout_seconds, connect=connecting(endpoint)),
+            max_retries=0,
+            http_client=library.DefaultAioHttpClient(event_hooks={"response": [bodies.limited]}),
+        )
+        self._wrong = (library.AuthenticationError, library.PermissionDeniedError, library.NotFoundError)
+        """Errors that mean that the key or the name is wrong."""
+        self._passing = (
+            library.APIConnectionError,
+            library.RateLimitError,
+            library.InternalServerError,
+            library.ConflictError,
+        )
+        """Errors after which the next attempt may succeed."""
         self._heard = False
         """Whether the endpoint has ever answered. If not, it is more likely wrong or not started than busy."""
 
@@ -103,9 +128,16 @@ class Speaker(ABC):
             await asyncio.sleep(pause)
         raise AssertionError("there is always another attempt or an error")
 
-    @abstractmethod
     async def aclose(self) -> None:
         """Close the connections."""
+        await self._client.close()
+
+    async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion:
+        try:
+            raw = await self._client.post(self._path, body=request, cast_to=bytes)
+        except self._raises as error:
+            raise self._fault(error) from error
+        return self._read(messages, raw)
 
     @abstractmethod
     def _request(
@@ -113,7 +145,7 @@ class Speaker(ABC):
     ) -> JsonObject: ...
 
     @abstractmethod
-    async def _whole(self, messages: list[ChatMessage], request: JsonObject) -> Completion: ...
+    def _read(self, messages: list[ChatMessage], raw: bytes) -> Completion: ...
 
     @abstractmethod
     async def _streamed(
@@ -153,24 +185,35 @@ class Speaker(ABC):
         """Say what a stream is that the protocol cannot read: an answer that ends, or none of its answers at all."""
         return BrokenOff(why) if begun else self._not_ours()
 
-    def _fault(self, error: Exception, said: str) -> Exception:
-        """Whose fault an error of the library is; ``said`` is what the endpoint says, not the request it may repeat."""
+    @staticmethod
+    @abstractmethod
+    def _message(body: Mapping[str, Any]) -> object:
+        """Return the message in the body of an error, if there is one."""
+
+    def _said(self, error: Exception) -> str:
+        """What the endpoint says, without the request that it may repeat."""
+        body = getattr(error, "body", None)
+        return str((self._message(body) if isinstance(body, dict) else None) or error)[:300]
+
+    def _fault(self, error: Exception) -> Exception:
+        """Whose fault an error of the library is."""
         from rlm_client.models.bodies import GARBLED, BodyTooLong
 
-        where = self._endpoint.where()
+        where, said = self._endpoint.where(), self._said(error)
         if long := next((cause for cause in _causes(error) if isinstance(cause, BodyTooLong)), None):
             return long
         if any(isinstance(cause, GARBLED) for cause in _causes(error)):
             return self._not_ours()
         response: Any = getattr(error, "response", None)
         self._heard |= response is not None
-        if isinstance(error, self.wrong):
+        if isinstance(error, self._wrong):
             url = f", {self._endpoint.url_setting()}" if self._endpoint.url() else ""
             return ModelMisconfigured(f"{where} refuses the request: {said}; correct the model{url} or the key")
-        if response is None and isinstance(error, self.passing):
+        passing = isinstance(error, self._passing)
+        if response is None and passing:
             why, advice = unreached(self._endpoint, error) or (f"{where} gave no answer: {said}", "ask again later")
             return Passing(why, advice) if self._heard else ModelUnavailable(f"{why}; {advice}")
-        if not isinstance(error, self.passing) and getattr(response, "status_code", None) != HTTPStatus.REQUEST_TIMEOUT:
+        if not passing and getattr(response, "status_code", None) != HTTPStatus.REQUEST_TIMEOUT:
             return ModelRefused(f"{where} refuses this request: {said}")
         why, after = f"{where} gave no answer: {said}", _wish(response.headers)
         if response.headers.get("x-should-retry") == "false":
