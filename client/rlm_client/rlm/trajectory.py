@@ -91,11 +91,11 @@ class BlockLine:
     result: ResultLine
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TurnLine:
     """A turn; ``prompt`` has all messages to the model, including those that were folded later."""
 
-    type: str
+    type: str = "iteration"
     iteration: int
     timestamp: str
     prompt: list[ChatMessage]
@@ -106,20 +106,20 @@ class TurnLine:
     usage_summary: UsageSummary | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunLine:
     """A run as a whole; ``stopped`` is why it ended without an answer."""
 
-    type: str
+    type: str = "metadata"
     timestamp: str
     root_model: str | None
     max_depth: int | None
     max_iterations: int | None
-    backend: str
+    backend: str = "rlm-kernel"
     backend_kwargs: dict[str, str | None]
-    environment_type: str
+    environment_type: str = "rlm-kernel"
     environment_kwargs: dict[str, str]
-    other_backends: None
+    other_backends: None = None
     stopped: str | None
 
 
@@ -151,16 +151,12 @@ def metadata(
 ) -> RunLine:
     """Return the line about the run as a whole."""
     return RunLine(
-        type="metadata",
         timestamp=moment(began),
         root_model=model,
         max_depth=depth,
         max_iterations=turns,
-        backend="rlm-kernel",
         backend_kwargs={"model_name": model},
-        environment_type="rlm-kernel",
         environment_kwargs={"session": session},
-        other_backends=None,
         stopped=stopped,
     )
 
@@ -184,7 +180,6 @@ def iteration(
         held = {variable.name: variable.preview for variable in variables}
         blocks = [*before, replace(last, result=replace(last.result, locals=held, final_answer=given))]
     return TurnLine(
-        type="iteration",
         iteration=number,
         timestamp=moment(began),
         prompt=prompt,
