@@ -17,7 +17,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of all events."""
+    """Base of all events. An event of no other type is a sign of life."""
 
     origin: Origin
 
@@ -35,7 +35,6 @@ class WriteAsked(Event):
 class CallAsked(Event):
     """Another tool is about to be called; ``call`` is what the client calls this call."""
 
-    tool: str
     call: str
 
 
@@ -56,25 +55,8 @@ class ShellRan(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(Event):
-    """Another tool has failed."""
-
-    tool: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStarted(Event):
-    """The client starts or continues a session; ``source`` is its own word, such as ``compact``."""
-
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class SessionEnded(Event):
-    """The client ends."""
-
-    reason: str
+class Began(Event):
+    """A session or a sub-agent starts, or a session continues: the agent of the origin has to be told where it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +65,5 @@ class Prompted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting(Event):
-    """The client is about to shorten the conversation."""
-
-
-@dataclass(frozen=True, slots=True)
 class Compacted(Event):
-    """The client has shortened the conversation."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentStarted(Event):
-    """A sub-agent starts: that of the origin."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentStopped(Event):
-    """A sub-agent has ended: that of the origin."""
-
-
-@dataclass(frozen=True, slots=True)
-class Other(Event):
-    """Anything else: a sign of life."""
-
-    name: str
+    """The client has shortened the conversation, or is about to."""

@@ -15,19 +15,13 @@ from typing import Any
 
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_mcp.hook.events import (
-    AgentStarted,
-    AgentStopped,
+    Began,
     CallAsked,
     Compacted,
-    Compacting,
     Edited,
     Event,
-    Failed,
     Origin,
-    Other,
     Prompted,
-    SessionEnded,
-    SessionStarted,
     ShellRan,
     WriteAsked,
 )
@@ -45,13 +39,14 @@ _STATUS = re.compile(r"(?:Exit code|Exit Code:|completed with exit code) (-?\d{1
 class Dialect:
     """The dialect of one client."""
 
-    kinds: Mapping[str, str]
-    """Its names of events, and what they are: keys of `_KINDS`."""
+    kinds: Mapping[str, Reader]
+    """The events that are read, by its names for them, each with its reader."""
     writes: frozenset[str]
     """Its tools that write files."""
     shells: frozenset[str]
-    result: Callable[[Given], str]
-    """Returns the text that a shell of its has answered."""
+    response: str = "tool_response"
+    printed: tuple[str, ...] = ("stdout", "stderr")
+    """Where a shell's output is: in these parts of the response, unless that is a text itself."""
     tool: str = "tool_name"
     arguments: str = "tool_input"
     call: str = "tool_use_id"
@@ -59,6 +54,9 @@ class Dialect:
     agent: str = "agent_id"
     path: tuple[str, ...] = ("file_path", "notebook_path")
     """Arguments of a tool that name a file."""
+
+
+Reader = Callable[[Dialect, Origin, Given], Event]
 
 
 def read_event(client: str, name: str, given: str) -> Event:
@@ -70,11 +68,11 @@ def read_event(client: str, name: str, given: str) -> Event:
     said = said if isinstance(said, dict) else {}
     dialect = DIALECTS.get(client)
     if dialect is None:
-        return Other(Origin(client), name)
+        return Event(Origin(client))
     agent = _text(said, dialect.agent)
     origin = Origin(client, _text(said, dialect.session), agent, _text(said, "cwd"))
-    make = _KINDS.get(dialect.kinds.get(name, ""))
-    return make(dialect, origin, said) if make else Other(origin, name)
+    read = dialect.kinds.get(name)
+    return read(dialect, origin, said) if read else Event(origin)
 
 
 # --- parts of what is given -----------------------------------------------------------------------
@@ -116,7 +114,7 @@ def _before_tool(dialect: Dialect, origin: Origin, given: Given) -> Event:
     tool, call = _text(given, dialect.tool), _text(given, dialect.call)
     if tool in dialect.writes or (tool in dialect.shells and _is_patch(dialect, given)):
         return WriteAsked(origin, tool, call, _paths(dialect, origin, given))
-    return CallAsked(origin, tool, call)
+    return CallAsked(origin, call)
 
 
 def _after_tool(dialect: Dialect, origin: Origin, given: Given) -> Event:
@@ -124,15 +122,14 @@ def _after_tool(dialect: Dialect, origin: Origin, given: Given) -> Event:
     if tool in dialect.writes or (tool in dialect.shells and _is_patch(dialect, given)):
         return Edited(origin, _paths(dialect, origin, given))
     if tool in dialect.shells:
-        return _shell(dialect, origin, given, dialect.result(given))
-    return Other(origin, tool)
+        return _shell(dialect, origin, given, _printed(dialect, given))
+    return Event(origin)
 
 
 def _after_failure(dialect: Dialect, origin: Origin, given: Given) -> Event:
-    tool, error = _text(given, dialect.tool), _text(given, "error", 1 << 20)
-    if tool in dialect.shells:
-        return _shell(dialect, origin, given, error)
-    return Failed(origin, tool, error[:_LONGEST])
+    if _text(given, dialect.tool) in dialect.shells:
+        return _shell(dialect, origin, given, _text(given, "error", 1 << 20))
+    return Event(origin)
 
 
 def _shell(dialect: Dialect, origin: Origin, given: Given, output: str) -> Event:
@@ -144,73 +141,37 @@ def _shell(dialect: Dialect, origin: Origin, given: Given, output: str) -> Event
     return ShellRan(origin, command, output, int(edges[-1]) if edges else known)
 
 
+def _printed(dialect: Dialect, given: Given) -> str:
+    """Return what a shell has printed."""
+    response = given.get(dialect.response)
+    if isinstance(response, str):
+        return response
+    return "\n".join(filter(None, (_text(response, name, 1 << 20) for name in dialect.printed)))
+
+
 def _exit_of(given: Given) -> int | None:
     value = _part(given, "tool_response").get("exit")
     return value if type(value) is int else None
 
 
-def _started(dialect: Dialect, origin: Origin, given: Given) -> Event:
-    return SessionStarted(origin, _text(given, "source"))
-
-
-def _ended(dialect: Dialect, origin: Origin, given: Given) -> Event:
-    return SessionEnded(origin, _text(given, "reason"))
-
-
-def _plain(kind: type[Event]) -> Callable[[Dialect, Origin, Given], Event]:
+def _plain(kind: type[Event]) -> Reader:
     """Return a reader for events that have only an origin."""
     return lambda _dialect, origin, _given: kind(origin)
 
 
-_KINDS: Mapping[str, Callable[[Dialect, Origin, Given], Event]] = {
-    "before_tool": _before_tool,
-    "after_tool": _after_tool,
-    "after_failure": _after_failure,
-    "session_start": _started,
-    "session_end": _ended,
-    "prompt": _plain(Prompted),
-    "before_compaction": _plain(Compacting),
-    "after_compaction": _plain(Compacted),
-    "agent_start": _plain(AgentStarted),
-    "agent_stop": _plain(AgentStopped),
-}
-
-
-# --- what a tool has answered ---------------------------------------------------------------------
-
-
-def _claude_result(given: Given) -> str:
-    """Return what a shell printed: an object with both streams, or a text."""
-    response = given.get("tool_response")
-    if isinstance(response, str):
-        return response
-    said = _part(given, "tool_response")
-    return "\n".join(filter(None, (_text(said, "stdout", 1 << 20), _text(said, "stderr", 1 << 20))))
-
-
-def _gemini_result(given: Given) -> str:
-    return _text(_part(given, "tool_response"), "llmContent", 1 << 20)
-
-
-def _copilot_result(given: Given) -> str:
-    return _text(_part(given, "toolResult"), "textResultForLlm", 1 << 20)
-
-
-def _plugin_result(given: Given) -> str:
-    return _text(_part(given, "tool_response"), "output", 1 << 20)
-
+_began, _prompted, _compacted, _lives = map(_plain, (Began, Prompted, Compacted, Event))
 
 _COMMON = {
-    "PreToolUse": "before_tool",
-    "PostToolUse": "after_tool",
-    "PostToolUseFailure": "after_failure",
-    "SessionStart": "session_start",
-    "SessionEnd": "session_end",
-    "UserPromptSubmit": "prompt",
-    "PreCompact": "before_compaction",
-    "PostCompact": "after_compaction",
-    "SubagentStart": "agent_start",
-    "SubagentStop": "agent_stop",
+    "PreToolUse": _before_tool,
+    "PostToolUse": _after_tool,
+    "PostToolUseFailure": _after_failure,
+    "SessionStart": _began,
+    "SessionEnd": _lives,
+    "UserPromptSubmit": _prompted,
+    "PreCompact": _compacted,
+    "PostCompact": _compacted,
+    "SubagentStart": _began,
+    "SubagentStop": _lives,
 }
 
 DIALECTS: Mapping[str, Dialect] = {
@@ -218,43 +179,41 @@ DIALECTS: Mapping[str, Dialect] = {
         kinds=_COMMON,
         writes=frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"}),
         shells=frozenset({"Bash"}),
-        result=_claude_result,
     ),
     "codex": Dialect(
         kinds=_COMMON,
         writes=frozenset({"apply_patch"}),
         shells=frozenset({"Bash", "shell", "exec_command"}),
-        result=_claude_result,
     ),
     "gemini-cli": Dialect(
         # PreCompress is no sign of a compaction: it comes before every call of the model.
         kinds={
-            "BeforeTool": "before_tool",
-            "AfterTool": "after_tool",
-            "SessionStart": "session_start",
-            "SessionEnd": "session_end",
-            "BeforeAgent": "prompt",
+            "BeforeTool": _before_tool,
+            "AfterTool": _after_tool,
+            "SessionStart": _began,
+            "SessionEnd": _lives,
+            "BeforeAgent": _prompted,
         },
         writes=frozenset({"write_file", "replace"}),
         shells=frozenset({"run_shell_command"}),
-        result=_gemini_result,
+        printed=("llmContent",),
     ),
     "qwen-code": Dialect(
         kinds=_COMMON,
         writes=frozenset({"write_file", "edit"}),
         shells=frozenset({"run_shell_command"}),
-        result=_gemini_result,
+        printed=("llmContent",),
     ),
     "copilot-cli": Dialect(
         kinds={
-            "preToolUse": "before_tool",
-            "postToolUse": "after_tool",
-            "sessionStart": "session_start",
-            "sessionEnd": "session_end",
-            "userPromptSubmitted": "prompt",
-            "preCompact": "before_compaction",
-            "subagentStart": "agent_start",
-            "subagentStop": "agent_stop",
+            "preToolUse": _before_tool,
+            "postToolUse": _after_tool,
+            "sessionStart": _began,
+            "sessionEnd": _lives,
+            "userPromptSubmitted": _prompted,
+            "preCompact": _compacted,
+            "subagentStart": _began,
+            "subagentStop": _lives,
         },
         writes=frozenset({"create", "edit"}),
         shells=frozenset({"bash"}),
@@ -263,17 +222,18 @@ DIALECTS: Mapping[str, Dialect] = {
         session="sessionId",
         agent="agentId",
         path=("path", "file_path"),
-        result=_copilot_result,
+        response="toolResult",
+        printed=("textResultForLlm",),
     ),
     "opencode": Dialect(
         # These names are those of our own plugin.
         kinds={
-            "tool.execute.before": "before_tool",
-            "tool.execute.after": "after_tool",
-            "session.created": "session_start",
-            "session.deleted": "session_end",
-            "session.compacted": "after_compaction",
-            "chat.message": "prompt",
+            "tool.execute.before": _before_tool,
+            "tool.execute.after": _after_tool,
+            "session.created": _began,
+            "session.deleted": _lives,
+            "session.compacted": _compacted,
+            "chat.message": _prompted,
         },
         writes=frozenset({"write", "edit", "patch", "multiedit", "apply_patch"}),
         shells=frozenset({"bash"}),
@@ -283,7 +243,7 @@ DIALECTS: Mapping[str, Dialect] = {
         session="sessionID",
         agent="agentID",
         path=("filePath",),
-        result=_plugin_result,
+        printed=("output",),
     ),
 }
 """The clients by the names of `rlm-kernel config`."""

@@ -21,14 +21,12 @@ from rlm_ipc.messages import read
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.hook.answers import refusal, with_text
 from rlm_mcp.hook.events import (
-    AgentStarted,
+    Began,
     CallAsked,
     Compacted,
-    Compacting,
     Edited,
     Event,
     Prompted,
-    SessionStarted,
     ShellRan,
     WriteAsked,
 )
@@ -110,11 +108,11 @@ class Hooks:
                 self.agents.note_call(event.call, event.origin.agent)
             case Edited() | ShellRan():
                 self._merge(event, client, self._own(request, client))
-            case SessionStarted() | AgentStarted():
+            case Began():
                 self._is_told(client)
                 self._begins(event)
                 return self._with_prime(request, event, client)
-            case Compacting() | Compacted():
+            case Compacted():
                 if client is not None and request.client not in _TOLD_BY_EVENT:
                     self._due[client.pid, client.agent] = event.origin.folder or client.cwd
             case Prompted() if self._is_told(client) | self._begins(event):
