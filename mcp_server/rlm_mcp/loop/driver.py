@@ -25,7 +25,7 @@ from rlm_mcp.loop.launching import Launcher, command, end_adopted, ended, status
 from rlm_mcp.loop.options import Options
 from rlm_mcp.loop.prompts import prompt
 from rlm_mcp.loop.report import decisions, report, summary
-from rlm_mcp.loop.worktrees import InPlace, Place, Worktrees
+from rlm_mcp.loop.worktrees import Place, Worktrees
 
 _MOST_REFUSALS = 5
 """How often a task may be lost before this loop gives it up."""
@@ -360,14 +360,14 @@ async def work_on(opened: ChainOpened, session: str | None, folder: str, tell: C
     chain, options = opened.chain, read(Options, opened.chain.options)
     own = Path(discovery.state_folder()) / "chains" / str(chain.number)
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
-    rows, place = Rows(session, opened.top, chain.scope), InPlace(folder)
-    worktrees = Worktrees(folder, chain.number) if options.worktrees else None
+    rows, place = Rows(session, opened.top, chain.scope), Place(folder)
+    if options.worktrees:
+        place = Worktrees(folder, chain.number)
     try:
-        if worktrees is not None:
-            await worktrees.begin()
-        ended = await Driver(rows, chain, opened.runs, options, worktrees or place, own, tell).work()
-        if worktrees is not None and ended.ended_at is not None:
-            await worktrees.end()
+        await place.begin()
+        ended = await Driver(rows, chain, opened.runs, options, place, own, tell).work()
+        if ended.ended_at is not None:
+            await place.end()
         return ended
     finally:
         await rows.aclose()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from typing import Self
 
 from rlm_ipc import process_identity
 from rlm_mcp.loop import launcher
+
+_NAME = re.compile(r"\{(prompt_file|prompt|task|folder)\}")
 
 
 class Launcher:
@@ -102,17 +105,9 @@ def _status_file(log: Path) -> Path:
 
 
 def command(template: Sequence[str], prompt: str, task: str, folder: str, prompt_file: Path) -> list[str]:
-    """Return the command of an agent: names in each part of the template are replaced, without a shell."""
-    values = {"{prompt_file}": str(prompt_file), "{prompt}": prompt, "{task}": task, "{folder}": folder}
-    return [_filled(part, values) for part in template]
+    """Return the command of an agent: names in each part of the template are replaced, without a shell.
 
-
-def _filled(part: str, values: dict[str, str]) -> str:
-    """Replace names once, from left to right, so that the text of a prompt is not replaced again."""
-    filled, rest = "", part
-    while rest:
-        at, name = min(((rest.find(name), name) for name in values if name in rest), default=(-1, ""))
-        if at < 0:
-            break
-        filled, rest = filled + rest[:at] + values[name], rest[at + len(name) :]
-    return filled + rest
+    They are replaced once, from left to right, so that the text of a prompt is not replaced again.
+    """
+    values = {"prompt_file": str(prompt_file), "prompt": prompt, "task": task, "folder": folder}
+    return [_NAME.sub(lambda found: values[found[1]], part) for part in template]

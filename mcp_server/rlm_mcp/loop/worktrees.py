@@ -9,9 +9,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rlm_ipc.chain_requests import Failure
 from rlm_mcp.errors import SetupFault
@@ -22,63 +20,49 @@ _AUTHOR = {"GIT_AUTHOR_NAME": "rlm-kernel", "GIT_AUTHOR_EMAIL": "rlm-kernel@loca
 _COMMITTER = {"GIT_COMMITTER_NAME": "rlm-kernel", "GIT_COMMITTER_EMAIL": "rlm-kernel@localhost"}
 
 
-class Place(Protocol):
-    """The folders in which agents work on tasks."""
+class Place:
+    """The folders in which agents work on tasks: here one for all tasks, ``path``."""
 
-    branch: str
+    branch = ""
     """The branch with the completed work; empty if there is no such branch."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def begin(self) -> None:
+        """Prepare the place of a chain."""
 
     async def folder(self, task: str) -> str:
         """Return the folder for a task, and create it if it does not exist."""
+        return self._path
 
     def whole(self) -> str:
         """Return the folder with the work of all tasks."""
+        return self._path
 
     async def left(self, task: str) -> tuple[str, ...]:
-        """List the uncommitted files of a task."""
-
-    async def take(self, task: str) -> Failure | None:
-        """Merge the commits of a task. Return the reason if that fails."""
-
-    async def drop(self, task: str) -> None:
-        """Remove the folder of a completed task, unless it has uncommitted files."""
-
-
-@dataclass
-class InPlace:
-    """One folder for all tasks."""
-
-    path: str
-    branch: str = ""
-
-    async def folder(self, task: str) -> str:
-        """Return the folder."""
-        return self.path
-
-    def whole(self) -> str:
-        """Return the folder."""
-        return self.path
-
-    async def left(self, task: str) -> tuple[str, ...]:
-        """Return nothing, because it is unknown which task made which change."""
+        """List the uncommitted files of a task; none where it is unknown which task made which change."""
         return ()
 
     async def take(self, task: str) -> Failure | None:
-        """Do nothing: the work is already there."""
+        """Merge the commits of a task, unless the work is already there. Return the reason if that fails."""
         return None
 
     async def drop(self, task: str) -> None:
-        """Keep the folder."""
+        """Remove the folder of a completed task, if it has one without uncommitted files."""
+
+    async def end(self) -> None:
+        """Remove what only an unfinished chain needs."""
 
 
-class Worktrees:
+class Worktrees(Place):
     """A worktree for each task, beside the repository that contains ``folder``.
 
     They are not in our own folders, from which nothing may be loaded: agents load the files that they work on.
     """
 
     def __init__(self, folder: str, chain: int) -> None:
-        self._repository = folder
+        super().__init__(folder)
         top = checkout_of(folder) or Path(folder)
         self._root = top.with_name(f"{top.name}-chain-{chain}")
         self.branch = f"work/chain-{chain}"
@@ -128,13 +112,13 @@ class Worktrees:
     async def drop(self, task: str) -> None:
         """Remove the worktree and the branch of a task, whose commits are in the chain's branch."""
         async with self._turn:
-            status, _ = await _git(self._repository, "worktree", "remove", str(self._root / task))
+            status, _ = await _git(self._path, "worktree", "remove", str(self._root / task))
             if status == 0:
-                await _git(self._repository, "branch", "--quiet", "-D", self._of(task))
+                await _git(self._path, "branch", "--quiet", "-D", self._of(task))
 
     async def end(self) -> None:
         """Remove the chain's worktree. Its branch is kept for the user to merge."""
-        await _git(self._repository, "worktree", "remove", "--force", str(self._whole))
+        await _git(self._path, "worktree", "remove", "--force", str(self._whole))
         with suppress(OSError):  # a task left uncommitted files there
             self._root.rmdir()
 
@@ -142,9 +126,9 @@ class Worktrees:
         """Create a worktree for a branch, which starts at ``start`` if it is new. Return git's error, if any."""
         if (path / ".git").exists():
             return ""
-        known, _ = await _git(self._repository, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
+        known, _ = await _git(self._path, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}")
         new = [str(path), branch] if known == 0 else ["-b", branch, str(path), start]
-        status, said = await _git(self._repository, "worktree", "add", "--quiet", *new)
+        status, said = await _git(self._path, "worktree", "add", "--quiet", *new)
         return said.strip()[-300:] or f"git ended with {status}" if status else ""
 
     def _of(self, task: str) -> str:
