@@ -32,7 +32,6 @@ from rlm_sandbox.errors import PolicyFileError, SandboxError
 if TYPE_CHECKING:
     from rlm_sandbox.os_wall.report import Wall
 
-OLDEST_PYTHON = (3, 11)
 MARKS = {True: "[green]ok[/]     ", False: "[red]FAILS[/]  ", None: "[yellow]missing[/]"}
 EXTRAS = ("data", "query", "documents", "urls", *(("zstd",) if sys.version_info < (3, 14) else ()))
 """The extras for the policy `data`, for SQL and for more sources; see docs/dependencies.md."""
@@ -71,10 +70,7 @@ def checks() -> Iterator[DoctorCheck]:
 
 
 def _python() -> Iterator[DoctorCheck]:
-    ok = sys.version_info >= OLDEST_PYTHON
-    oldest = ".".join(map(str, OLDEST_PYTHON))
-    detail = f"{sys.version.split()[0]} at {sys.executable}"
-    yield DoctorCheck("Python", ok, detail, "" if ok else f"install Python {oldest} or newer")
+    yield DoctorCheck("Python", True, f"{sys.version.split()[0]} at {sys.executable}")
     linux = sys.platform == "linux"
     yield DoctorCheck(
         "system",

@@ -102,25 +102,26 @@ def _print(shown: LockShown) -> None:
 def _overview(shown: LockShown) -> None:
     untracked = f" and {shown.untracked:,} untracked" if shown.untracked else ""
     tell(f"{shown.root}: version {shown.version}, {shown.files:,} files{untracked}")
-    project = _object(shown.sections, "project")
-    endings = _object(_object(project, "files"), "by_extension")
+    sections: Mapping[str, Any] = shown.sections
+    project = sections.get("project", {})
+    endings = project.get("files", {}).get("by_extension")
     if endings:
         tell(
             "files: "
             + ", ".join(f"{count:,} {name or 'without extension'}" for name, count in list(endings.items())[:12])
         )
-    folders = _object(project, "directories")
+    folders = project.get("directories", {})
     if folders.get("count"):
-        tell(f"folders: {folders.get('count', 0):,}: " + " ".join(_texts(folders.get("paths"))[:12]))
-    dependencies = _object(project, "dependencies")
+        tell(f"folders: {folders['count']:,}: " + " ".join(folders["paths"][:12]))
+    dependencies = project.get("dependencies", {})
     if dependencies.get("total"):
         tell(f"dependencies: {dependencies['total']} ({dependencies.get('internal', 0)} in the project itself)")
-    files = _list(_object(shown.sections, "keyfiles"), "files")
+    files = sections.get("keyfiles", {}).get("files", [])
     if files:
         tell("key files:")
     for file in files[:_MOST_LINES]:
         tell(f"  {file.get('path')}  {file.get('role')}")
-    rules = _list(_object(shown.sections, "rules"), "rules")
+    rules = sections.get("rules", {}).get("rules", [])
     if rules:
         tell("rules:")
     for rule in rules[:_MOST_LINES]:
@@ -136,17 +137,3 @@ def _changes(difference: Mapping[str, Any]) -> None:
         names = [f"+{name}" for name in change.get("added", ())] + [f"-{name}" for name in change.get("removed", ())]
         names += ["(definitions unknown)"] if "definitions" in change else []
         tell(f"  {change['change']:<8}  {change['path']}" + (f"  {' '.join(names)}" if names else ""))
-
-
-def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _list(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = value.get(name)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
-
-
-def _texts(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

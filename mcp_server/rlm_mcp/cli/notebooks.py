@@ -39,19 +39,26 @@ def export(
 ) -> None:
     """Export a session as an executed notebook, as Markdown, or as JSON lines for trajectory viewers."""
     path = file or default_file(session)
-    if path.suffix not in _WRITERS:
+    if path.suffix not in _SUFFIXES:
         raise WrongUsage(f"the format of {path} is unknown; the name must end in .ipynb, .md or .jsonl")
     record = record_of(session)
-    write(path, _WRITERS[path.suffix](record))
+    write(path, as_text(record, path.suffix))
     data = {"exported": session, "file": str(path), "policy": record.policy, "cells": len(record.cells)}
     show(data, as_json, lambda: console.print(f"wrote {counted(len(record.cells), 'cell')} to {path}", markup=False))
 
 
-def as_text(record: SessionRecord) -> str:
-    """Return a session as the text of a notebook."""
+_SUFFIXES = (".ipynb", ".md", ".jsonl")
+
+
+def as_text(record: SessionRecord, suffix: str = ".ipynb") -> str:
+    """Return a session as the text of a file with this suffix: a notebook, Markdown, or JSON lines."""
+    if suffix == ".jsonl":
+        from rlm_mcp.formats.trajectory import as_json_lines
+
+        return as_json_lines(record, ask(ShowRunsBelow(record.session), start=True).runs)
     from rlm_mcp.formats import notebook
 
-    return notebook.as_text(record, time.time())
+    return (notebook.as_markdown if suffix == ".md" else notebook.as_text)(record, time.time())
 
 
 def is_export(path: Path, record: SessionRecord) -> bool:
@@ -62,22 +69,6 @@ def is_export(path: Path, record: SessionRecord) -> bool:
         return notebook.is_export(path, record)
     except ClientFault:
         return False
-
-
-def _markdown(record: SessionRecord) -> str:
-    from rlm_mcp.formats.notebook import as_markdown
-
-    return as_markdown(record, time.time())
-
-
-def _json_lines(record: SessionRecord) -> str:
-    from rlm_mcp.formats.trajectory import as_json_lines
-
-    return as_json_lines(record, ask(ShowRunsBelow(record.session), start=True).runs)
-
-
-_WRITERS = {".ipynb": as_text, ".md": _markdown, ".jsonl": _json_lines}
-"""The formats of exports, by the suffix of the file's name."""
 
 
 def default_file(session: str) -> Path:
