@@ -22,7 +22,10 @@ from rlm_mcp.cli.output import FAILED, SETUP, Commands, interruptible
 
 
 def mcp() -> None:
-    """Speak MCP on standard input and output; this is what a client's configuration starts."""
+    """Speak MCP on standard input and output; this is what a client's configuration starts.
+
+    Example: `rlm-kernel mcp`
+    """
     from rlm_mcp.front.__main__ import main as front
 
     front()
@@ -33,7 +36,10 @@ def demo(
         Path | None, typer.Option("--file", exists=True, dir_okay=False, help="The text to work on.")
     ] = None,
 ) -> None:
-    """Show rlm-kernel at work: four MCP clients work on one large text in parallel."""
+    """Show rlm-kernel at work: four MCP clients work on one large text in parallel.
+
+    Example: `rlm-kernel demo --file app.log`
+    """
     from rlm_mcp.demo.run import main as run_demo
 
     with interruptible("the demonstration was stopped, and its session has ended"):
@@ -41,7 +47,10 @@ def demo(
 
 
 def tour() -> None:
-    """Watch agents work through one scenario: plan, share a text, survive a killed daemon, report."""
+    """Watch agents work through one scenario: plan, share a text, survive a killed daemon, report.
+
+    Example: `rlm-kernel tour`
+    """
     from rlm_mcp.demo.tour import main as run_tour
 
     with interruptible("the tour was stopped; its folders and processes, which were its own, are gone"):
@@ -133,7 +142,7 @@ def _built(name: str) -> Any:
         first = (command.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".") + "."
         group.command(name, rich_help_panel=panel, short_help=first, context_settings=settings)(command)
     built = typer.main.get_group(group).commands[name]
-    complete_help(built, (name,))
+    complete_help(built)
     return built
 
 

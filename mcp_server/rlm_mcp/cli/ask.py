@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlm_ipc.displays import printable
 from rlm_ipc.messages import JsonObject
 from rlm_mcp.cli.completion import policy_option, session_option
 from rlm_mcp.cli.output import (
@@ -22,7 +23,6 @@ from rlm_mcp.cli.output import (
     errors,
     first_line,
     interruptible,
-    printable,
     say,
     show,
     standard_input,
@@ -66,6 +66,8 @@ def ask(
     """Answer a question about files of any size: a model works on them with code.
 
     Exit code 1: there is no answer, or all turns were used. Exit code 4: no model is configured.
+
+    Example: `rlm-kernel ask "What fails?" app.log`
     """
     from rlm_client.rlm.budget import RunLimits
     from rlm_client.rlm.rlm import RLM

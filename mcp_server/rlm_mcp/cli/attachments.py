@@ -38,7 +38,10 @@ def make(session: str, *, watch: bool, trusted: bool, yes: bool) -> AttachmentIn
 
 @app.command("list")
 def list_attachments(as_json: JsonFlag = False) -> None:
-    """List the attachments of your sessions: their rights, and how many front ends have each open."""
+    """List the attachments of your sessions: their rights, and how many front ends have each open.
+
+    Example: `rlm-kernel attachments list`
+    """
     attachments = plain(ask(ListAttachments(), start=True))["attachments"]
     columns = ("attachment", "session", "mode", "open", "revoked", "kernelspec")
     rows = [[attachment[column] for column in columns] for attachment in attachments]
@@ -53,7 +56,10 @@ def add(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Add an attachment to a session, so that Jupyter front ends can open it."""
+    """Add an attachment to a session, so that Jupyter front ends can open it.
+
+    Example: `rlm-kernel attachments add work --watch`
+    """
     show(plain(make(session, watch=watch, trusted=trusted, yes=yes)), as_json)
 
 
@@ -62,7 +68,10 @@ def revoke(
     attachment: Annotated[str, typer.Argument(help="Attachment to revoke; `rlm-kernel attachments list` shows them.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Revoke an attachment. Front ends that have it open are disconnected at once. The session keeps running."""
+    """Revoke an attachment. Front ends that have it open are disconnected at once. The session keeps running.
+
+    Example: `rlm-kernel attachments revoke 0b8e38bef9b5`
+    """
     answer = ask(RevokeAttachment(attachment), start=True, seconds=None)
     message = f"revoked {attachment}; disconnected {counted(answer.closed, 'front end')}"
     show(plain(answer), as_json, lambda: console.print(message))

@@ -201,7 +201,10 @@ def config(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a ready configuration for a client. Standard error says into which file to put it."""
+    """Print a ready configuration for a client. Standard error says into which file to put it.
+
+    Example: `rlm-kernel config claude-code`
+    """
     known = CLIENTS[client]
     if hooks:
         _show_hooks(client, as_json)

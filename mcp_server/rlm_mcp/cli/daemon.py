@@ -33,7 +33,10 @@ def start(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start the daemon if it is not running. Clients do this automatically."""
+    """Start the daemon if it is not running. Clients do this automatically.
+
+    Example: `rlm-kernel daemon start`
+    """
     start_daemon("--idle", str(IDLE_SECONDS if idle is None else idle)).close()
     state = _state()
     message = f"the daemon is running (process {state['pid']})"
@@ -52,7 +55,10 @@ def stop(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Stop the daemon. Kernels keep running, and clients start a new daemon when they need it."""
+    """Stop the daemon. Kernels keep running, and clients start a new daemon when they need it.
+
+    Example: `rlm-kernel daemon stop`
+    """
     from rlm_kernel.jupyter import kernelspecs
 
     asks = everything and not yes and sys.stdin.isatty()
@@ -107,7 +113,10 @@ def _stop_daemon(as_json: bool) -> int | None:
 
 @app.command()
 def status(as_json: JsonFlag = False) -> None:
-    """Show whether the daemon is running, its uptime and its number of clients. Exit code 3: it is not running."""
+    """Show whether the daemon is running, its uptime and its number of clients. Exit code 3: it is not running.
+
+    Example: `rlm-kernel daemon status`
+    """
     try:
         state = _state()
     except DaemonUnavailable as error:
@@ -129,7 +138,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 8137,
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve MCP over streamable HTTP with a bearer token, until interrupted."""
+    """Serve MCP over streamable HTTP with a bearer token, until interrupted.
+
+    Example: `rlm-kernel serve`
+    """
     with until_interrupted(), DaemonConnection(ServeHttp(host, port), start=True) as control:
         served = control.reply
         show({**plain(served), "pid": control.pid}, as_json, lambda: _print_endpoint(served))

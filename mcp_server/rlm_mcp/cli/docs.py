@@ -27,7 +27,10 @@ def docs(
     page: Annotated[str | None, typer.Argument(help="The page; default: list all pages.", metavar="[PAGE]")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the pages of the documentation, or print one as Markdown."""
+    """List the pages of the documentation, or print one as Markdown.
+
+    Example: `rlm-kernel docs queries`
+    """
     pages = _pages()
     if page is None:
         titles = {name: _title(file.read_text("utf-8")) for name, file in pages.items()}

@@ -321,7 +321,10 @@ def doctor(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check what works on this machine and how to fix what does not. Exit code 1: a required check fails."""
+    """Check what works on this machine and how to fix what does not. Exit code 1: a required check fails.
+
+    Example: `rlm-kernel doctor`
+    """
     found = [*checks(), *([_tidied()] if tidy else [])]
     healthy = all(check.ok is not False for check in found)
     show({"healthy": healthy, "checks": [asdict(check) for check in found]}, as_json, lambda: _print(found))

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from rlm_client.client import call_tool
+from rlm_ipc.displays import printable
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.tree_record import WITHOUT_SESSION, RecordedFrame, TreeRecord
 from rlm_mcp.cli import trees
@@ -21,7 +22,6 @@ from rlm_mcp.cli.output import (
     console,
     errors,
     fail,
-    printable,
     show,
     show_known,
     tell,
@@ -43,7 +43,10 @@ def tree(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show this repository's tree of goals, or write it to a file that `rlm-kernel replay` reruns."""
+    """Show this repository's tree of goals, or write it to a file that `rlm-kernel replay` reruns.
+
+    Example: `rlm-kernel tree`
+    """
     shown = call_tool("frame", {"id": frame_id}, session=session)
     if export is None and frame_id is None and not as_json:
         tell(*shown["tree"])
@@ -68,7 +71,10 @@ def plan(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Record a goal and optional subgoals without starting them."""
+    """Record a goal and optional subgoals without starting them.
+
+    Example: `rlm-kernel plan "explain the outage" "read the log" "ask the operators"`
+    """
     arguments = {"goal": goal, "children": children or [], "parent": parent}
     answer = call_tool("plan", arguments, session=session)
     show(answer, as_json, lambda: tell(*answer["planned"]))
@@ -82,7 +88,10 @@ def push(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start a goal in a fork of the parent session, with every variable. Then use its id as --session."""
+    """Start a goal in a fork of the parent session, with every variable. Then use its id as --session.
+
+    Example: `rlm-kernel push "read the log"`
+    """
     arguments = {"goal": goal, "parent": parent, "fork": fork, "policy": policy}
     answer = call_tool("push", arguments, session=session)
     show(answer, as_json, lambda: _print_pushed(answer))
@@ -112,7 +121,10 @@ def pop(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """End a frame and its kernel. Its summary, log, notebook and handed-over values are kept."""
+    """End a frame and its kernel. Its summary, log, notebook and handed-over values are kept.
+
+    Example: `rlm-kernel pop f3 --summary "the disk was full"`
+    """
     arguments: JsonObject = {"id": frame_id, "status": status, "summary": summary, "children": children}
     arguments |= {"artifacts": artifact or [], "decisions": decision or [], "hand_over": hand_over or []}
     answer = call_tool("pop", arguments, session=session)
@@ -133,7 +145,10 @@ def frame(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a frame, or change its state with --do."""
+    """Show a frame, or change its state with --do.
+
+    Example: `rlm-kernel frame f3`
+    """
     if do is not None and (frame_id is None or context):
         fail(
             f"--do {do} needs the id of a frame, and cannot be used with --context; list the ids with: rlm-kernel tree",
@@ -158,7 +173,10 @@ def log(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the log of an ended frame: its result, and every cell with its output."""
+    """Print the log of an ended frame: its result, and every cell with its output.
+
+    Example: `rlm-kernel log f3`
+    """
     answer = call_tool("frame", {"id": frame_id}, session=session)
     file = None if answer["log"] is None else Path(answer["log"])
     if file is None or not file.is_file():

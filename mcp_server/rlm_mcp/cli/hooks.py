@@ -25,14 +25,20 @@ def hook(
     event: Annotated[str, typer.Argument(help="The client's name for the event, such as PostToolUse.")],
     client: ClientOption = "claude-code",
 ) -> None:
-    """Run a client hook manually: read an event from standard input, report it, and print the answer."""
+    """Run a client hook manually: read an event from standard input, report it, and print the answer.
+
+    Example: `rlm-kernel hook PostToolUse --client claude-code`
+    """
     folder = Path(hooks_folder(discovery.state_folder()))
     folder.mkdir(mode=0o700, exist_ok=True)
     program.main(str(folder), client, event)
 
 
 def prime(as_json: JsonFlag = False) -> None:
-    """Print the state of this repository's goals, for an agent that starts to work here."""
+    """Print the state of this repository's goals, for an agent that starts to work here.
+
+    Example: `rlm-kernel prime`
+    """
     here = os.getcwd()
     try:
         text = ask(ShowPrime(here)).text

@@ -13,9 +13,10 @@ import typer
 
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_dialogue import OnProgress
+from rlm_ipc.displays import printable
 from rlm_ipc.lock_requests import LockShown, ShowLock
 from rlm_ipc.messages import JsonObject, plain
-from rlm_mcp.cli.output import JsonFlag, errors, printable, show, tell
+from rlm_mcp.cli.output import JsonFlag, errors, show, tell
 
 _SECTIONS = ("project", "keyfiles", "rules")
 _FIRST_SECONDS = 4.0
@@ -38,7 +39,10 @@ def lock(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a snapshot of a project: structure, key files, rules, a map, and changes."""
+    """Show a snapshot of a project: structure, key files, rules, a map, and changes.
+
+    Example: `rlm-kernel lock --map 1500`
+    """
     tokens = map_tokens or (1500 if focus or about else 0)
     asked = ShowLock(
         os.path.abspath(path),

@@ -68,7 +68,10 @@ def run(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run agents on the tasks of an epic, a story or the whole queue until none is left that can be done."""
+    """Run agents on the tasks of an epic, a story or the whole queue until none is left that can be done.
+
+    Example: `rlm-kernel work run --epic f2 --headless --agent-cmd "claude -p {prompt}"`
+    """
     from rlm_mcp.loop.prompts import interactive
 
     scope, kind = _scope(epic, story, everything), "epic" if epic is not None else "story"

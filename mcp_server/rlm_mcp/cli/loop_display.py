@@ -11,7 +11,8 @@ from dataclasses import asdict
 from datetime import datetime
 
 from rlm_ipc.chain_requests import Chain, ChainOpened, RunKind
-from rlm_mcp.cli.output import console, errors, printable, tell
+from rlm_ipc.displays import printable
+from rlm_mcp.cli.output import console, errors, tell
 from rlm_mcp.loop.driver import Event, work_on
 
 _LOUD = {"blocked", "failed", "stuck", "ended"}

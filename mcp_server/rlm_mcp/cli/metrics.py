@@ -11,7 +11,10 @@ _MET = {True: "met", False: "missed", None: ""}
 
 
 def metrics(session: SessionOption = None, as_json: JsonFlag = False) -> None:
-    """Show measures of the work in the queue, each with its target and the number of events behind it."""
+    """Show measures of the work in the queue, each with its target and the number of events behind it.
+
+    Example: `rlm-kernel metrics`
+    """
     shown = ask(ShowMeasures(session), start=True)
     rows = [(line.name, _value(line), line.target, _MET[line.met], f"{line.events} {line.of}") for line in shown.lines]
     heads = ("measure", "value", "target", "", "based on")

@@ -16,12 +16,13 @@ import typer
 
 from rlm_client.client import call_tool
 from rlm_ipc.daemon_connection import ask
+from rlm_ipc.displays import printable
 from rlm_ipc.errors import KernelError, ToolFailed
 from rlm_ipc.late_dataclasses import dataclass
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.session_requests import ShowRecord, ShowRunsBelow
 from rlm_mcp.cli.completion import policy_option, session_choices
-from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, interruptible, printable, show
+from rlm_mcp.cli.output import FAILED, JsonFlag, console, counted, interruptible, show
 from rlm_mcp.errors import ClientFault, WrongUsage
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def export(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Export a session as an executed notebook, as Markdown, or as JSON lines for trajectory viewers."""
+    """Export a session as an executed notebook, as Markdown, or as JSON lines for trajectory viewers.
+
+    Example: `rlm-kernel export work work.ipynb`
+    """
     path = file or default_file(session)
     if path.suffix not in _SUFFIXES:
         raise WrongUsage(f"the format of {path} is unknown; the name must end in .ipynb, .md or .jsonl")
@@ -124,7 +128,10 @@ def replay(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Rerun an exported notebook or tree in a new session and report differences. Exit code 1: something differs."""
+    """Rerun an exported notebook or tree in a new session and report differences. Exit code 1: something differs.
+
+    Example: `rlm-kernel replay work.ipynb`
+    """
     if file.suffix == ".json":
         _replay_tree(file, policy, as_json=as_json)
         return

@@ -47,6 +47,8 @@ def open_session(
 
     If the session does not exist yet, it is opened under --policy. An existing notebook is overwritten unless it has
     cells of your own. Arguments after `--` go to the program.
+
+    Example: `rlm-kernel open work`
     """
     open_under(session, policy, as_json)
     attachment = make(session, watch=watch, trusted=trusted, yes=yes)

@@ -25,32 +25,6 @@ from rlm_mcp.cli.completion import policy_option, session_option
 from rlm_mcp.errors import RlmMcpError, SetupFault, WrongUsage
 from rlm_sandbox.errors import SandboxError
 
-__all__ = [
-    "FAILED",
-    "NO_DAEMON",
-    "SETUP",
-    "Commands",
-    "JsonFlag",
-    "PolicyOption",
-    "SessionOption",
-    "bar",
-    "console",
-    "counted",
-    "errors",
-    "fail",
-    "first_line",
-    "interruptible",
-    "printable",
-    "say",
-    "show",
-    "show_known",
-    "size",
-    "standard_input",
-    "table",
-    "tell",
-    "until_interrupted",
-]
-
 FAILED = 1
 """The command failed: a cell raised an error, a tool returned one, or a check failed."""
 USAGE = 2

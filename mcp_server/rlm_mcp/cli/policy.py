@@ -23,7 +23,10 @@ PolicyName = Annotated[
 
 @app.command("list")
 def list_policies(as_json: JsonFlag = False) -> None:
-    """List the available policies."""
+    """List the available policies.
+
+    Example: `rlm-kernel policy list`
+    """
     from rlm_sandbox.policy import load_policy, policy_names
 
     policies: list[dict[str, str]] = []
@@ -38,7 +41,10 @@ def list_policies(as_json: JsonFlag = False) -> None:
 
 @app.command("show")
 def show_policy(name: PolicyName, as_json: JsonFlag = False) -> None:
-    """Show a complete policy, with inherited values and defaults."""
+    """Show a complete policy, with inherited values and defaults.
+
+    Example: `rlm-kernel policy show data`
+    """
     import yaml
 
     from rlm_sandbox.policy import load_policy
@@ -52,7 +58,10 @@ def check_policy(
     path: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="YAML file to check.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a policy file, and report an error with its line and field. Exit code 1: the file has errors."""
+    """Check a policy file, and report an error with its line and field. Exit code 1: the file has errors.
+
+    Example: `rlm-kernel policy check mine.yaml`
+    """
     from rlm_sandbox.policy import load_policy
 
     policy = load_policy(path)
@@ -77,7 +86,10 @@ def apply_policy(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a session another policy. Its kernel and all variables are lost; loaded texts are kept."""
+    """Give a session another policy. Its kernel and all variables are lost; loaded texts are kept.
+
+    Example: `rlm-kernel policy apply work strict`
+    """
     from rlm_ipc.daemon_connection import ask
     from rlm_ipc.json_lines import named_policy
     from rlm_ipc.messages import plain
@@ -88,7 +100,10 @@ def apply_policy(
 
 @app.command("schema")
 def schema(as_json: JsonFlag = False) -> None:
-    """Show every field of a policy file; with --json, the JSON schema for editors."""
+    """Show every field of a policy file; with --json, the JSON schema for editors.
+
+    Example: `rlm-kernel policy schema`
+    """
     from rlm_sandbox.policy import policy_fields, policy_schema
 
     rows = [(field.name, field.type, field.default, field.description) for field in policy_fields()]

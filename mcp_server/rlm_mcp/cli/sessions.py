@@ -21,6 +21,7 @@ from rlm_client.client import Client, call_tool
 from rlm_client.results import Cell, Query
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
+from rlm_ipc.displays import printable
 from rlm_ipc.json_lines import MADE_BY, TERMINAL
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import ListJournal, ListSessions, SessionList
@@ -37,7 +38,6 @@ from rlm_mcp.cli.output import (
     errors,
     fail,
     interruptible,
-    printable,
     say,
     show,
     size,
@@ -53,7 +53,10 @@ def sessions(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List your sessions, or show one with its policy, kernel, walls, limits and expiry."""
+    """List your sessions, or show one with its policy, kernel, walls, limits and expiry.
+
+    Example: `rlm-kernel sessions work`
+    """
     answer = ask(ListSessions(), start=True)
     if session is not None:
         resting = next((row for row in answer.resting if row.session == session), None)
@@ -97,7 +100,10 @@ def journal(
     last: Annotated[int | None, typer.Option(min=1, help="Show only the last this many cells.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what ran in a session: every cell with its author, time, output and queries, oldest first."""
+    """Show what ran in a session: every cell with its author, time, output and queries, oldest first.
+
+    Example: `rlm-kernel journal work --last 5`
+    """
     page = ask(ListJournal(session, last), start=True)
     show({"session": session, **plain(page)}, as_json, lambda: _print_cells(page.cells))
 
@@ -125,7 +131,10 @@ def fork(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fork a session. The new one starts with a copy of every variable; later changes are not shared."""
+    """Fork a session. The new one starts with a copy of every variable; later changes are not shared.
+
+    Example: `rlm-kernel fork work trial`
+    """
     if new and name:
         fail(f"give the new session only one name: {new} or {name}", USAGE, as_json=as_json)
     _refuse_unknown(session, ask(ListSessions(), start=True).sessions, as_json)
@@ -140,7 +149,10 @@ def end(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """End sessions, and delete everything in them: variables, texts, journal. To keep it, use `rlm-kernel save`."""
+    """End sessions, and delete everything in them: variables, texts, journal. To keep it, use `rlm-kernel save`.
+
+    Example: `rlm-kernel end trial`
+    """
     there = ask(ListSessions(), start=True)
     rows: list[OpenSession | RestingSession] = [*there.sessions, *there.resting]
     for session in sessions:
@@ -180,7 +192,10 @@ def load(
     policy: PolicyOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Load files, standard input or a command's output into a session, where every agent can use it by name."""
+    """Load files, standard input or a command's output into a session, where every agent can use it by name.
+
+    Example: `rlm-kernel load log app.log --session work`
+    """
     if bool(paths) == bool(command):
         fail("name files, or `-` for standard input, or use --command; exactly one of these", USAGE, as_json=as_json)
     if paths and "-" not in paths:
@@ -238,7 +253,10 @@ def refresh(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Reload a context from its files and report what changed."""
+    """Reload a context from its files and report what changed.
+
+    Example: `rlm-kernel refresh log --session work`
+    """
     show(_loaded({"name": name}, session, tool="refresh"), as_json)
 
 
@@ -248,7 +266,10 @@ def query(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run SQL over contexts. CSV, JSON and Parquet keep their columns; other text has `line` and `text`."""
+    """Run SQL over contexts. CSV, JSON and Parquet keep their columns; other text has `line` and `text`.
+
+    Example: `rlm-kernel query log "SELECT count(*) FROM log" --session work`
+    """
     with interruptible("the query was stopped"):
         answer = call_tool("query", {"name": names, "sql": sql}, session=session)
     show(answer, as_json, lambda: _print_rows(answer))
@@ -267,7 +288,10 @@ def run(
     policy: PolicyOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run Python in a session, under its policy. Exit code 1: the code raised an error or was refused."""
+    """Run Python in a session, under its policy. Exit code 1: the code raised an error or was refused.
+
+    Example: `rlm-kernel run "len(log['lines'])" --session work`
+    """
     try:
         source = standard_input().read() if code is None or code == "-" else code
         source.encode()  # Python decodes arguments that are not UTF-8 to surrogates, which cannot be encoded
@@ -289,7 +313,10 @@ def answer(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Answer a query of a session's code. If code was waiting, show its output. Exit code 1: not accepted."""
+    """Answer a query of a session's code. If code was waiting, show its output. Exit code 1: not accepted.
+
+    Example: `rlm-kernel answer q_000 "a timeout" --session work`
+    """
     given = standard_input().read() if text == "-" else text
     result = call_tool("answer_queries", {"answers": [{"id": query, "answer": given}]}, session=session)
     if result["failed"]:

@@ -45,7 +45,10 @@ def skill(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that has other content.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the skill for agents, or install it for a client."""
+    """Print the skill for agents, or install it for a client.
+
+    Example: `rlm-kernel skill --install claude-code`
+    """
     text = _text()
     if not install:
         if target is not None or user or force:

@@ -40,7 +40,10 @@ def _load(own: Path | None) -> dict[str, Skill]:
 
 @app.command("list")
 def list_(task_type: TypeOption = None, own: FolderOption = None, as_json: JsonFlag = False) -> None:
-    """List the skills, with the types of tasks that they are for."""
+    """List the skills, with the types of tasks that they are for.
+
+    Example: `rlm-kernel skills list`
+    """
     all_skills = _load(own).values()
     skills = list(all_skills) if task_type is None else for_type(all_skills, task_type)
     rows = [(skill.name, ", ".join(skill.types), skill.description) for skill in skills]
@@ -63,7 +66,10 @@ def show_(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print only the core of a skill. With --reference, load a reference as a text of the session."""
+    """Print only the core of a skill. With --reference, load a reference as a text of the session.
+
+    Example: `rlm-kernel skills show debugging`
+    """
     skills = _load(own)
     if (name is None) == (task_type is None):
         raise WrongUsage("name a skill, or pass --type")
@@ -86,7 +92,10 @@ def lint_(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check the sizes, names and references of skills. Exit code 1: there is an error."""
+    """Check the sizes, names and references of skills. Exit code 1: there is an error.
+
+    Example: `rlm-kernel skills lint .rlm/skills`
+    """
     from rlm_memory.work.items import TYPES
 
     where = place or shipped("skills")

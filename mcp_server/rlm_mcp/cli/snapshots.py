@@ -25,7 +25,10 @@ def save(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Save a session's contexts, variables, functions, queries and journal, and list what cannot be saved."""
+    """Save a session's contexts, variables, functions, queries and journal, and list what cannot be saved.
+
+    Example: `rlm-kernel save work work.rlmsnap`
+    """
     path = str(file.resolve()) if file is not None else None
     rows = ask(ShowOverview(), start=True).sessions
     if any(row.session == session and row.state in ("running", "waiting") for row in rows):
@@ -53,7 +56,10 @@ def restore(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Open a session from a snapshot, and list what could not be restored and why."""
+    """Open a session from a snapshot, and list what could not be restored and why.
+
+    Example: `rlm-kernel restore work.rlmsnap --session later`
+    """
     path = Path(source)
     file = str(path.resolve()) if path.is_file() else None
     if file is None and (path.suffix == ".rlmsnap" or len(path.parts) > 1):

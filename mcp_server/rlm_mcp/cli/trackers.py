@@ -35,7 +35,10 @@ def import_(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Import the tasks of another tracker's file into the queue, or update those that were imported before."""
+    """Import the tasks of another tracker's file into the queue, or update those that were imported before.
+
+    Example: `rlm-kernel work import .beads/issues.jsonl`
+    """
     source = tracker or _BY_SUFFIX.get(file.suffix)
     if source is None:
         raise WrongUsage(
@@ -50,7 +53,10 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; default: standard output.")] = None,
     session: SessionOption = None,
 ) -> None:
-    """Write the queue as another tracker's file: the imported tasks, with the changes made here."""
+    """Write the queue as another tracker's file: the imported tasks, with the changes made here.
+
+    Example: `rlm-kernel work export --to beads --output issues.jsonl`
+    """
     text = ask(ExportWork(session, tracker), start=True).text
     if output is None:
         typer.echo(text, nl=not text.endswith("\n"))

@@ -58,7 +58,10 @@ def upgrade(
     anyway: Annotated[bool, typer.Option("--anyway", help="Continue even if something would be lost.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Switch running sessions, including running cells, to this version of rlm-kernel."""
+    """Switch running sessions, including running cells, to this version of rlm-kernel.
+
+    Example: `rlm-kernel upgrade --check`
+    """
     client = connected()
     if client is None:
         nothing = Upgraded(VERSION, None, (), lost=False, done=False)

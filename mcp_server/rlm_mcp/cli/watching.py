@@ -42,7 +42,10 @@ def web(
     browser: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve the web page of all sessions until interrupted. The printed address contains a key."""
+    """Serve the web page of all sessions until interrupted. The printed address contains a key.
+
+    Example: `rlm-kernel web`
+    """
     with until_interrupted(), DaemonConnection(ServeWeb(host, port), start=True) as control:
         address = f"{control.reply.url}#token={control.reply.token}"
         page = {"url": control.reply.url, "address": address, "pid": control.pid}
@@ -80,7 +83,10 @@ def top(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show sessions, memory, running cells, goals and pending queries, updated until interrupted."""
+    """Show sessions, memory, running cells, goals and pending queries, updated until interrupted.
+
+    Example: `rlm-kernel top --once`
+    """
     if once or as_json or not console.is_terminal:
         seen = _look()
         show(plain(seen), as_json, lambda: console.print(_picture(seen)))

@@ -63,7 +63,10 @@ def next_(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show tasks that can be worked on in parallel now, or why there are none."""
+    """Show tasks that can be worked on in parallel now, or why there are none.
+
+    Example: `rlm-kernel work next --wait`
+    """
     _do("next", session, as_json, data={"limit": limit, **_stated(scope=scope, stale=stale)}, wait=wait)
 
 
@@ -82,7 +85,10 @@ def claim(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Claim a task for the agent that started this command, for a process, or for a time."""
+    """Claim a task for the agent that started this command, for a process, or for a time.
+
+    Example: `rlm-kernel work claim f5 --pid $$`
+    """
     if steal is not None and task is None:
         raise WrongUsage("--steal needs the id of a task")
     data = _stated(scope=scope, stale=stale, steal=steal)
@@ -100,7 +106,10 @@ def renew(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Renew a claim, and add progress notes to its task."""
+    """Renew a claim, and add progress notes to its task.
+
+    Example: `rlm-kernel work renew f5`
+    """
     data = _stated(phase=phase, next_step=next_step, decisions=decision)
     _do("renew", session, as_json, id=task, data=data, holder=_holder(pid, None, lease))
 
@@ -114,7 +123,10 @@ def release(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give a task back, so that others can claim it."""
+    """Give a task back, so that others can claim it.
+
+    Example: `rlm-kernel work release f5`
+    """
     holder = None if force else _holder(pid, None, lease)
     _do("release", session, as_json, id=task, data=_stated(force=force), holder=holder)
 
@@ -132,7 +144,10 @@ def done(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """End a task, a story or an epic."""
+    """End a task, a story or an epic.
+
+    Example: `rlm-kernel work done f5 --summary "fixed"`
+    """
     data: JsonObject = {"status": status, "summary": summary, "files": file or [], "decisions": decision or []}
     holder = None if force else _holder(pid, None, lease)
     _do("done", session, as_json, id=task, data=data | _stated(force=force), holder=holder)
@@ -166,7 +181,10 @@ def add(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Add a task to the queue, or change one."""
+    """Add a task to the queue, or change one.
+
+    Example: `rlm-kernel work add "fix the parser" --priority 750`
+    """
     texts = {"type": task_type, "description": description, "acceptance": acceptance, "priority": priority}
     lists = {"paths": path, "blocks": after, "waits_for": after_children_of, "on_failure": on_failure_of}
     lists |= {"found_in": found_in, "supersedes": supersedes, "drop": drop}
@@ -190,7 +208,10 @@ def list_(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the tasks, or show one."""
+    """List the tasks, or show one.
+
+    Example: `rlm-kernel work list --status ready`
+    """
     given = {"do": "list", "id": task, "data": _stated(status=status, scope=scope), "fields": fields}
     answer = call_tool("work", given, session=session)
     if task is not None:
@@ -212,7 +233,10 @@ def handoff(
     session: SessionOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the hand-off (the result) of a task; with --summary, write it."""
+    """Show the hand-off (the result) of a task; with --summary, write it.
+
+    Example: `rlm-kernel work handoff f5`
+    """
     if details is not None and not summary:
         raise WrongUsage("--details needs --summary")
     data: JsonObject = {}

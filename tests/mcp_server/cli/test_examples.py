@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from command_line import answer, cli
+from command_tree import examples
 from model_endpoint import ModelEndpoint, Reply
-
-from rlm_mcp.cli.help import EXAMPLES
 
 ELSEWHERE = {"demo", "tour", "open", "web", "serve"}
 """They run for long, or until somebody interrupts them, and have tests of their own."""
@@ -21,13 +20,14 @@ class Newcomer:
     """Types examples. ``ids`` has what stands on this machine in place of an id of the examples."""
 
     def __init__(self) -> None:
-        self.left, self.ids = set(EXAMPLES) - ELSEWHERE, {"$$": str(os.getpid())}
+        self.examples, self.ids = examples(), {"$$": str(os.getpid())}
+        self.left = set(self.examples) - ELSEWHERE
 
     def types(self, *commands: str, stdin: str = "") -> None:
         """Run the examples of these commands; each has to succeed."""
         for command in commands:
             self.left.remove(command)
-            cli(*(self.ids.get(word, word) for word in shlex.split(EXAMPLES[command])), stdin=stdin)
+            cli(*(self.ids.get(word, word) for word in shlex.split(self.examples[command])), stdin=stdin)
 
 
 @pytest.fixture
