@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import cli
 from model_endpoint import Reply
 from rich.console import Console
 
@@ -70,15 +71,10 @@ def test_the_session_that_is_named_can_be_opened_with_a_jupyter_client(shown: st
     assert ports <= set(json.loads(path.read_text()))
 
 
-@pytest.mark.parametrize(("name", "reason"), [("nowhere.txt", "does not exist"), (".", "is a folder")])
-def test_a_file_that_is_none_is_an_error_that_says_how_to_name_one(
-    name: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The first thing a new user may get wrong is answered with an example."""
-    assert main(tmp_path / name) == 1
-    said = capsys.readouterr().err
-    assert reason in said
-    assert "make demo FILE=" in said
+@pytest.mark.parametrize(("name", "reason"), [("nowhere.txt", "does not exist"), (".", "is a directory")])
+def test_a_file_that_is_none_is_wrong_usage(name: str, reason: str, tmp_path: Path) -> None:
+    """The first thing a new user may get wrong is said before anything starts."""
+    assert reason in re.sub(r"[\s│]+", " ", cli("demo", "--file", str(tmp_path / name), code=2).stderr)
 
 
 def test_the_standard_library_is_written_with_a_header_for_each_file(tmp_path: Path) -> None:

@@ -18,31 +18,25 @@ _ROOTS = {"rlm_mcp", "rlm_mcp.daemon", "rlm_kernel.supervisor"}
 class Footprint:
     """`processes` of rlm-kernel and the memory they take together, in bytes.
 
-    Shared pages count once over all (PSS). Where the system does not tell, `exact` is False and pages which
-    two processes share count twice (RSS). `texts` is the part that is files of texts: mapped once for all who
+    Shared pages count once over all (PSS). `texts` is the part that is files of texts: mapped once for all who
     read them, and given up by the system when it needs the memory.
     """
 
     processes: int
     total: int
     texts: int
-    exact: bool
 
 
 def footprint() -> Footprint:
     """Measure every process of the rlm-kernel that this process would use, but not this process itself."""
-    total, texts, count, exact = 0, 0, 0, True
+    total, texts, count = 0, 0, 0
     folder = str(discovery.state_dir())
     for process in _family():
         with suppress(psutil.Error):
-            full = process.memory_full_info()
-            pss = getattr(full, "pss", 0)
-            exact = exact and bool(pss)
-            total += pss or full.rss
-            if pss:
-                texts += sum(part.pss for part in process.memory_maps() if part.path.startswith(folder))
+            total += process.memory_full_info().pss
+            texts += sum(part.pss for part in process.memory_maps() if part.path.startswith(folder))
             count += 1
-    return Footprint(count, total, texts, exact)
+    return Footprint(count, total, texts)
 
 
 def _family() -> Iterator[psutil.Process]:

@@ -98,12 +98,8 @@ def _rows(outcome: DemoTotals) -> list[tuple[str, str, str]]:
         ("connect an agent, slowest", f"{ready:.2f} s", ""),
         ("three agents at work in parallel", f"{outcome.work_seconds:.2f} s", ""),
         ("everything", f"{outcome.total_seconds:.2f} s", ""),
-        (
-            f"memory of all {memory.processes} processes",
-            size(memory.total - memory.texts) if memory.exact else f"at most {size(memory.total)}",
-            "",
-        ),
-        ("the text mapped, as bytes and as str", size(memory.texts) if memory.exact else "", ""),
+        (f"memory of all {memory.processes} processes", size(memory.total - memory.texts), ""),
+        ("the text mapped, as bytes and as str", size(memory.texts), ""),
         ("tool calls", str(outcome.root.calls + sum(agent.calls for agent in agents)), ""),
         ("session", outcome.session, ""),
     ]

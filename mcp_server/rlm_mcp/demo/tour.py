@@ -1,9 +1,8 @@
-"""`python -m rlm_mcp.demo.tour`: all of rlm-kernel in one story that a newcomer can follow (`make tour`)."""
+"""All of rlm-kernel in one story that a newcomer can follow (`rlm-kernel tour`)."""
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,9 +21,9 @@ from rlm_mcp.demo.run import failing
 from rlm_mcp.demo.tour_steps import Tour
 
 
-def main(console: Console | None = None) -> int:
+def main() -> int:
     """Tell the story; returns the exit code."""
-    console = console or Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="rlm-tour-") as folder, own_folders(Path(folder)):
         tour = Tour(Path(folder) / "work")
         tour.folder.mkdir()
@@ -66,7 +65,3 @@ def own_folders(folder: Path) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-if __name__ == "__main__":
-    sys.exit(main())
