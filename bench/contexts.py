@@ -32,7 +32,7 @@ from typing import Any
 import psutil
 from apart import end
 from memory import SETTLED_SECONDS, megabytes, ours
-from ratio import Case, Result
+from ratio import Case, Result, timed
 from ratio import compare as compare_in_rounds
 
 from rlm_client import Client
@@ -163,16 +163,12 @@ def _option(name: str, default: str | None) -> str | None:
 
 def _loading(store: ContextStore, source: Path, folder: Path) -> None:
     def copy() -> float:
-        started = time.perf_counter()
-        shutil.copyfile(source, folder / "copy")
-        elapsed = time.perf_counter() - started
+        elapsed = timed(lambda: shutil.copyfile(source, folder / "copy"))
         (folder / "copy").unlink()
         return elapsed
 
     def load() -> float:
-        started = time.perf_counter()
-        store.put_path(source)
-        elapsed = time.perf_counter() - started
+        elapsed = timed(lambda: store.put_path(source))
         store.collect(0)
         return elapsed
 

@@ -1,4 +1,4 @@
-"""How well maps name the files that are wanted. See README.md in this folder.
+"""How well maps name the files that are wanted; bench/README.md explains the tasks.
 
 python bench/lock_quality/run_tasks.py --projects FOLDER [--tasks FILE] [--half held-out] [--systems "map,git grep"]
 """

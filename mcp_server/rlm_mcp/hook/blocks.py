@@ -71,6 +71,9 @@ def _plugin(events: Mapping[str, str], command: Callable[[str], str], installed:
 _CLAUDE_WRITES = "Write|Edit|MultiEdit|NotebookEdit"
 _CODEX_WRITES = "apply_patch|Bash"  # it writes by a shell that runs apply_patch
 _QWEN_WRITES = "write_file|edit"
+_COPILOT_EVENTS = (
+    "sessionStart userPromptSubmitted subagentStart subagentStop preToolUse postToolUse preCompact sessionEnd".split()
+)
 
 BLOCKS: Mapping[str, HookBlock] = {
     "claude-code": HookBlock(
@@ -130,19 +133,7 @@ BLOCKS: Mapping[str, HookBlock] = {
     ),
     "copilot-cli": HookBlock(
         ".github/hooks/rlm-kernel.json or ~/.copilot/hooks/rlm-kernel.json",
-        dict.fromkeys(
-            (
-                "sessionStart",
-                "userPromptSubmitted",
-                "subagentStart",
-                "subagentStop",
-                "preToolUse",
-                "postToolUse",
-                "preCompact",
-                "sessionEnd",
-            ),
-            "",
-        ),
+        dict.fromkeys(_COPILOT_EVENTS, ""),
         _copilot,
     ),
     "opencode": HookBlock(".opencode/plugins/rlm-kernel.js or ~/.config/opencode/plugins/rlm-kernel.js", {}, _plugin),
