@@ -1,6 +1,7 @@
 """Everything that can go wrong with a context, and whose fault it was.
 
-Each class defines what a tool answers: ``code``, ``hint`` (what to do next), and further fields as `details`.
+Each class defines what a tool answers: ``code``, ``hint`` (what to do next), and further fields as `details`. Other
+processes get the fields that its body annotates (`rlm_ipc.errors.wire_fields`).
 
 ContextError
 ├── CallerError                the request was wrong: change it
@@ -70,6 +71,8 @@ class TextTooLarge(TextRequestError):
 
     code = "quota_exceeded"
     hint = "load a part of the text"
+    limit: int
+    size: int | None
 
     def __init__(self, limit: int, size: int | None = None) -> None:
         """Args: limit, the bytes allowed; size, the bytes found, None when reading stopped at the limit."""
@@ -126,6 +129,9 @@ class InvalidRegex(TextRequestError):
 
     code = "invalid_regex"
     hint = "patterns are Python regular expressions; escape special characters with a backslash"
+    pattern: str
+    reason: str
+    position: int | None
 
     def __init__(self, pattern: str, reason: str, position: int | None = None) -> None:
         """Args: as the attributes."""
@@ -146,6 +152,9 @@ class ScanTimeout(ContextError):
 
     code = "scan_timeout"
     hint = "use a simpler pattern, or search a part with eval_code"
+    seconds: float
+    next_line: int | None
+    matches = tuple[Any, ...]()  # these do not leave the process that searched
 
     def __init__(self, seconds: float, matches: tuple[Any, ...] = (), next_line: int | None = None) -> None:
         """Args: as the attributes."""

@@ -29,7 +29,7 @@ class Syntax:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What to search for in a source whose lines are those of a text, or the items of a sequence, whatever they hold.
+    """What to search for in a source. Its lines are those of a text, or the items of a sequence, whatever they hold.
 
     Attributes:
         pattern: for Python's `re`.

@@ -1,6 +1,6 @@
-"""Processes: parentage, dying together, and the end of processes that are not our children (Linux).
+"""Processes: parentage, dying together, start-up, and forks of a process with threads (Linux).
 
-See prctl(2). Kernel processes are forked by `rlm_kernel.worker._forks`.
+See prctl(2). `rlm_kernel.worker._forks` forks a process that has one thread.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlm_contexts.errors import CorruptText, InvalidRegex, ScanTimeout, TextTooLarge
+from rlm_contexts.errors import ContextError, CorruptText, InvalidRegex, ScanTimeout, TextTooLarge
 from rlm_ipc.errors import (
     CallerError,
     KernelBusy,
@@ -39,6 +39,7 @@ ERRORS = [
     ProtocolError("not a Call"),
     ScanTimeout(2.0, next_line=7),
     SessionExpelled("three attempts"),
+    TextTooLarge(10, 20),
     UnknownKernel("k1"),
     UnknownVariable("x", ["y", "z"]),
     WallsMissing(["landlock (old kernel)"]),
@@ -52,6 +53,9 @@ def test_the_same_error_is_raised_on_the_other_side(error: Exception) -> None:
     assert (type(made), str(made)) == (type(error), str(error))
     for name in wire_fields(type(error)):
         assert getattr(made, name) == getattr(error, name)
+    if isinstance(error, ContextError):
+        assert isinstance(made, ContextError)
+        assert made.details() == error.details()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_an_error_that_is_none_of_ours_is_told_by_its_name_and_message() -> None
     }
 
 
-@pytest.mark.parametrize("error", [*ERRORS, TextTooLarge(10, 20)], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_worker_is_believed_about_requests_and_texts_alone(error: Exception) -> None:
     """K-20: whether a process died or a session was ended is the supervisor's to say."""
     told = json.loads(json.dumps(to_wire(error)))

@@ -318,8 +318,8 @@ class UrlFetched:
 class JobType:
     """The request and reply types of a job, and the module that does it, which only the process imports.
 
-    The module has ``run(spec, request, say)``. It imports what the job needs, if that depends on the request in
-    ``prepare(request)``.
+    The module has ``run(spec, request, say)``. If it has ``prepare(request)``, that is called first, before the process
+    is confined.
     """
 
     request: type[JobRequest[Any]]

@@ -26,7 +26,7 @@ from rlm_contexts.view.variable import ContextVariable
 def scan(source: Text | ContextVariable | Lines | str | Sequence[str], pattern: str, **options: Any) -> ScanResult:
     """Return the lines on which a regular expression matches, ignoring case by default.
 
-    Args: what to search; the pattern; the other fields of a `SearchRequest`, by name.
+    Args: source, what to search; pattern, for Python's `re`; options, the other fields of a `SearchRequest`.
 
     Raises: InvalidRegex, BadRange, NotSearchable; ScanTimeout, with the matches found until then.  Outside the main
         thread `re` cannot be interrupted, so a pattern that needs it to backtrack is a ScanTimeout at once:

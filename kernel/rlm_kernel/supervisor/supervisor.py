@@ -175,6 +175,7 @@ class Supervisor:
         if kernel_id in self.sessions:
             raise CallerError(f"there is already a kernel {kernel_id!r}")
         self.capacity.demand_room(len(self.sessions))
+        read_policy(call.policy)  # one that cannot be read is refused before anything is made for its session
         spec = replace(call, protect=(str(self.runtime), str(self.log.parent), *call.protect))
         connection = request.connection or self._new_connection(kernel_id)
         Path(call.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)

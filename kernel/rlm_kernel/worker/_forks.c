@@ -21,8 +21,8 @@ the stack. */
 #define PID_DIGITS 10
 #define MOST_TOLD 256
 
-/* Hold all signals back, and keep which were. seccomp stops the clone until the supervisor has answered: a signal that
-arrives meanwhile would end the call with EINTR, or restart it after the supervisor has used up its permission. */
+/* Block all signals, and remember which were blocked. seccomp stops the clone until the supervisor has answered: a
+signal that arrives meanwhile would end the call with EINTR, or restart it after the permission was used up. */
 static void hold_signals(sigset_t *all, sigset_t *held) {
     sigfillset(all);
     pthread_sigmask(SIG_SETMASK, all, held);
@@ -85,10 +85,11 @@ static void tell_and_wait(int line, char *told, size_t length, long pid, const s
 PyDoc_STRVAR(fork_asleep_doc,
              "fork_asleep(lifeline, first=None, line=-1, told=b'', /)\n--\n\n"
              "Fork a sibling that only waits until ``lifeline`` can be read, or its other end is closed.\n\n"
-             "Then it returns 0. Before it waits it calls ``first``, and ends if that fails. Here, return its pid. With ``line``, this process\n"
-             "closes its end of the lifeline, writes ``told`` to the line, with the pid in the ten bytes before the\n"
-             "last, and waits for input too: until then both processes share all of their memory. No signal arrives\n"
-             "during the fork, and none in the sleeping process. Only for a process with one thread. Raises OSError.");
+             "Before it waits, it calls ``first``, and ends if that fails. The sibling then returns 0; the caller\n"
+             "gets its pid. With ``line``, the caller closes its end of the lifeline, writes ``told`` to the line,\n"
+             "with the pid in the ten bytes before the last, and waits for input too: until then both processes\n"
+             "share all of their memory. No signal interrupts the fork, and none arrives in the sleeping process.\n"
+             "Only for a process with one thread. Raises OSError.");
 
 static PyObject *fork_asleep(PyObject *module, PyObject *args) {
     int lifeline, line = -1;

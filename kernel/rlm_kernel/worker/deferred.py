@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 from rlm_ipc.kernel_reports import id_of_query
 from rlm_kernel.worker.answer_schema import AnswerSchema
@@ -76,6 +77,12 @@ class DeferredAnswer(str):
         """``other`` and the text."""
         return str(other) + self._text if isinstance(other, str) else _ADD(self, other)
 
+    def __mul__(self, times: SupportsIndex) -> str:
+        """The text, repeated."""
+        return self._text * times  # which asks the other object too
+
+    __rmul__ = __mul__
+
     def __eq__(self, other: object) -> bool:
         """Compare as the text."""
         return isinstance(other, str) and self._text == str(other)
@@ -107,13 +114,14 @@ def _delegate(name: str) -> Callable[..., Any]:
 
 
 def _compare(name: str) -> Callable[..., Any]:
-    method = getattr(str, name)
+    by_operator = getattr(operator, name)
 
-    def with_text(self: DeferredAnswer, other: object) -> Any:
+    def on_text(self: DeferredAnswer, other: object) -> Any:
         """Compare as the text."""
-        return method(self._text, str(other))
+        return by_operator(self._text, str(other))
 
-    return with_text
+    on_text.__name__ = name
+    return on_text
 
 
 def _not_a_number(sign: str) -> Callable[..., Any]:
@@ -137,7 +145,7 @@ for _sign, _name in {"-": "sub", "/": "truediv", "//": "floordiv", "**": "pow"}.
 for _name in ("__lt__", "__le__", "__gt__", "__ge__"):
     setattr(DeferredAnswer, _name, _compare(_name))
 
-_SPECIAL = "__repr__ __format__ __len__ __iter__ __getitem__ __mod__ __mul__ __rmul__".split()
+_SPECIAL = "__repr__ __format__ __len__ __iter__ __getitem__ __mod__".split()
 _PUBLIC = [name for name in dir(str) if not name.startswith("_") and name != "maketrans"]
 for _name in (*_SPECIAL, *_PUBLIC):
     setattr(DeferredAnswer, _name, _delegate(_name))

@@ -22,7 +22,7 @@ SYSTEM_DATA = tuple(
     /sys/kernel/mm/transparent_hugepage
     """.split()
 )
-"""Time zones, fonts, languages, kinds of files, random numbers; last what numeric libraries ask about the machine."""
+"""Time zones, fonts, languages, kinds of files, random numbers. Numeric libraries ask the last about the machine."""
 PROGRAM_DEVICES = ("/dev/ptmx", "/dev/pts", "/dev/shm", "/dev/tty", "/dev/zero", "/dev/full")
 """What programs expect to write to: terminals of their own, and shared memory."""
 NETWORK_DATA = tuple(

@@ -40,3 +40,28 @@ def test_an_answer_becomes_a_number() -> None:
     answer.resolve("the model is down", failed=True)
     with pytest.raises(ValueError, match="the model is down"):
         float(answer)
+
+
+def test_the_other_operand_is_asked_as_a_text_would_ask_it() -> None:
+    """Libraries multiply and compare by their own methods, from the right."""
+
+    class Asked:
+        def __rmul__(self, other: object) -> str:
+            return f"asked with {other}"
+
+    class Later(str):
+        __slots__ = ()
+
+        def __str__(self) -> Later:
+            return self
+
+        def __gt__(self, other: object) -> bool:
+            return True
+
+    answer: Any = DeferredAnswer(1)
+    answer.resolve("text")
+    assert answer * Asked() == "asked with text"
+    assert answer * 2 == 2 * answer == "texttext"
+    assert answer < Later("a")
+    with pytest.raises(TypeError, match="multiply sequence by non-int"):
+        answer * 1.5

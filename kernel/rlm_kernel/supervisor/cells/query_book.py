@@ -65,7 +65,7 @@ class QueryBook:
         self._changed: dict[str, None] = {}
 
     def restore(self, next_number: int, pending: Iterable[AskedQuery], answers: Mapping[str, QueryOutcome]) -> None:
-        """Start with what another supervisor or the book of another session knew."""
+        """Start with what another supervisor, or the book of another session, knew."""
         self.next_number = next_number
         for row in pending:
             self._wait_for(row)

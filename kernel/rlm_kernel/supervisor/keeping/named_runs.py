@@ -66,7 +66,7 @@ def _ended_well(future: asyncio.Future[CellResult]) -> bool:
 
 
 def answer_again(future: asyncio.Future[CellResult], name: object, file: SessionFile) -> None:
-    """Give a cell that has run the answer that ``file`` has of it; if that is another cell's, the answer is lost."""
+    """Answer a cell that has already run from ``file``. If that has only another cell's answer, this one's is lost."""
     failed = file.read(FAILED, FailedRun)
     if failed.run == name and failed.result is not None:
         future.set_result(failed.result)

@@ -29,7 +29,10 @@ class GivenOut:
 
 
 class Driver:
-    """Works through ``queue`` from `start` to `cancel`. Notes the changes after each item, unless ``runner`` did."""
+    """Works through ``queue`` from `start` to `cancel`.
+
+    It notes the changes after each item, unless ``runner`` has noted them.
+    """
 
     def __init__(self, queue: RequestQueue, runner: RequestRunner) -> None:
         self._queue, self._runner = queue, runner

@@ -65,7 +65,7 @@ def add(
     fill: Callable[[Making, Any, Any], None] | None = None,
     note: Callable[[Any], str] | None = None,
 ) -> None:
-    """Add a kind: ``make`` gets the restorer and the arguments. Without ``fill`` there is no state to split off."""
+    """Add a kind: ``split`` returns arguments, with ``fill`` also a state; ``make`` gets the restorer and these."""
     homes = {str(cls.__module__) for cls in classes}
     module = "" if len(homes) != 1 else _HOMES.get(home := homes.pop(), home)
     whole: Split = split if fill is not None else lambda value: (split(value), None)

@@ -1,4 +1,4 @@
-"""Functions of libraries that are replaced in the libraries themselves: each once, however often that is asked for."""
+"""Replaces functions of libraries in the libraries themselves, each of them once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _made: Final[list[object]] = []
-"""What has taken the place of a library's own."""
+"""The replacements."""
 
 
 def replace_in(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put what ``make`` makes of the function that a module or a class has there in its place, unless that was done."""
+    """Replace an attribute of a module or class by ``make(attribute)``, unless it has been replaced already."""
     real = vars(owner)[name]
     if not any(real is made for made in _made):
         made = make(real)
