@@ -4,9 +4,9 @@
 
 The same cell runs in three sessions that hold a text, under `checkpoint: off`, `lazy` and `strict`, in an order that
 changes. A pause follows each, in which a lazy copy is taken: while one session prepares its next cell, no other runs.
-A round goes through all cells. For each cell the median over the rounds counts of how many times longer it took than
-under `off` in the same round; what is promised is the median of the cells. Times are those of the supervisor: from the
-request to the reply of the cell, without MCP around it. Cells that wait for an answer are left out.
+A round goes through all cells. A cell counts by the median over the rounds of its time, divided by that under `off` in
+the same round. The promise is about the median of the cells. Times are those of the supervisor: from the request to
+the reply of the cell, without MCP around it. Cells that wait for an answer are left out.
 """
 
 import ast

@@ -5,6 +5,7 @@ children of the host, or of the test process, counts those of other tests, that 
 """
 
 import os
+import select
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -98,12 +99,14 @@ def is_helper(process: psutil.Process) -> bool:
 
 
 def end_process(pid: int) -> None:
-    """Kill a process, and wait until it has ended."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        process.send_signal(signal.SIGKILL)
-        while runs(process):
-            psutil.wait_procs([process], timeout=0.01)
+    """Kill a process, and wait until it has ended with all of its threads: until then its sockets are open."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)
 
 
 def keeper_of(supervisor: int) -> psutil.Process:

@@ -17,7 +17,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Base of all events. An event of no other type is a sign of life."""
+    """Base of all events. A plain `Event` is only a sign of life."""
 
     origin: Origin
 
@@ -56,7 +56,7 @@ class ShellRan(Event):
 
 @dataclass(frozen=True, slots=True)
 class Began(Event):
-    """A session or a sub-agent starts, or a session continues: the agent of the origin has to be told where it was."""
+    """A session or a sub-agent starts, or a session continues: its agent has to be told where its work stands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from rlm_memory.store import Store
 
 _AFTER_FAULT_SECONDS = 1.0
+_MOST_DOUBLINGS = 6
 
 
 async def look_after_changes(store: Store, look: Callable[[], bool], *, pause: float) -> None:
     """Call ``look`` now, and ``pause`` seconds after something has changed, until cancelled.
 
-    It returns whether it succeeded: after a fault it is called again soon, even if nothing changes. The transactions of
-    ``look`` itself do not count as changes.
+    It returns whether it succeeded: after a fault it is called again soon, even if nothing changes, and after each
+    further fault in a row half as often. The transactions of ``look`` itself do not count as changes.
     """
     loop, here, changed = asyncio.get_running_loop(), threading.get_ident(), asyncio.Event()
-    looking = False
+    looking, faults = False, 0
 
     def told() -> None:
         if threading.get_ident() != here:
@@ -30,12 +32,17 @@ async def look_after_changes(store: Store, look: Callable[[], bool], *, pause: f
     try:
         while True:
             looking = True
-            succeeded = look()
+            faults = 0 if look() else faults + 1
             looking = False
-            if not succeeded:
-                loop.call_later(_AFTER_FAULT_SECONDS, changed.set)
-            await changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_seconds_after(faults)):
+                    await changed.wait()
             await asyncio.sleep(pause)
             changed.clear()
     finally:
         unwatch()
+
+
+def _seconds_after(faults: int) -> float | None:
+    """Return how long to wait without a change after so many faults in a row."""
+    return _AFTER_FAULT_SECONDS * 2 ** min(faults - 1, _MOST_DOUBLINGS) if faults else None

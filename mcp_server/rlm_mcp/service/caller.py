@@ -18,7 +18,7 @@ class Caller:
     """The caller of a tool: its client, the session that the call names, the receiver of progress, and its model.
 
     ``has_left`` tells whether the client of a call that ends early has disconnected without cancelling it. ``is_gone``
-    tells the same of a call that goes on: over HTTP, nothing cancels a call whose client hangs up.
+    tells the same of a call that is still running: over HTTP, nothing cancels a call whose client hangs up.
     """
 
     handshake: ClientInfo

@@ -141,9 +141,9 @@ class Holders:
             self.of(client, said)
 
     def renew(self, said: str | None) -> float | None:
-        """Extend the lease of a token of which a third is over. Return when to do it again, in seconds.
+        """Extend a token's lease once a third of its time has passed. Return when to do it again, in seconds.
 
-        None: the holder that a call means does not live by a time, or is made only when the call has found a task.
+        None: the holder that a call means has no time limit, or is made only when the call has found a task.
 
         Raises:
             ToolFault: the token does not exist, or its lease has expired.

@@ -1,6 +1,6 @@
 """What the page asks of frames and does to them: the whole of one, and the verbs that agents have.
 
-To a frame as a task of the queue it does more: claim, release, steal, and another priority.
+For tasks of the queue, it can also claim, release, steal, and set the priority.
 """
 
 from __future__ import annotations

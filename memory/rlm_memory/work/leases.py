@@ -220,7 +220,7 @@ def stale(store: Store, tree_name: str, *, now: float) -> list[int]:
 
 
 def next_stale(store: Store, tree_name: str) -> float | None:
-    """Return after which time a frame of the tree is stale if its holder stays inactive. None: no frame is claimed."""
+    """Return the time after which a frame of the tree is stale if its holder stays inactive; None if none can be."""
     beat: float | None = store.scalar(_EARLIEST_BEAT, tree=tree_name)
     return None if beat is None else beat + STALE_SECONDS
 

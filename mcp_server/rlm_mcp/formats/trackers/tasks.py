@@ -40,7 +40,7 @@ class Tracked:
 
 
 def joined(data: JsonObject, *names: str) -> str:
-    """Return these fields of a task as one text, each a paragraph."""
+    """Return these fields of a task as one text: each is a paragraph, and empty ones are left out."""
     return "\n\n".join(text for name in names if (text := str(data.get(name) or "").strip()))
 
 

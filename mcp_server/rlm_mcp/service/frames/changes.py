@@ -96,7 +96,7 @@ class FrameChanges:
             self._task = self._tables = None
 
     def _look(self) -> bool:
-        """Notify changes since the last check. Return whether that succeeded."""
+        """Notify changes since the last check. Return whether no fault stopped it."""
         try:
             with self._store.transaction():
                 state = state_of_all(self._store)

@@ -29,7 +29,7 @@ class Primes:
         await look_after_changes(self._store, self.write, pause=_PAUSE_SECONDS)
 
     def write(self) -> bool:
-        """Write what has changed since the last time. Return whether that succeeded."""
+        """Write what has changed since the last time. Return whether no fault stopped it."""
         try:
             if prime.state(self._store) == self._state:  # most transactions do not affect any tree
                 return True

@@ -358,7 +358,7 @@ class Snapshots:
 
 
 def key_in(folder: Path) -> bytes:
-    """Return the key in a folder with which the daemons of this user seal snapshots; made when it is first needed."""
+    """Return the key with which this user's daemons seal snapshots. It is in ``folder``, made when first needed."""
     path = folder / "key"
     with suppress(FileNotFoundError):
         if len(key := path.read_bytes()) == _KEY_BYTES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,8 +65,6 @@ _DATA: Final = {
     "list": {"limit", "scope", "status"},
 }
 """The fields of each verb's data; `add` checks its own, and `renew` takes notes of any name."""
-_OF_ANYONE: Final = ("next", "add", "list")
-"""The verbs that need no holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +110,9 @@ class Work:
             refuse_unknown("work", asked.data or (), takes, f"data of {asked.do} takes {', '.join(sorted(takes))}")
         at = self._frames.current(session, caller)
         client = caller.handshake
-        if asked.holder is not None and asked.do in _OF_ANYONE:
-            self._holders.find(client, asked.holder)  # extends the lease of a token
+        if asked.holder is not None and asked.do in ("next", "add", "list"):  # they need no holder
+            with suppress(ToolFault):  # a token whose time is over may look all the same
+                self._holders.find(client, asked.holder)  # extends the lease of a token
         match asked.do:
             case "next":
                 fields = await self._next(caller, at, asked)
@@ -268,7 +267,7 @@ class Work:
         now, data = self._clock(), asked.data or {}
         why = None if key is None else data.get("steal")
         if key is not None and not why:
-            leases.check_ready(self._store, key)  # refused in a transaction, it would roll that back
+            leases.check_ready(self._store, key)  # a refusal in the transaction would roll it back
         if key is None and asked.stale:
             key, why = next(iter(leases.stale(self._store, at.tree, now=now)), None), "stale"
         if key is None and (why or not ready(self._store, at.tree, now=now, scope=scope)):
