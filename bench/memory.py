@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import psutil
-from apart import folders, pss_of
+from apart import end, folders, pss_of
 from jupyter_client.manager import KernelManager
 
 from rlm_client import Client
@@ -92,6 +92,9 @@ def main() -> None:
     """Measure after one cell, and after three more."""
     stock = stock_kernel()
     with folders() as folder:
+        with Client(session="first") as client:
+            client.eval_code("1")
+        end()  # it has compiled what it imported, for which it needs more memory than one of an installation
         done = 0
         for cells in (1, 3):
             for number in range(SESSIONS):
