@@ -19,7 +19,6 @@ from rlm_ipc.kernel_reports import CellResult, KernelInfo
 from rlm_ipc.messages import Json
 from rlm_ipc.outcomes import Ended, session_ended
 from rlm_ipc.supervisor_protocol import CellEnded, Event, Execute, KernelEnded, Spawn
-from rlm_kernel.session_policy import read_policy
 from rlm_kernel.supervisor.cells.cell_history import CellHistory
 from rlm_kernel.supervisor.cells.cell_log import CellLog
 from rlm_kernel.supervisor.cells.cell_request import CellRequest
@@ -50,6 +49,7 @@ from rlm_kernel.supervisor.running.driver import Driver, GivenOut
 from rlm_kernel.supervisor.running.kept_session import KeptSession, KeptSpec
 from rlm_kernel.supervisor.running.kernel_messages import KernelMessages
 from rlm_kernel.supervisor.running.request_runner import RequestRunner
+from rlm_sandbox.policy.model import Policy
 
 Emit = Callable[[str, Event], None]
 
@@ -57,8 +57,8 @@ Emit = Callable[[str, Event], None]
 class SupervisedSession:
     """A kernel to the outside: five sockets that stay, and processes behind them that may be replaced.
 
-    ``spec`` says what its caller wants; ``connection`` is what its sockets are bound to, and ``kernel_info`` is the
-    answer to a ``kernel_info_request``. ``emit(kernel_id, event)`` reports what happened
+    ``spec`` says what its caller wants, and ``policy`` was read from it. ``connection`` is what its sockets are bound
+    to, and ``kernel_info`` is the answer to a ``kernel_info_request``. ``emit(kernel_id, event)`` reports what happened
     (`rlm_ipc.supervisor_protocol.EVENTS`). ``scratch`` is the folder that its code may write. A session that an earlier
     supervisor has left (``was_left``) already has a ``file``.
     """
@@ -66,6 +66,7 @@ class SupervisedSession:
     def __init__(
         self,
         spec: Spawn,
+        policy: Policy,
         connection: dict[str, Json],
         kernel_info: dict[str, Json],
         context: zmq.Context[Any],
@@ -79,7 +80,7 @@ class SupervisedSession:
         self.request, self.scratch, self.emit = spec.request, Path(spec.scratch), emit
         kernel_id = self.kernel_id = spec.request.kernel_id
         report = self.report
-        policy = self.policy = read_policy(spec.policy)
+        self.policy = policy
         limits = self.limits = policy.limits
         self.connection, self.kernel_info = connection, kernel_info
         self.queue = RequestQueue(kernel_id)

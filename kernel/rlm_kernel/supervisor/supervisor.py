@@ -38,6 +38,7 @@ from rlm_kernel.supervisor.processes.zygotes import FORK_SECONDS, HEIR_ENTRY, ZY
 from rlm_kernel.supervisor.running.kept_session import KeptSpec
 from rlm_kernel.supervisor.session import SupervisedSession
 from rlm_kernel.supervisor.unattended import Unattended
+from rlm_sandbox.policy.model import Policy
 
 MEMORY_SECONDS = 0.1
 SLOW_TICKS = 20
@@ -112,12 +113,15 @@ class Supervisor:
         """Continue with what the previous supervisor left."""
         adoption = Adoption(self.keeping, self._unfinished)
         self._zygotes.take_over(adoption.zygotes(ZYGOTE_ENTRY), adoption.zygotes(HEIR_ENTRY))
-        for left in adoption.sessions(self._session_of, self.unattended.given_up):
+        for left in adoption.sessions(self._left_session, self.unattended.given_up):
             session = self.sessions[left.session.kernel_id] = left.session
             session.take_over(left.listeners, left.given_out)
             owned = session.request.owned or session.request.trusted
             if owned and not self.owners.take_over(session.kernel_id):
                 session.close()
+
+    def _left_session(self, spec: KeptSpec, file: SessionFile) -> SupervisedSession:
+        return self._session_of(spec, read_policy(spec.spawn.policy), file)
 
     # -- sessions
 
@@ -175,22 +179,22 @@ class Supervisor:
         if kernel_id in self.sessions:
             raise CallerError(f"there is already a kernel {kernel_id!r}")
         self.capacity.demand_room(len(self.sessions))
-        read_policy(call.policy)  # one that cannot be read is refused before anything is made for its session
+        policy = read_policy(call.policy)  # one that cannot be read is refused before anything is made for its session
         spec = replace(call, protect=(str(self.runtime), str(self.log.parent), *call.protect))
         connection = request.connection or self._new_connection(kernel_id)
         Path(call.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)
         kept = KeptSpec(spec, connection, self._zygotes.kernel_info)
-        session = self.sessions[kernel_id] = self._session_of(kept)
+        session = self.sessions[kernel_id] = self._session_of(kept, policy)
         return session
 
-    def _session_of(self, spec: KeptSpec, file: SessionFile | None = None) -> SupervisedSession:
-        policy = read_policy(spec.spawn.policy)
+    def _session_of(self, spec: KeptSpec, policy: Policy, file: SessionFile | None = None) -> SupervisedSession:
         usual = policy.language.wall == "restricted" and not policy.network
         fresh_worker = partial(
             self._zygotes.fresh_worker, importable(policy), usual=usual, private=policy.walls.private
         )
         return SupervisedSession(
             spec.spawn,
+            policy,
             spec.connection,
             spec.kernel_info,
             context=self.context,
