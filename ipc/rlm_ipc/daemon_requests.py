@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from rlm_ipc.daemon_rows import RestingSession
 from rlm_ipc.late_dataclasses import dataclass
 
 Reply = TypeVar("Reply")
@@ -59,12 +58,9 @@ class Tidy(Request["Tidied"]):
 
 @dataclass(frozen=True, slots=True)
 class Tidied:
-    """Sessions that ``ended`` because they were due, bytes of texts freed, texts still read, and what is kept."""
+    """How many bytes of texts were freed."""
 
-    ended: tuple[str, ...]
     freed_bytes: int
-    still_read: int
-    resting: tuple[RestingSession, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class State:
         return ()
 
     async def tidy(self):
-        return Tidied((), 0, 0, ())
+        return Tidied(0)
 
 
 def broken():

@@ -237,12 +237,13 @@ class Service:
 
     async def tidy(self) -> Tidied:
         """Delete what cannot be reached: expired sessions, and texts and snapshots without a session."""
-        freed, ended = self._texts.freed, await self.sweep()
+        freed = self._texts.freed
+        await self.sweep()
         self.snapshots.tidy()
-        left = (await self._texts.collect()).leased
+        await self._texts.collect()
         self._store.purge()
         await asyncio.to_thread(self._store.compact)
-        return Tidied(tuple(ended), self._texts.freed - freed, left, self.list_resting())
+        return Tidied(self._texts.freed - freed)
 
     def list_journal(self, session: str, last: int | None = None) -> tuple[JournalCell, ...]:
         """Return the cells that ran in a session, the oldest first; raises ToolFault if there is no such session."""

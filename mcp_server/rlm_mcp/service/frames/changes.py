@@ -83,11 +83,6 @@ class FrameChanges:
 
         return leave
 
-    @property
-    def busy(self) -> bool:
-        """Whether somebody follows."""
-        return self._task is not None
-
     def close(self) -> None:
         """Stop all notifications."""
         self._followers.clear()
