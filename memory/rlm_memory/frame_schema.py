@@ -165,5 +165,5 @@ operations = Table(
     what="TEXT NOT NULL CHECK (what in ('push', 'log', 'notebook', 'end'))",
     # The session it concerns; that session may have ended.
     of_session="INTEGER",
-    indexes={"frame_operations_by_frame": "(frame, what)"},
+    indexes={"frame_operations_by_frame": "(frame, what)", "frame_operations_by_session": "(of_session, what)"},
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import rlm_memory
+from rlm_memory.frames import runtime
 from rlm_memory.store import Store
 
 _VERBS = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|REPLACE)\b")
@@ -24,6 +25,12 @@ def _texts() -> Iterator[tuple[str, str]]:
 _TEXTS = dict(_texts())
 # A text that others contain is a part of statements, which need not be one itself.
 _ALL = {name: text for name, text in _TEXTS.items() if not any(text in more != text for more in _TEXTS.values())}
+
+
+def test_an_end_of_a_session_reads_only_promises_about_it(store: Store) -> None:
+    """A tree that ends may owe logs and notebooks of ten thousand frames, and asks this for each of its kernels."""
+    plan = store._driver().execute(f"EXPLAIN QUERY PLAN {runtime._TO_BE_WRITTEN}", {"session": 1}).fetchall()
+    assert [row[-1].partition(" ")[0] for row in plan] == ["SEARCH"]
 
 
 def test_there_are_statements() -> None:
