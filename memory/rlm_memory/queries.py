@@ -175,10 +175,11 @@ def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) ->
     """
     by_id = {query.id: query for query in asked}
     with store.transaction():
-        new = [by_id[query] for query in unknown(store, session, by_id.values())]
+        known = _known(store, session, by_id)
+        new = [query for query in by_id.values() if known.get(query.id) != query.prompt]
         if not new:
             return []
-        forget(store, session, [query.id for query in new])
+        forget(store, session, [query.id for query in new if query.id in known])
         store.raise_count(_counter(store, session, Asker.CODE), 1 + max(query.number for query in new))
         first = store.count("query order", len(new))
         rows = [_new(session, first + n, query, Asker.CODE, now) for n, query in enumerate(new)]
