@@ -63,7 +63,7 @@ _ANEW = """
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claimed frame. ``attempt`` counts its claims so far; ``progress`` is what the last one left.
+    """A claimed frame. ``fence`` counts its claims so far; ``progress`` is what the last one left.
 
     ``returned`` says that the holder got its own frame back, with the fence that it had.
     """
@@ -73,7 +73,6 @@ class Lease:
     goal: str
     fence: int
     holder: str
-    attempt: int
     progress: dict[str, Any]
     returned: bool = False
 
@@ -250,7 +249,7 @@ def _restore(store: Store, row: FrameRow, holder: Holder, now: float) -> Lease:
 
 def _lease(store: Store, row: FrameRow, fence: int, holder: Holder, *, returned: bool = False) -> Lease:
     left = progress.get(store, row.key).data if fence > 1 or returned else {}
-    return Lease(row.id, row.key, row.goal, fence, holder.id, fence, left, returned)
+    return Lease(row.id, row.key, row.goal, fence, holder.id, left, returned)
 
 
 def _why_not(store: Store, row: FrameRow) -> str:

@@ -46,7 +46,7 @@ def test_a_claim_starts_a_frame_and_those_above_it(grown: Grown, one: Holder, tw
     story = grown.plan("story")
     first, second = grown.plan("first", story), grown.plan("second", story)
     got = claim(grown, one)
-    assert (got and got.frame, got and got.fence, got and got.attempt) == (first.id, 1, 1)
+    assert (got and got.frame, got and got.fence) == (first.id, 1)
     assert grown.status(story, first, second) == [Status.IN_PROGRESS, Status.IN_PROGRESS, Status.PLANNED]
     other = claim(grown, two)
     assert other is not None
@@ -60,7 +60,7 @@ def test_a_claim_starts_a_frame_and_those_above_it(grown: Grown, one: Holder, tw
         pop(grown, row, None)
     last = claim(grown, two)
     assert last is not None
-    assert (last.frame, last.attempt) == (story.id, 1)  # what is left of it, once nothing below it is open
+    assert (last.frame, last.fence) == (story.id, 1)  # what is left of it, once nothing below it is open
 
 
 def test_who_claims_the_frame_of_a_dead_holder_gets_what_that_left(grown: Grown, one: Holder, two: Holder) -> None:
@@ -72,7 +72,7 @@ def test_who_claims_the_frame_of_a_dead_holder_gets_what_that_left(grown: Grown,
     assert leases.free(grown.store, one.id, now=1.0, why="its connection ended") == [row.id]
     again = claim(grown, two)
     assert again is not None
-    assert (again.fence, again.attempt, again.progress["phase"]) == (2, 2, "testing")
+    assert (again.fence, again.progress["phase"]) == (2, "testing")
     assert progress.resuming(row.id, progress.get(grown.store, row.key)) == "Resuming f2 from: testing, next: fix it"
     told = rf"{two.id} \(two\) has {row.id} now, with fence 2; your claim has fence 1"
     with pytest.raises(LeaseLost, match=told):

@@ -39,7 +39,7 @@ class WorkByHand:
             else:
                 taken = leases.steal(self._store, row.key, holder, now=now, why=steal)
             assert taken is not None
-        return {"claimed": taken.frame, "fence": taken.fence, "attempt": taken.attempt}
+        return {"claimed": taken.frame, "fence": taken.fence, "attempt": taken.fence}
 
     async def release(self, frame: str) -> JsonObject:
         """Take a task from its holder, and return it to the queue."""

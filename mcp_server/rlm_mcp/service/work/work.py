@@ -293,9 +293,9 @@ class Work:
             said |= {"token": token, "until": holder.expires_at}
         if lease.returned:
             said["notice"] = "you have it again, with the same fence; you lost it when your connection ended"
-        elif lease.attempt > 1:
-            said["attempt"] = lease.attempt
-            said["notice"] = f"attempt {lease.attempt}: `progress` has the notes of the previous holder"
+        elif lease.fence > 1:
+            said["attempt"] = lease.fence
+            said["notice"] = f"attempt {lease.fence}: `progress` has the notes of the previous holder"
         if lease.progress:
             said["resuming"] = progress.resuming(lease.frame, progress.get(self._store, lease.key))
             said["progress"] = lease.progress
