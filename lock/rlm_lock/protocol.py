@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 
 class Question(Generic[Answer]):
-    """Base of the questions; ``Answer`` is the type of the last line of an answer."""
+    """Base of the questions; ``Answer`` is the type of the last line of an answer (`messages.reply_type`)."""
 
     __slots__ = ()
 
@@ -214,23 +214,15 @@ class AnswerLine:
     refused: Refused | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionType:
-    """The types of a question and of its answer."""
-
-    question: type[Question[Any]]
-    answer: type[Any]
-
-
-QUESTIONS: Mapping[str, QuestionType] = {
-    "refresh": QuestionType(Refresh, Refreshed),
-    "section": QuestionType(ReadSection, SectionRead),
-    "map": QuestionType(ShowMap, MapShown),
-    "compare": QuestionType(CompareVersions, Difference),
+QUESTIONS: Mapping[str, type[Question[Any]]] = {
+    "refresh": Refresh,
+    "section": ReadSection,
+    "map": ShowMap,
+    "compare": CompareVersions,
 }
 """Every question by its name."""
 
-_NAMES = {types.question: name for name, types in QUESTIONS.items()}
+_NAMES = {question: name for name, question in QUESTIONS.items()}
 
 
 def kind_of(question: Question[Any]) -> str:

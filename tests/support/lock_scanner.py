@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rlm_ipc.messages import plain, read
+from rlm_ipc.messages import plain, read, reply_type
 from rlm_lock.protocol import (
-    QUESTIONS,
     AnswerLine,
     Phase,
     Progress,
@@ -66,14 +65,13 @@ class RunningScanner:
     def ask(self, question: Question[Answer]) -> Answer:
         """Ask a question; raises Refusal, and EOFError if the process has ended."""
         assert self.process.stdout is not None
-        kind = kind_of(question)
-        self._write(QuestionLine(kind, plain(question)))
+        self._write(QuestionLine(kind_of(question), plain(question)))
         while line := self.process.stdout.readline():
             said = read(AnswerLine, json.loads(line))
             if said.refused is not None:
                 raise Refusal(said.refused)
             if said.answer is not None:
-                answer: Answer = read(QUESTIONS[kind].answer, said.answer)
+                answer: Answer = read(reply_type(type(question)), said.answer)
                 return answer
             assert said.progress is not None
             self.progress.append(said.progress)

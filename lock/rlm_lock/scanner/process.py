@@ -172,10 +172,10 @@ class Scanner:
     def _answer(self, line: bytes) -> None:
         try:
             request = read(QuestionLine, json.loads(line))
-            types = QUESTIONS.get(request.kind)
-            if types is None:
+            kind = QUESTIONS.get(request.kind)
+            if kind is None:
                 raise _CannotAnswer(f"there is no question {request.kind[:50]!r}", "restart the daemon")
-            question = read(types.question, request.question)
+            question = read(kind, request.question)
             answer = self._answers[type(question)](question)
         except _CannotAnswer as problem:
             self._lines.say(AnswerLine(refused=problem.refused))

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from rlm_ipc.environment import HELPER, chosen
 from rlm_ipc.errors import ProtocolError
 from rlm_ipc.json_size import has_too_many_values
-from rlm_ipc.messages import Json, plain, read
-from rlm_lock.protocol import QUESTIONS, AnswerLine, Progress, Question, QuestionLine, ScannerSpec, kind_of
+from rlm_ipc.messages import Json, plain, read, reply_type
+from rlm_lock.protocol import AnswerLine, Progress, Question, QuestionLine, ScannerSpec, kind_of
 
 Answer = TypeVar("Answer")
 Command = Callable[[], list[str]]
@@ -140,8 +140,7 @@ class ScannerProcess:
             self._process.kill()
 
     async def _exchange(self, question: Question[Answer], on_progress: Callable[[Progress], None]) -> Answer:
-        kind = kind_of(question)
-        await self._write(QuestionLine(kind, plain(question)))
+        await self._write(QuestionLine(kind_of(question), plain(question)))
         while True:
             reply = await self._line()
             if reply.progress is not None:
@@ -149,7 +148,7 @@ class ScannerProcess:
             elif reply.refused is not None:
                 raise ScannerRefused(reply.refused.message, reply.refused.advice)
             elif reply.answer is not None:
-                answer: Answer = _parsed(QUESTIONS[kind].answer, reply.answer)
+                answer: Answer = _parsed(reply_type(type(question)), reply.answer)
                 return answer
             else:
                 raise ScannerDied("it sent an empty line")
