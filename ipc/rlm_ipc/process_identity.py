@@ -61,8 +61,14 @@ def ancestors(pid: int) -> Iterator[int]:
 
 def stat_fields(pid: int) -> list[bytes]:
     """Return the fields of a process from its state on (proc_pid_stat(5)); empty if there is no such process."""
-    # The program's name comes first, in parentheses. A process may choose it, with spaces and parentheses.
-    return _read(f"/proc/{int(pid)}/stat").rpartition(b")")[2].split()
+    return named_stat(pid)[1]
+
+
+def named_stat(pid: int) -> tuple[bytes, list[bytes]]:
+    """Return the name of a process and its fields as `stat_fields`, which are of one moment."""
+    # The name stands in parentheses. A process may choose it, with spaces and parentheses.
+    head, _, fields = _read(f"/proc/{int(pid)}/stat").rpartition(b")")
+    return head.partition(b"(")[2], fields.split()
 
 
 def _read(path: str) -> bytes:

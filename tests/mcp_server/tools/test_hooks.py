@@ -16,7 +16,8 @@ from waiting import until
 from rlm_ipc import discovery
 from rlm_ipc.daemon_requests import Ancestor, NoteHook
 from rlm_mcp.client_info import ClientInfo
-from rlm_mcp.service.hooks.agents import ancestors
+from rlm_mcp.hook.events import Origin
+from rlm_mcp.service.hooks.agents import Agents, ancestors
 from rlm_mcp.service.hooks.folder import HookFolder
 from rlm_mcp.service.service import Service
 from rlm_memory.frames import rows, tree
@@ -44,6 +45,18 @@ def front(quiet: Service) -> Iterator[None]:
     """This process is a client's server: what is above it is the client."""
     with quiet.hooks.agents.connected(ClientInfo(pid=os.getpid()), os.getpid()):
         yield
+
+
+def test_a_shell_between_a_client_and_its_server_is_not_the_client() -> None:
+    """Clients start servers by shells; the hooks have other shells above them, and the same client."""
+    script = "exec 3<&0; cat <&3 & echo $!; wait"  # alone, a command in the background reads nothing, and ends
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        server = int(shell.stdout.readline())
+        agents, above = Agents(), tuple(ancestors(shell.pid))
+        with agents.connected(ClientInfo(pid=server), server):
+            assert agents.find(Origin("claude-code"), above) is not None
+        shell.communicate()
 
 
 @pytest.fixture

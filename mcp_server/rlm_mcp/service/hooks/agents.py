@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
 from rlm_ipc import process_identity
 from rlm_ipc.daemon_requests import Ancestor
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.hook.events import Origin
 
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
+_SHELLS = frozenset({b"sh", b"bash", b"dash", b"zsh", b"fish", b"ksh", b"busybox"})
 _MOST_ANCESTORS = 8
 _MOST_CALLS = 1000
 _MOST_LEFT = 100
@@ -73,19 +72,16 @@ class Agents:
 
 
 def ancestors(pid: int) -> Iterator[Ancestor]:
-    """Yield the processes above this one, as far as the system shows them."""
-    for above in islice(process_identity.ancestors(pid), _MOST_ANCESTORS):
-        if fields := process_identity.stat_fields(above):
-            yield Ancestor(above, int(fields[19]))
+    """Return the processes above this one, as far as the system shows them."""
+    return (ancestor for _, ancestor in _named_ancestors(pid))
 
 
 def _owner(pid: int) -> Ancestor | None:
-    return next((ancestor for ancestor in ancestors(pid) if _name(ancestor.pid) not in _SHELLS), None)
+    return next((ancestor for name, ancestor in _named_ancestors(pid) if name not in _SHELLS), None)
 
 
-def _name(pid: int) -> str:
-    """Return the name of a process; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n")
-    except OSError:
-        return ""
+def _named_ancestors(pid: int) -> Iterator[tuple[bytes, Ancestor]]:
+    for above in islice(process_identity.ancestors(pid), _MOST_ANCESTORS):
+        name, fields = process_identity.named_stat(above)
+        if fields:
+            yield name, Ancestor(above, int(fields[19]))
