@@ -1,7 +1,7 @@
 """Where cases are tried: forks of warm zygotes, each in folders of its own.
 
 Three ways: plain, with no wall at all (the control, which shows that the attack works); behind the language wall alone;
-behind the operating system's wall alone, as the user that runs the tests or as `nobody`.
+behind the OS wall alone, as the user that runs the tests or as `nobody`.
 """
 
 from __future__ import annotations

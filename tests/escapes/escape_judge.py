@@ -1,7 +1,7 @@
 """Runs one case in the process it is in, and says what the case got. Loaded in the zygote, before its forks.
 
 ``behind_wall`` runs it behind the language wall alone, ``in_the_open`` without it: in an unconfined process that
-is the control of the case, in a confined one the trial of the operating system's wall. There the loot of a case,
+is the control of the case, in a confined one the trial of the OS wall. There the loot of a case,
 however it came by it, is *spent*: with a frame, a module, a raw type ... it is tried to read the secret file, to write
 outside, to start a program and so on. What counts is what then really happened.
 """

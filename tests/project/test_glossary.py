@@ -20,6 +20,7 @@ RETIRED = {
     "list keeper (list cache)": r"\blist[ _-]?keepers?\b",
     "settle a query (resolve)": r"\bop: settle\b|\bsettle[sd]?\b[^.|]{0,50}\bquer(?:y|ies)\b"
     r"|\bquer(?:y|ies)\b[^.|]{0,50}\bsettle[sd]?\b",
+    "wall of the system (OS wall)": r"\boperating[- ]system(?:'s)? wall\b|\b(?:first|second) wall\b",
     "lease on a text (pin)": r"\bleases?\b[^.|\n:(]{0,40}\b(?:texts?|contexts?|collector)\b"
     r"|\b(?:texts?|contexts?|collector)\b[^.|\n:(]{0,40}\bleases?\b",
 }
@@ -79,6 +80,7 @@ def test_a_retired_word_is_nowhere(word: str, tracked_files: list[Path], root: P
     [
         ("door (attachment)", "rlm-kernel doors list"),
         ("settle a query (resolve)", "a query is settled by its answer"),
+        ("wall of the system (OS wall)", "behind the operating system's wall"),
         ("lease on a text (pin)", "the lease keeps a text from the collector"),
         ("hello (handshake)", "the hello of a connection"),
         ("confined process (helper process, worker)", "in a confined process"),
