@@ -93,7 +93,7 @@ class UnknownQuery(RowRequestError):
     """The session has no query with that id."""
 
     code = "query_not_found"
-    hint = "use the ids in still_pending"
+    hint = "still_pending lists the queries that can be answered"
 
     def __init__(self, query: str) -> None:
         super().__init__(f"there is no query {query[:80]!r} in this session", id=query[:80])

@@ -6,12 +6,12 @@ import re
 from typing import Final
 
 _SAID: Final = (
-    (r", or load the variable as a text: load_context with variable=", ""),  # which no command does
+    (r"(?:, or load the variable as a text: load_context|; for a Python variable,) with variable=", ""),  # no command
     (r"\bcall eval_code\b", "use `rlm-kernel run`"),
     (r"\beval_code\b", "`rlm-kernel run`"),
     (r"\bload_context\b(?:\([^)]*\))?", "`rlm-kernel load`"),
     (r"\bvar_info shows its columns", "`rlm-kernel query NAME 'DESCRIBE NAME'` shows its columns"),
-    (r"\buse the ids in still_pending\b", "use the id of a pending query"),
+    (r"; still_pending lists the queries that can be answered", ""),  # the command `answer` says them
     (r"\bcall answer_queries\b", "use `rlm-kernel answer`"),
     (r"\bend_session ends", "`rlm-kernel end` ends"),
     (r"\bwork\(do='(\w+)'\)", r"`rlm-kernel work \1`"),

@@ -322,9 +322,19 @@ def answer(
     if result["failed"]:
         refused = result["failed"][0]
         said = "; ".join(str(refused[part]) for part in ("message", "hint") if part in refused)
-        pending = ", ".join(result["still_pending"]) or "none"
-        fail(f"{at_a_prompt(said)}; pending queries: {pending}", FAILED, as_json=as_json, detail=result)
+        fail(f"{at_a_prompt(said)}; {_pending_said(result['still_pending'])}", FAILED, as_json=as_json, detail=result)
     _show_run(result, session, as_json)
+
+
+_NAMED = 10
+"""How many pending queries a refused answer names."""
+
+
+def _pending_said(pending: list[str]) -> str:
+    if not pending:
+        return "no query is pending"
+    rest = f" and {len(pending) - _NAMED:,} more (--json lists them)" if len(pending) > _NAMED else ""
+    return f"pending queries: {', '.join(pending[:_NAMED])}{rest}"
 
 
 _WAITS = {

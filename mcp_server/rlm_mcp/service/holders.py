@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 ANCESTOR = "ancestor"
 """The holder that a command names to claim for a process above it."""
 DEFAULT_SECONDS = 120.0
+SHORTEST_SECONDS = 1.0
+"""A shorter lease would expire before a caller had read its token."""
 LONGEST_SECONDS = 86_400.0
 _BEAT_SECONDS = 20.0
 """How often the activity of a holder is recorded."""
@@ -136,7 +138,7 @@ class Holders:
     def check(self, client: ClientInfo, said: str | None) -> None:
         """Raise what `of` does, and make no holder by time: its time would begin now."""
         if said is not None and said.startswith("ttl:"):
-            _check(_seconds(said))
+            _seconds(said)
         else:
             self.of(client, said)
 
@@ -303,7 +305,7 @@ class Holders:
         """Return a new holder with this time limit, and the token with which calls extend it.
 
         Raises:
-            ToolFault: the time is too long or not valid.
+            ToolFault: the time is too short, too long or not valid.
         """
         _check(seconds)
         token = f"lease-{secrets.token_urlsafe(18)}"
@@ -368,16 +370,25 @@ class Holders:
 
 
 def _seconds(said: str) -> float:
+    """Return the time limit that a holder names, checked."""
+    given = said.removeprefix("ttl:")
     try:
-        return float(said.removeprefix("ttl:") or DEFAULT_SECONDS)
+        seconds = float(given or DEFAULT_SECONDS)
     except ValueError:
-        return -1.0
+        raise _not_a_time(given) from None
+    _check(seconds)
+    return seconds
 
 
 def _check(seconds: float) -> None:
-    if not 0 < seconds <= LONGEST_SECONDS:
-        hint = f"give seconds, {LONGEST_SECONDS:,.0f} at most: holder='ttl:{DEFAULT_SECONDS:.0f}'"
-        raise ToolFault("invalid_arguments", f"{seconds:g} seconds are not a valid time for a lease", hint)
+    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
+        raise _not_a_time(f"{seconds:g}")
+
+
+def _not_a_time(given: str) -> ToolFault:
+    limits = f"{SHORTEST_SECONDS:,.0f} to {LONGEST_SECONDS:,.0f} seconds"
+    hint = f"give a number of seconds in these limits: holder='ttl:{DEFAULT_SECONDS:.0f}'"
+    return ToolFault("invalid_arguments", f"a lease lasts {limits}, so {given[:20]!r} is not a valid time", hint)
 
 
 def _hash(token: str) -> str:

@@ -244,7 +244,9 @@ async def test_who_claims_for_a_time_and_gets_nothing_leaves_nothing(
         task = (await agent("work", do="add", data={"goal": "task"}))["added"]
         held = (await other("work", do="claim"))["holder"]
         assert (await agent("work", do="claim", id=task, holder="ttl:60"))["error"] == "not_ready"
-        assert (await agent("work", do="claim", holder="ttl:0", wait=True))["error"] == "invalid_arguments"
+        for short in ("ttl:0", "ttl:0.1", "ttl:nan", "ttl:soon"):
+            refused = await agent("work", do="claim", holder=short, wait=True)
+            assert (refused["error"], refused["message"][:32]) == ("invalid_arguments", "a lease lasts 1 to 86,400 second")
         with closing(sqlite3.connect(discovery.state_dir() / "rlm.sqlite3")) as database:
             assert database.execute("SELECT id FROM holders").fetchall() == [(held,)]
         asked = asyncio.create_task(agent("work", do="claim", holder="ttl:60", wait=True))
@@ -266,17 +268,17 @@ async def test_a_call_that_waits_keeps_the_lease_of_its_token(
     watched = len(quiet._store._watchers)
     async with connected(quiet, "auto", who, None) as agent:
         task = (await agent("work", do="add", data={"goal": "task"}))["added"]
-        got = await agent("work", do="claim", holder="ttl:0.5")
+        got = await agent("work", do="claim", holder="ttl:1")
         asked = asyncio.create_task(agent("work", do=do, holder=got["token"], wait=True))
         await until(lambda: len(quiet._store._watchers) == watched + 1)
         for _ in range(3):
-            clock.now += 0.4
-            await until(lambda: expiry(got["holder"]) == clock.now + 0.5)
+            clock.now += 0.8
+            await until(lambda: expiry(got["holder"]) == clock.now + 1)
         assert (await other("work"))["in_progress"] == [task]
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
         await until(lambda: len(quiet._store._watchers) == watched)
-        clock.now += 0.6
+        clock.now += 1.1
         assert (await other("work", wait=True))["next"] == [task]
 
 

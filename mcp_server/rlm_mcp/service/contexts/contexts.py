@@ -131,8 +131,10 @@ class Contexts:
         if (content := self.find(session, name)) is not None:
             return content
         said = f"{name!r} is not a loaded text, and {because}"
-        hint = "use one of `available`, or load the variable as a text: load_context with variable="
         known = contexts.names(self._store, session.key)
+        hint = "use one of `available`, or load the variable as a text: load_context with variable="
+        if not known:
+            hint = "nothing is loaded in this session; load it with load_context; for a Python variable, with variable="
         raise ToolFault("variable_not_found", said, hint, name=name, available=known)
 
     def known_as(self, session: Session, name: str) -> str | None:
