@@ -7,13 +7,16 @@ nothing, and no statement can change that.
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ _LINES = """
     FROM (SELECT unnest(parts) AS part, generate_subscripts(parts, 1) AS position
           FROM (SELECT string_split($text, chr(10)) AS parts))
 """
+_MEND = "correct it and load it again, or read its lines with eval_code"
 MEMORY_SHARE = 0.7
 """How much of the process's memory DuckDB may use; the rest is for the rows on their way out."""
 
@@ -106,13 +110,47 @@ def _define(connection: duckdb.DuckDBPyConnection, table: SqlTable) -> None:
     name = _quoted(table.name, '"')
     read = reader(table)
     if read is not None:
-        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {read}")
+        try:
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {read}")
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as problem:
+            what = f"{table.name} cannot be read as {table.format}: {_flaw(table) or _first_line(problem, table.path)}"
+            raise JobFault(FaultKind.SOURCE, what, _MEND) from problem
         return
     connection.execute(f"CREATE TABLE {name} (line BIGINT, text VARCHAR)")
     first = 0
     for text in _batches(Path(table.path)):
         connection.execute(f"INSERT INTO {name} {_LINES}", {"first": first, "text": text})
         first += text.count("\n") + 1
+
+
+def _flaw(table: SqlTable) -> str:
+    """Return which line, from 0, is unlike the others; empty if none is, or it is another format."""
+    with suppress(csv.Error), Path(table.path).open(encoding="utf-8-sig", newline="") as file:
+        if table.format == "jsonl":
+            odd = next((number for number, line in enumerate(file) if line.strip() and not _is_json(line)), None)
+            return "" if odd is None else f"line {odd} is no JSON"
+        if table.format in {"csv", "tsv"}:
+            rows = csv.reader(islice(file, table.skip, None), delimiter=table.delimiter)
+            width = len(next(rows, []))
+            for row in rows:
+                if row and len(row) != width:
+                    return f"the header has {width} cells, and line {table.skip + rows.line_num - 1} has {len(row)}"
+    return ""
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _first_line(problem: duckdb.Error, path: str) -> str:
+    """Return what DuckDB says, without the path of the stored text, which means nothing to anyone."""
+    return str(problem).partition("\n")[0].replace(f' "{path}"', "").strip()
 
 
 def _batches(path: Path) -> Iterator[str]:

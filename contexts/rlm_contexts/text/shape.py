@@ -19,6 +19,7 @@ _LONGEST = 1 << 16  # characters looked at
 _MOST_COLUMNS = 100
 _DELIMITERS = {"csv": ",;|", "tsv": "\t"}
 _PACKED = {".gz", ".bz2", ".xz", ".zst"}
+_HEADING = re.compile("==> .* <==")  # before each file of several, so the text is not one table
 _GAP = re.compile(r"[\s,:]*")
 
 
@@ -65,6 +66,8 @@ def shape_of(text: Text, hint: str = "") -> Shape | None:
         return None
     if lines[0].lstrip()[:1] in {"{", "["}:
         return _json(text, lines, whole=not start.has_more and not start.cut_line)
+    if _HEADING.fullmatch(lines[0]):
+        return None
     ending = _ending(hint)
     return _table(text, every, ending) if ending in _DELIMITERS else None
 

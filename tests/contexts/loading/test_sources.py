@@ -295,6 +295,7 @@ def test_changes_of_large_texts_are_counted_without_being_shown() -> None:
         ("[2026-01-01] started\n[2026-01-01] ended\n", "log", None),
         ("{\n", "json", None),
         ("a, b\nc, d\n", "log", None),
+        ("==> a.csv <==\nid,name\n1,x\n==> b.csv <==\nid\n", "data/*.csv", None),
         ("", "csv", None),
     ],
 )

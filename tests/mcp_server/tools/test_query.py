@@ -122,6 +122,28 @@ async def test_errors_say_what_to_do_next(connect) -> None:
         assert (await agent("query", name="sales", sql=""))["error"] == "invalid_arguments"
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "flaw"),
+    [
+        ("# x\na,b\n1,2\n\n3\n", "csv", "the header has 2 cells, and line 4 has 1"),
+        ('{"n": 1}\n' * 60 + "oops\n", "json", "line 60 is no JSON"),
+        ("[" + '{"n": 1},\n' * (1 << 17) + "oops]", "json", "Malformed JSON in file, at byte"),
+    ],
+)
+async def test_a_query_of_a_damaged_table_says_what_is_wrong_with_the_table(
+    connect, text: str, kind: str, flaw: str
+) -> None:
+    """The SQL is right; and the path of our own copy helps nobody to find the line."""
+    async with connect() as agent:
+        await agent("load_context", name="rows", content=text, content_type=kind)
+        answer = await agent("query", name="rows", sql="SELECT count(*) FROM rows")
+        assert answer["error"] == "cannot_read"
+        assert answer["message"].startswith(f"rows cannot be read as {'csv' if kind == 'csv' else 'json'}")
+        assert flaw in answer["message"]
+        assert "eval_code" in answer["hint"]
+        assert "/contexts/" not in answer["message"]
+
+
 def test_a_query_is_held_to_its_time_memory_and_answer(tmp_path: Path) -> None:
     """K-18, K-20: it fails alone, and no process stays."""
     path = tmp_path / "x"
