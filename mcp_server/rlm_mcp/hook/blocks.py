@@ -71,9 +71,7 @@ def _plugin(events: Mapping[str, str], command: Callable[[str], str], installed:
 _CLAUDE_WRITES = "Write|Edit|MultiEdit|NotebookEdit"
 _CODEX_WRITES = "apply_patch|Bash"  # it writes by a shell that runs apply_patch
 _QWEN_WRITES = "write_file|edit"
-_COPILOT_EVENTS = (
-    "sessionStart userPromptSubmitted subagentStart subagentStop preToolUse postToolUse preCompact sessionEnd".split()
-)
+_COPILOT_EVENTS = "sessionStart userPromptSubmitted subagentStart preToolUse postToolUse preCompact".split()
 
 BLOCKS: Mapping[str, HookBlock] = {
     "claude-code": HookBlock(
@@ -86,7 +84,6 @@ BLOCKS: Mapping[str, HookBlock] = {
             "PostToolUse": f"{_CLAUDE_WRITES}|Bash",
             "PostToolUseFailure": "Bash",
             "PreCompact": "",
-            "SessionEnd": "",
         },
         _by_matcher(timeout=1),
     ),
@@ -99,7 +96,6 @@ BLOCKS: Mapping[str, HookBlock] = {
             "PreToolUse": _CODEX_WRITES,
             "PostToolUse": _CODEX_WRITES,
             "PreCompact": "",
-            "SessionEnd": "",
         },
         _by_matcher(timeout=1),
         "Codex runs a hook only after you have trusted it: it asks when it starts next.",
@@ -110,7 +106,6 @@ BLOCKS: Mapping[str, HookBlock] = {
             "BeforeAgent": "",
             "BeforeTool": "write_file|replace",
             "AfterTool": "write_file|replace|run_shell_command",
-            "SessionEnd": "",
         },
         _by_matcher(timeout=1000),
         "Gemini runs hooks of a project only in folders that you trust.",
@@ -121,13 +116,11 @@ BLOCKS: Mapping[str, HookBlock] = {
             "SessionStart": "",
             "UserPromptSubmit": "",
             "SubagentStart": "",
-            "SubagentStop": "",
             "PreToolUse": _QWEN_WRITES,
             "PostToolUse": f"{_QWEN_WRITES}|run_shell_command",
             "PostToolUseFailure": "run_shell_command",
             "PreCompact": "",
             "PostCompact": "",
-            "SessionEnd": "",
         },
         _by_matcher(timeout=1000),
     ),

@@ -60,6 +60,11 @@ class Began(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped(Event):
+    """A sub-agent has stopped. Some clients can continue it later."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prompted(Event):
     """The agent got a prompt."""
 

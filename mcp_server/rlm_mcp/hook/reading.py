@@ -23,6 +23,7 @@ from rlm_mcp.hook.events import (
     Origin,
     Prompted,
     ShellRan,
+    Stopped,
     WriteAsked,
 )
 
@@ -159,19 +160,18 @@ def _plain(kind: type[Event]) -> Reader:
     return lambda _dialect, origin, _given: kind(origin)
 
 
-_began, _prompted, _compacted, _lives = map(_plain, (Began, Prompted, Compacted, Event))
+_began, _stopped, _prompted, _compacted = map(_plain, (Began, Stopped, Prompted, Compacted))
 
 _COMMON = {
     "PreToolUse": _before_tool,
     "PostToolUse": _after_tool,
     "PostToolUseFailure": _after_failure,
     "SessionStart": _began,
-    "SessionEnd": _lives,
     "UserPromptSubmit": _prompted,
     "PreCompact": _compacted,
     "PostCompact": _compacted,
     "SubagentStart": _began,
-    "SubagentStop": _lives,
+    "SubagentStop": _stopped,
 }
 
 DIALECTS: Mapping[str, Dialect] = {
@@ -191,7 +191,6 @@ DIALECTS: Mapping[str, Dialect] = {
             "BeforeTool": _before_tool,
             "AfterTool": _after_tool,
             "SessionStart": _began,
-            "SessionEnd": _lives,
             "BeforeAgent": _prompted,
         },
         writes=frozenset({"write_file", "replace"}),
@@ -209,11 +208,10 @@ DIALECTS: Mapping[str, Dialect] = {
             "preToolUse": _before_tool,
             "postToolUse": _after_tool,
             "sessionStart": _began,
-            "sessionEnd": _lives,
             "userPromptSubmitted": _prompted,
             "preCompact": _compacted,
             "subagentStart": _began,
-            "subagentStop": _lives,
+            "subagentStop": _stopped,
         },
         writes=frozenset({"create", "edit"}),
         shells=frozenset({"bash"}),
@@ -231,7 +229,6 @@ DIALECTS: Mapping[str, Dialect] = {
             "tool.execute.before": _before_tool,
             "tool.execute.after": _after_tool,
             "session.created": _began,
-            "session.deleted": _lives,
             "session.compacted": _compacted,
             "chat.message": _prompted,
         },

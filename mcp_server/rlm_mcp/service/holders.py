@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import os
 import secrets
 from collections.abc import Callable
@@ -77,6 +78,15 @@ class Holders:
                 self._connections.pop(holder, None)
                 self._free(holder, "its connection ended")
 
+    def stopped(self, client: ClientInfo) -> None:
+        """Free the claims of one agent of a client that stays connected; the agent regains them if it continues."""
+        holder = holders.of_proof(self._store, "connection", self._proof(client))
+        if holder is None or holder.gone_at is not None:
+            return
+        for connection in self._connections.pop(holder.id, ()):
+            self._of_connection.get(connection, set()).discard(holder.id)
+        self._free(holder.id, "its agent stopped")
+
     # --- who a call is of -------------------------------------------------------------------------
 
     def find(self, client: ClientInfo, said: str | None = None) -> Holder | None:
@@ -138,7 +148,7 @@ class Holders:
     def check(self, client: ClientInfo, said: str | None) -> None:
         """Raise what `of` does, and make no holder by time: its time would begin now."""
         if said is not None and said.startswith("ttl:"):
-            _seconds(said)
+            _check(_seconds(said))
         else:
             self.of(client, said)
 
@@ -370,25 +380,17 @@ class Holders:
 
 
 def _seconds(said: str) -> float:
-    """Return the time limit that a holder names, checked."""
-    given = said.removeprefix("ttl:")
     try:
-        seconds = float(given or DEFAULT_SECONDS)
+        return float(said.removeprefix("ttl:") or DEFAULT_SECONDS)
     except ValueError:
-        raise _not_a_time(given) from None
-    _check(seconds)
-    return seconds
+        return math.nan
 
 
 def _check(seconds: float) -> None:
     if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
-        raise _not_a_time(f"{seconds:g}")
-
-
-def _not_a_time(given: str) -> ToolFault:
-    limits = f"{SHORTEST_SECONDS:,.0f} to {LONGEST_SECONDS:,.0f} seconds"
-    hint = f"give a number of seconds in these limits: holder='ttl:{DEFAULT_SECONDS:.0f}'"
-    return ToolFault("invalid_arguments", f"a lease lasts {limits}, so {given[:20]!r} is not a valid time", hint)
+        limits = f"a lease lasts {SHORTEST_SECONDS:.0f} to {LONGEST_SECONDS:,.0f} seconds"
+        hint = f"give a number in these limits: holder='ttl:{DEFAULT_SECONDS:.0f}'"
+        raise ToolFault("invalid_arguments", limits, hint)
 
 
 def _hash(token: str) -> str:

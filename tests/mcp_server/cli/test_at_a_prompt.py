@@ -41,7 +41,7 @@ def test_no_hint_names_a_tool() -> None:
     ("command", "said"),
     [
         (("frame", "f99"), "no frame 'f99'; `rlm-kernel tree` shows the ids"),
-        (("query", "nope", "SELECT 1"), "nothing is loaded in this session; load it with `rlm-kernel load`; available: nothing"),
+        (("query", "nope", "SELECT 1"), "nothing is loaded in this session; load it with `rlm-kernel load`"),
         (("work", "claim", "f1", "--lease", "lease-x"), "has expired; claim again with --ttl 120"),
         (("run", "import os; os.kill(os.getpid(), 9)"), "then use `rlm-kernel run` again"),
     ],
@@ -61,7 +61,7 @@ def test_a_person_whose_answer_fits_no_query_is_told_which_are_pending() -> None
 
 
 def test_a_person_is_told_some_of_many_pending_queries_and_that_there_are_none() -> None:
-    """A terminal full of ids hides the sentence before them; and nobody can use an id of a query that is not pending."""
+    """A terminal full of ids hides the sentence before them; and where none is pending, none can be used."""
     cli("run", "_ = llm_query_batched([str(i) for i in range(40)])", "--session", "asks-much")
     refused = " ".join(cli("answer", "q_999", "because", "--session", "asks-much", code=1).stderr.split())
     assert refused.endswith("q_008, q_009 and 30 more (--json lists them)")

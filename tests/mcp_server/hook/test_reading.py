@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_mcp.hook.blocks import BLOCKS
-from rlm_mcp.hook.events import Began, Compacted, Edited, Event, Origin, Prompted, ShellRan, WriteAsked
+from rlm_mcp.hook.events import Began, Compacted, Edited, Event, Origin, Prompted, ShellRan, Stopped, WriteAsked
 from rlm_mcp.hook.reading import DIALECTS, read_event
 
 RECORDED = Path(__file__).with_name("events")
@@ -72,6 +72,13 @@ def test_a_write_of_a_sub_agent_names_it(client: str) -> None:
     """Only Gemini does not tell which of its agents writes."""
     agents = {event.origin.agent for event in [*heard(client, Edited), *heard(client, Began)]}
     assert any(agents - {""})
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex"])
+def test_the_end_of_a_sub_agent_names_it(client: str) -> None:
+    """So its claims can be freed, though the client stays connected; in other clients they are the client's."""
+    assert [bool(event.origin.agent) for event in heard(client, Stopped)] == [True]
+    assert "SubagentStop" in BLOCKS[client].events
 
 
 def test_the_session_that_goes_on_after_a_compaction_says_so() -> None:

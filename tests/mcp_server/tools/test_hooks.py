@@ -25,6 +25,8 @@ from rlm_memory.frames.tree import Plan
 from rlm_memory.places import tree_of
 from rlm_memory.work import board, holders, leases, paths, prime, progress
 
+from .conftest import Clock, connected
+
 pytestmark = pytest.mark.anyio
 Connect = Callable[..., AbstractAsyncContextManager[Any]]
 ABOVE = tuple(ancestors(os.getpid()))
@@ -111,6 +113,29 @@ async def test_codex_names_the_thread_in_both(
     )
     assert wip(quiet, part)["files_modified"] == ["x.py"]
     assert wip(quiet, whole)["files_modified"] == ["y.py"]
+
+
+async def test_a_sub_agent_that_stops_leaves_its_claim_to_others(
+    quiet: Service, clock: Clock, tell: Callable[..., str], repository: Path
+) -> None:
+    """Its client stays connected, perhaps for days. If the sub-agent continues first, it has the claim still."""
+    who = ClientInfo(str(repository), pid=os.getpid(), lock=f"1-{'0' * 8}", connection=1, peer=os.getpid())
+    quiet.holders.connected(who)
+    clock.now += 1
+    with quiet.hooks.agents.connected(who, os.getpid()):
+        async with connected(quiet, "auto", who, None) as agent:
+            second, third = {"threadId": "thread-2"}, {"threadId": "thread-3"}
+            task = (await agent("work", do="add", data={"goal": "a part"}))["added"]
+            first = await agent("work", do="claim", meta=second)
+            tell("SubagentStop", "codex", agent_id="thread-3")
+            assert (first["claimed"], (await agent("work"))["next"]) == (task, [])
+            tell("SubagentStop", "codex", agent_id="thread-2")
+            assert (await agent("work"))["next"] == [task]
+            await agent("work", do="renew", id=task, data={"phase": "late"}, meta=second)
+            assert (await agent("work"))["in_progress"] == [task]
+            tell("SubagentStop", "codex", agent_id="thread-2")
+            taken = await agent("work", do="claim", meta=third)
+            assert (taken["claimed"], taken["fence"], taken["progress"]["phase"]) == (task, first["fence"] + 1, "late")
 
 
 async def test_work_of_a_client_that_is_not_connected_goes_to_the_only_goal_or_the_root(

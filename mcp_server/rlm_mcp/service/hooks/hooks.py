@@ -28,6 +28,7 @@ from rlm_mcp.hook.events import (
     Event,
     Prompted,
     ShellRan,
+    Stopped,
     WriteAsked,
 )
 from rlm_mcp.hook.observations import Observed, observed
@@ -112,6 +113,8 @@ class Hooks:
                 self._is_told(client)
                 self._begins(event)
                 return self._with_prime(request, event, client)
+            case Stopped() if client is not None and event.origin.agent:
+                self._holders.stopped(client)
             case Compacted():
                 if client is not None and request.client not in _TOLD_BY_EVENT:
                     self._due[client.pid, client.agent] = event.origin.folder or client.cwd
