@@ -2,17 +2,24 @@
 
 Each class defines what a tool answers: ``code``, ``hint`` (what to do next), and further fields as `details`.
 
-KernelError ├── CallerError              the request was wrong: change it and call again │   ├── UnknownKernel        no
-such kernel: it ended, or never was │   ├── SessionExpelled      the kernel was ended because of what its code tried │
-├── UnknownVariable      no global of that name in the kernel │   ├── WallsMissing         the policy requires walls
-that this system cannot raise │   ├── PolicyLooser         a forked session may not do more than its parent │   ├──
-ToolFailed           a tool answered a client with an error │   └── DaemonRefused        the daemon refuses a client's
-request ├── ProcessError             a process of ours ended or does not answer │   ├── KernelDied           the kernel
-process ended; says what was lost │   ├── KernelBusy           the kernel runs a cell and the request cannot wait │
-├── MachineFull          no room now: memory, processes, descriptors, sessions or disk │   ├── SupervisorGone       the
-supervisor ended, with all of its kernels │   └── DaemonUnavailable    no daemon answers and none could be started │
-└── DaemonNotStarted     starting it was tried and failed └── ProtocolError            a peer sent bytes that are not a
-valid message (hostile, or another version)
+KernelError
+├── CallerError              the request was wrong: change it and call again
+│   ├── UnknownKernel        no such kernel: it ended, or never was
+│   ├── SessionExpelled      the kernel was ended because of what its code tried
+│   ├── UnknownVariable      no global of that name in the kernel
+│   ├── WallsMissing         the policy requires walls that this system cannot raise
+│   ├── PolicyLooser         a forked session may not do more than its parent
+│   ├── ToolFailed           a tool answered a client with an error
+│   └── DaemonRefused        the daemon refuses a client's request
+├── ProcessError             a process of ours ended or does not answer
+│   ├── KernelDied           the kernel process ended; says what was lost
+│   ├── KernelBusy           the kernel runs a cell and the request cannot wait
+│   │   └── KernelWaits      ... because the cell waits for answers
+│   ├── MachineFull          no room now: memory, processes, descriptors, sessions or disk
+│   ├── SupervisorGone       the supervisor ended, with all of its kernels
+│   └── DaemonUnavailable    no daemon answers and none could be started
+│       └── DaemonNotStarted     starting it was tried and failed
+└── ProtocolError            a peer sent bytes that are not a valid message (hostile, or another version)
 """
 
 from __future__ import annotations
@@ -165,6 +172,8 @@ class KernelDied(ProcessError):
             return "change the code that ended the process, then call eval_code again"
         if self.loss is not None and self.loss.what is Lost.NOTHING:
             return "start the threads that you still need, then call eval_code again"
+        if self.loss is not None and self.loss.what is Lost.CELLS:
+            return "call eval_code again, first to define what the lost cells defined"
         return _DEFINE_AGAIN
 
 
@@ -176,6 +185,12 @@ class KernelBusy(ProcessError):
 
     code = "busy"
     hint = "wait(run) for the running code, or interrupt it, then call again"
+
+
+class KernelWaits(KernelBusy):
+    """The kernel's cell waits for answers, perhaps from the caller, so the caller must not wait for the cell."""
+
+    hint = "call answer_queries, then call again"
 
 
 class MachineFull(ProcessError):

@@ -46,6 +46,12 @@ ERRORS = [
 ]
 
 
+def test_what_to_do_after_a_death_goes_by_what_is_lost() -> None:
+    """A kernel that woke from a checkpoint is no fresh one: only the last cells are missing."""
+    assert "fresh kernel" in KernelDied("was killed", Loss(Lost.EVERYTHING)).hint
+    assert KernelDied("was killed", Loss(Lost.CELLS, 2)).hint.endswith("to define what the lost cells defined")
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_the_same_error_is_raised_on_the_other_side(error: Exception) -> None:
     """Its kind, its message, and every field that its class declares."""

@@ -124,9 +124,8 @@ class SessionControl:
         try:
             done = await session.kernel.rollback(cells)
         except CallerError as error:
-            raise ToolFault(
-                "cannot_undo", str(error), "undo fewer cells, or call restart_session to start over"
-            ) from error
+            hint = "status says in can_undo how many cells can be undone; restart_session starts over"
+            raise ToolFault("cannot_undo", str(error), hint) from error
         self._events.durable.changed(session)
         for row in rows.in_session(self._store, session.key):
             rows.note(self._store, row.key, "rollback", "client", self._clock(), undone=len(done.undone))

@@ -23,7 +23,7 @@ CODES = {
     "walls_missing": "WallsMissing",
     "policy_looser": "PolicyLooser",
     "kernel_died": "KernelDied SupervisorGone",
-    "busy": "KernelBusy",
+    "busy": "KernelBusy KernelWaits",
     "machine_full": "MachineFull",
     "refused": "EdgeRefused MemoryLayerError RowRequestError UnknownSession",
     "handle_not_found": "UnknownHandle",

@@ -224,3 +224,4 @@ async def test_a_rollback_tells_what_it_undid_and_what_not(connect_own) -> None:
         refused = await agent("rollback", cells=16)
         assert refused["error"] == "cannot_undo"
         assert "cannot be undone" in refused["message"]
+        assert "status says in can_undo" in refused["hint"]

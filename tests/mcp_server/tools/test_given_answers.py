@@ -247,7 +247,7 @@ async def test_a_wrong_number_is_told_with_the_queries_that_wait(agent) -> None:
     await agent.run("last = llm_query('six')")
     refused = await agent("answer_queries", answers=["A", "B"])
     assert refused["message"] == (
-        "2 answers for 7 pending queries (q_000, q_001, q_002, q_003, q_004, q_005 …), "
+        "2 answers for 7 pending queries (q_000, q_001, q_002, q_003, q_004, q_005 and 1 more), "
         "1 of them from the last cell that asked, so none was stored"
     )
 

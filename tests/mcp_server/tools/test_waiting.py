@@ -136,9 +136,19 @@ async def test_what_needs_a_variable_is_refused_while_code_waits(agent, tool, ar
     await agent.run("kept = 'one'")
     await agent.run("llm_query('p')")
     refused = await agent(tool, **arguments)
-    assert (refused["error"], "answers to q_000; call answer_queries" in refused["message"]) == ("busy", True)
+    assert (refused["error"], refused["message"]) == ("busy", "the session's code waits for answers to q_000")
+    assert refused["hint"] == "call answer_queries, then call again"
     await agent.answered(q_000="A")
     assert "error" not in await agent(tool, **arguments)
+
+
+async def test_a_session_that_waits_for_many_answers_names_a_few_queries(agent) -> None:
+    """A batch asks up to a thousand: the sentence that names them all is longer than most answers."""
+    await agent.run("llm_query_batched(['p'] * 40)")
+    said = "q_000, q_001, q_002, q_003, q_004, q_005 and 34 more"
+    assert (await agent("peek", name="kept"))["message"].endswith(f"answers to {said}")
+    queued = await agent("eval_code", code="1")
+    assert f"answer_queries: {said}; push" in (await agent("wait", run=queued["run"]))["hint"]
 
 
 async def test_a_call_that_waits_for_a_cell_is_refused_when_the_cell_begins_to_wait(agent, live) -> None:

@@ -10,7 +10,7 @@ from rlm_ipc.kernel_reports import CellError, CellNote, CellResult
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Uncopied
 from rlm_mcp.service.queries.answering import shown, waiting
-from rlm_mcp.service.tool_answers import ToolAnswer
+from rlm_mcp.service.tool_answers import ToolAnswer, some_of
 from rlm_memory.queries import QueryRow
 
 CUTTABLE = ("stdout", "stderr", "displayed", "result", "error", "pending_llm_queries", "defined_variables")
@@ -133,7 +133,7 @@ def running_answer(run: str, stdout: str, asked: Collection[str], *, queued: boo
     if queued:
         hint += "; the run waits for other code of this session"
         if asked:
-            hint += f", which waits for answer_queries: {', '.join(sorted(asked))}"
+            hint += f", which waits for answer_queries: {some_of(sorted(asked))}"
         hint += f"; {_IN_PARALLEL}"
     return ToolAnswer({"status": "running", "run": run, **_tail(stdout), "hint": hint})
 

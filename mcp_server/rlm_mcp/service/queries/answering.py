@@ -20,7 +20,7 @@ from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.kernel_queries import outcome_of
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
-from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text
+from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text, some_of
 from rlm_memory import inherited_queries, known_answers, queries, sessions
 from rlm_memory.errors import RowRequestError, StoreFault
 from rlm_memory.frames import summaries
@@ -322,7 +322,7 @@ def _given_answer(name: str, outcome: object) -> GivenAnswer:
 def _number_said(count: int, pending: list[str], last: list[str]) -> str:
     said = f"{count} answers for {len(pending)} pending queries"
     if pending:
-        said += f" ({', '.join(pending[:6])}{' …' if len(pending) > 6 else ''})"
+        said += f" ({some_of(pending)})"
     if last and len(last) != len(pending):
         said += f", {len(last)} of them from the last cell that asked"
     return f"{said}, so none was stored"

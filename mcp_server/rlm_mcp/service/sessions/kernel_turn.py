@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 
-from rlm_ipc.errors import KernelBusy
+from rlm_ipc.errors import KernelWaits
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
+from rlm_mcp.service.tool_answers import some_of
 
 
 class KernelTurn:
@@ -47,7 +48,7 @@ class KernelTurn:
         Without ``busy`` the session counts as idle meanwhile: whoever would not wait for a cell waits for this.
 
         Raises:
-            KernelBusy: A cell waits for answers, or begins to while the caller waits for it.
+            KernelWaits: A cell waits for answers, or begins to while the caller waits for it.
         """
         async with AsyncExitStack() as held:
             turn = self if busy else self.lock
@@ -64,7 +65,6 @@ class KernelTurn:
             yield
 
     def refuse_if_waiting(self) -> None:
-        """Raise `KernelBusy` if a cell waits for an agent: whoever would wait for the cell may be that agent."""
+        """Raise `KernelWaits` if a cell waits for an agent: whoever would wait for the cell may be that agent."""
         if asked := self._queries.of_agent:
-            waits = f"the session's code waits for answers to {', '.join(sorted(asked))}"
-            raise KernelBusy(f"{waits}; call answer_queries, then call again")
+            raise KernelWaits(f"the session's code waits for answers to {some_of(sorted(asked))}")
