@@ -14,11 +14,13 @@ from rlm_mcp.service.cells.runs import Runs
 from rlm_mcp.service.errors import ToolFault
 from rlm_mcp.service.session_events import Events
 from rlm_mcp.service.sessions.expiry import rests_until
+from rlm_mcp.service.sessions.names import is_frame_id
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
 from rlm_mcp.service.tool_answers import ToolAnswer, moment
 from rlm_memory import contexts, inherited_queries, queries, sessions
 from rlm_memory.errors import DiskFull
 from rlm_memory.frames import rows
+from rlm_memory.frames.states import OPEN
 from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
 
@@ -107,6 +109,20 @@ class SessionControl:
             found = await session.kernel.ask(lambda client, kernel: client.interrupt(kernel))
             return ["notebook"] if found else []
         return stopped
+
+    def check_own(self, session: Session, named: str | None) -> None:
+        """Refuse to end or restart a session by the id of a frame that only uses it, as an ended frame does.
+
+        Raises:
+            ToolFault: the session belongs to a frame above, and others may work in it.
+        """
+        if not is_frame_id(named):
+            return
+        row = rows.get(self._store, rows.frame_key(named))
+        if row.session != session.key or row.status not in OPEN:
+            said = f"{row.id} is {row.status} and has no session of its own, so the call would hit the one above it"
+            hint = f"if you mean that session, pass session={session.id!r}"
+            raise ToolFault("invalid_session", said, hint, session=session.id)
 
     async def restart(self, session: Session) -> ToolAnswer:
         """Restart the kernel: variables of code are lost, loaded contexts are kept."""

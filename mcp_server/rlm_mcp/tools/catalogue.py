@@ -306,12 +306,14 @@ async def budget(service: Service, session: Session, given: take.NoArguments, ca
 @TOOLS.add("Restart the kernel: Python variables are lost; loaded texts are kept.", take.NoArguments, tier="all")
 async def restart_session(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
     """Restart the kernel with the loaded texts."""
+    service.control.check_own(session, caller.session)
     return await service.control.restart(session)
 
 
 @TOOLS.add("End the session and delete everything in it.", take.NoArguments, tier="all", frees=True)
 async def end_session(service: Service, session: Session, given: take.NoArguments, caller: Caller) -> ToolAnswer:
     """Delete the session."""
+    service.control.check_own(session, caller.session)
     agents = "an agent ended it with end_session"
     how = "`rlm-kernel end` at a terminal ended it" if caller.handshake.is_terminal else agents
     return await service.control.end(session, how)

@@ -288,6 +288,22 @@ async def test_the_end_of_a_session_blocks_its_goal_and_keeps_what_it_did(connec
         assert (await agent("push", goal="f2"))["status"] == "in_progress"
 
 
+@pytest.mark.parametrize("tool", ["end_session", "restart_session"])
+async def test_the_session_above_is_not_ended_or_restarted_by_a_frame_that_has_none(connect_own, tool: str) -> None:
+    """An agent that tidies up after its pop would delete what every other agent has."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 1")
+        await agent("push", goal="task")
+        await agent("plan", goal="later", parent="f1")
+        await agent("pop", id="f2")
+        for frame, status in (("f2", "completed"), ("f3", "planned")):
+            refused = await agent(tool, session=frame)
+            assert (refused["error"], refused["session"]) == ("invalid_session", "root")
+            assert refused["message"].startswith(f"{frame} is {status} and has no session of its own")
+        assert (await agent.run("n"))["result"] == "1"
+        assert (await agent(tool, session="f1"))["session" if tool == "restart_session" else "ended"] == "root"
+
+
 async def test_a_push_that_cannot_fork_leaves_what_was_planned_and_nothing_else(connect_own, own, monkeypatch) -> None:
     """Its error is told. A frame that only this push has made is gone: others would be offered it as work."""
     async with connect_own("root") as agent:

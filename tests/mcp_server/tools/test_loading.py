@@ -408,6 +408,10 @@ async def test_refresh_loads_again_and_tells_what_changed(connect, project: Path
         await agent("load_context", name="code", path="src/*.py")
         (project / "src" / "new.py").write_text("new\n")
         assert (await agent("refresh", name="code"))["added"] == 2
+        log.unlink()
+        lost = await agent("refresh", name="log")
+        assert (lost["error"], lost["hint"][:26]) == ("cannot_read", "log is as it was loaded; t")
+        assert (await agent("peek", name="log"))["total_lines"] == 3
         await agent("load_context", name="sent", content="x")
         assert (await agent("refresh", name="sent"))["error"] == "cannot_read"
         assert (await agent("refresh", name="none"))["error"] == "variable_not_found"

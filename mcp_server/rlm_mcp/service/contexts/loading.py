@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_contexts.errors import TextTooLarge
+from rlm_contexts.errors import SourceError, TextTooLarge
 from rlm_contexts.store.pins import holding
 from rlm_contexts.text.changes import Changes, changes
 from rlm_ipc.late_dataclasses import dataclass
@@ -30,6 +30,8 @@ from rlm_mcp.service.progress import Progress, telling_of_load
 from rlm_mcp.service.sessions.kernel_proxy import KernelProxy
 from rlm_mcp.service.sessions.names import check_context_name
 from rlm_memory.contexts import ContextRow
+
+_FROM_ELSEWHERE = "to load it from another place, call load_context with the same name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,12 @@ class Loader:
         Raises: as `load`; ToolFault also when it came neither from files nor from a URL, UnknownVariable.
         """
         before = self.names.get(name)
-        permitted = await self.rules.permit(resolve_again(name, before.metadata))
         with holding():
-            ingested = await self._ingest(name, permitted)
+            try:
+                permitted = await self.rules.permit(resolve_again(name, before.metadata))
+                ingested = await self._ingest(name, permitted)
+            except SourceError as lost:
+                raise SourceError(lost.what, f"{name} is as it was loaded; {_FROM_ELSEWHERE}") from lost
             if ingested.text.digest == before.digest:
                 return Refreshed(before)
             old, new = [await self.store.texts.open(digest) for digest in (before.digest, ingested.text.digest)]
