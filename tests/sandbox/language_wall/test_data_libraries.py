@@ -1,10 +1,12 @@
 """What analysis with numpy and pandas needs is there under the data policy."""
 
+import importlib
 import importlib.util
 
 import pytest
 
 from rlm_sandbox.language_wall.frozen_functions import freeze_all
+from rlm_sandbox.language_wall.guards.attributes import AttributeRefused
 from rlm_sandbox.policy import load_policy
 
 # A payload of analysis may use what a library is about to deprecate.
@@ -17,6 +19,21 @@ pytestmark = pytest.mark.filterwarnings(
 def session(make_session):
     """A session under the data policy's imports."""
     return make_session(imports=load_policy("data").language.imports)
+
+
+@pytest.mark.parametrize("name", ["func_globals", "func_code", "func_defaults", "func_closure", "func_dict"])
+def test_no_part_of_a_function_of_cython_is_read(session, name):
+    """Their names have no underscore, and its globals hold Python's own builtins."""
+    default_rng = importlib.import_module("numpy.random").default_rng
+    assert hasattr(default_rng, name)
+    session.run("import numpy as np")
+    for code in (
+        f"np.random.default_rng.{name}",
+        f"getattr(np.random.Generator.normal, '{name}')",
+        f"import operator; operator.attrgetter('{name}')(np.random.default_rng)",
+    ):
+        with pytest.raises(AttributeRefused, match=f"'{name}' is not available"):
+            session.run(code)
 
 
 def test_ordinary_analysis_works(session, folders):
