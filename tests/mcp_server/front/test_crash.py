@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import wait_until
+from waiting import PROGRAM_SECONDS, wait_until
 
 from rlm_ipc import discovery
 
@@ -158,6 +158,6 @@ def test_a_client_that_pipes_its_requests_gets_all_answers(daemons: Any) -> None
         input="".join(json.dumps(line) + "\n" for line in lines).encode(),
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=PROGRAM_SECONDS,
     )
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]

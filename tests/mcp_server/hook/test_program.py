@@ -188,7 +188,7 @@ def test_a_daemon_that_answers_nonsense_refuses_nothing(
 
 def test_a_long_event_keeps_its_ends(installed: Installation, run_hook: Run) -> None:
     """What was written to a file is of no interest, the path and the end of an output are."""
-    given = EDIT | {"tool_response": {"stdout": "a" * 9_000_000 + "2 passed in 0.1s"}}
+    given = EDIT | {"tool_response": {"stdout": "a" * 300_000 + "2 passed in 0.1s"}}
     run_hook("claude-code", "PostToolUse", given)
     (line,) = spooled(installed)
     kept = json.loads(line["given"])
