@@ -1,13 +1,16 @@
 """The fixtures every test relies on: folders of its own, and no process outlives its test."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from waiting import PROGRAM_SECONDS
+from session_processes import runs
+from waiting import PROGRAM_SECONDS, wait_until
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 LEAVES_A_DAEMON = """
@@ -37,6 +40,19 @@ def test_second(daemon):
     assert daemon.poll() is None
 """
 
+IS_KILLED = """
+import os, signal
+from pathlib import Path
+
+from rlm_ipc.daemon_connection import start_daemon
+from rlm_ipc.discovery import peer
+
+def test_that_is_killed():
+    with start_daemon() as daemon:
+        Path("started").write_text(str(peer(daemon).pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
 
 def _run_pytest(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(CONFTEST.read_text() + "\n_SECONDS_TO_LEAVE = 1.0\n")
@@ -61,6 +77,13 @@ def test_a_daemon_of_the_whole_module_survives_its_tests(tmp_path: Path) -> None
     result = _run_pytest(tmp_path, USES_A_MODULE_DAEMON)
     assert result.returncode == 0, result.stdout
     assert "2 passed" in result.stdout
+
+
+def test_what_a_killed_run_has_started_ends_with_it(tmp_path: Path) -> None:
+    """Its fixtures end nothing, and daemons that stay would slow down whatever runs next."""
+    assert _run_pytest(tmp_path, IS_KILLED).returncode == -signal.SIGKILL
+    daemon = psutil.Process(int((tmp_path / "started").read_text()))
+    wait_until(lambda: not runs(daemon))
 
 
 @pytest.mark.parametrize("kind", ["RUNTIME", "STATE", "CONFIG"])

@@ -37,6 +37,8 @@ from rlm_kernel.worker._forks import fork_sibling
 
 REAL_STARTS = "RLM_TESTS_REAL_STARTS"
 """The variable that has everything started as users have it."""
+_OWNED = "RLM_TESTS_SERVERS"
+"""The variable of everything that this process starts: the folder of its servers."""
 _ROOM = "-" * 8192
 """An argument, and a variable, of a server: what is forked from it writes its own over them."""
 _KINDS = {"rlm_mcp.daemon": "daemon", "rlm_kernel.supervisor": "supervisor"}
@@ -53,6 +55,7 @@ def install(folder: str = "", owner: int = 0) -> None:
     """Start daemons and supervisors by the servers of ``folder``; without one, this process has servers of its own."""
     starts = _Starts(folder or _own_folder(), owner or os.getpid(), discovery._launch)
     discovery._launch = starts.launch
+    os.environ[_OWNED] = starts.folder
 
 
 def serve() -> None:
@@ -104,7 +107,8 @@ class _Starts:
             return self._real(argv, log, ready, env)
         command = [*argv, "--ready-fd", str(ready)]
         with server:
-            _send(server, command, dict(os.environ if env is None else env), {ready: ready, 1: log, 2: log})
+            given = {**(os.environ if env is None else env), _OWNED: self.folder}
+            _send(server, command, given, {ready: ready, 1: log, 2: log})
         return _Ended()
 
     def serve(self) -> None:
@@ -112,7 +116,7 @@ class _Starts:
         for kind in _KINDS.values():
             flags = ["-X", "no_debug_ranges"] if kind == "daemon" else []
             argv = [sys.executable, "-P", *flags, __file__, kind, self.folder, str(self.owner), _ROOM]
-            env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+            env = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", _OWNED) if name in os.environ}
             env |= {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
             # As the zygote has it: kernels write no bytecode.
             env |= {"PYTHONDONTWRITEBYTECODE": "1"} if kind == "supervisor" else {}
@@ -146,6 +150,8 @@ def _serve(kind: str, folder: str, owner: int, ready: int) -> None:
     while True:
         readable, _, _ = select.select([listening.fileno(), end], [], [])
         if end in readable:
+            if kind == "daemon":  # it ends the other server, too
+                _end_what_is_left(folder)
             return
         connection, _ = listening.accept()
         order, descriptors = _take(connection)
@@ -159,6 +165,26 @@ def _serve(kind: str, folder: str, owner: int, ready: int) -> None:
         connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _end_what_is_left(folder: str) -> None:
+    """Kill what an interrupted run has left: its fixtures ended nothing, and what is detached would go on."""
+    while left := _owned(folder):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                process = os.pidfd_open(pid)
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+                select.select([process], [], [])
+                os.close(process)
+
+
+def _owned(folder: str) -> list[int]:
+    mark, found = os.fsencode(f"{_OWNED}={folder}"), []
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            if pid != os.getpid() and mark in file.read().split(b"\0"):
+                found.append(pid)
+    return found
 
 
 def _take(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
