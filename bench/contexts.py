@@ -36,6 +36,8 @@ from ratio import Case, Result, timed
 from ratio import compare as compare_in_rounds
 
 from rlm_client import Client
+from rlm_contexts.helpers.job import Job, JobLimits, messages
+from rlm_contexts.helpers.protocol import RunSql, SqlTable
 from rlm_contexts.search.scan import scan
 from rlm_contexts.store.store import ContextStore
 from rlm_contexts.view.variable import ContextVariable, attach
@@ -82,6 +84,16 @@ LINE_IDIOMS: dict[str, Callable[[Any], object]] = {
 }
 HOLD_ALL = ("[x[i] for i]", "join", "sorted")
 """Idioms that hold the strings of all lines at a time."""
+CSV_ROWS = 900_000
+SQL = "SELECT shop, sum(amount), min(day) FROM sales GROUP BY shop ORDER BY shop"
+DUCKDB = """
+import os, sys, duckdb
+path, memory, sql = sys.argv[1:]
+sales = duckdb.connect(config={"threads": min(4, os.cpu_count() or 1), "memory_limit": f"{int(memory) * 7 // 10}B"})
+sales.execute(f"CREATE VIEW sales AS FROM '{path}'")
+print(sales.execute(sql).fetchall())
+"""
+"""What a program does without us, with as many threads and as much memory; only the first lines decide on types."""
 SESSIONS = 8
 POLICY = "extends: default\nfiles: {{read: {folders}}}\nlimits: {{content_bytes: 100 GiB, cell_seconds: 600}}\n"
 USE = "log['content'].count('ERROR') + sum(len(line) for line in log['lines'])"
@@ -116,6 +128,7 @@ def main() -> None:
         _opening(store, stored.digest, log)
         _searching(log, source)
         _idioms(log)
+        _querying(Path(folder) / "sales.csv")
         _sharing(source, Path(folder) / "s")
         _print_targets(stored.size)
 
@@ -222,6 +235,22 @@ def _searching(log: ContextVariable, source: Path) -> None:
     TARGETS.append(Target("full counts, of ripgrep, geometric mean", mean, 2.0))
 
 
+def _querying(path: Path) -> None:
+    """SQL over a CSV file, against DuckDB in a process of its own."""
+    rng = random.Random(20260302)
+    with path.open("w") as file:
+        file.write("id,day,shop,amount,comment\n")
+        for number in range(CSV_ROWS):
+            day = f"2026-{number % 12 + 1:02}-{number % 28 + 1:02}"
+            file.write(f'{number},{day},shop {number % 5},{rng.random() * 1000:.2f},"order {number}, {day}"\n')
+    memory = 1 << 30
+    limits = JobLimits(seconds=600, memory=memory, answer=1 << 20)
+    job = Job(RunSql(SQL, (SqlTable("sales", str(path), "csv", path.stat().st_size),)), [path])
+    plain = _program([sys.executable, "-c", DUCKDB, str(path), str(memory), SQL])
+    cases = [Case("duckdb", plain), Case("query", _of_children(lambda: list(messages(job, limits))))]
+    compare(f"SQL over a CSV file of {CSV_ROWS:,} rows", cases, rounds=5)
+
+
 def _sharing(source: Path, state: Path) -> None:
     """Memory of sessions that go through the same text, beyond that of as many that do the same with one line."""
     policy, line = state.parent / "policy.yaml", state.parent / "line.log"
@@ -256,10 +285,16 @@ def _used_with(source: Path, policy: Path, state: Path) -> float:
 
 def _program(command: list[str]) -> Callable[[], float]:
     """Processor time of a command whose output is read."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    return _of_children(lambda: subprocess.run(command, stdout=subprocess.PIPE, check=False, env=environment))
+
+
+def _of_children(action: Callable[[], object]) -> Callable[[], float]:
+    """Processor time of the processes that this starts and ends."""
 
     def run() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, stdout=subprocess.PIPE, check=False, env={**os.environ, "LC_ALL": "C"})
+        action()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -18,9 +18,9 @@ _COLUMNS = 100
 def run(spec: JobSpec, request: PreviewTable, say: Callable[[TablePreview], None]) -> None:
     """Write rows, columns with their types, and the text; ``spec`` has the one file."""
     [path] = spec.files
-    read = reader(SqlTable("", path, "parquet"))
     try:
         connection = connect(spec.files, spec.memory)
+        read = reader(connection, SqlTable("", path, "parquet"))
         described = connection.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()
         [(rows,)] = connection.execute(f"SELECT count(*) FROM {read}").fetchall()
         first = connection.execute(f"SELECT * FROM {read} LIMIT ?", [request.show]).fetchall()

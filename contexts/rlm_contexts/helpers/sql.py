@@ -29,6 +29,12 @@ Say = Callable[[SqlPart], None]
 _ROWS = 1000  # per message
 _BATCH = 4 << 20  # bytes of a text that become lines at once
 _LONGEST_ROW = 16 << 20  # bytes of a JSON object; DuckDB reserves buffers of this size
+_MARKS = ("quote", "escape", "comment", "new_line")
+_DIALECT = "Quote, Escape, Comment, NewLineDelimiter, Columns, DateFormat, TimestampFormat"
+_UNUSED = "(empty)"
+"""How DuckDB reports a mark that a file does not use."""
+_STANDARD = (None, "%Y-%m-%d", "%Y-%m-%d %H:%M:%S")
+"""Formats that a date or a time has by default. Named, they do not admit `infinity`."""
 _LINES = """
     SELECT $first + position - 1, if(suffix(part, chr(13)), part[:-2], part)
     FROM (SELECT unnest(parts) AS part, generate_subscripts(parts, 1) AS position
@@ -71,15 +77,15 @@ def connect(files: Sequence[str], memory: int) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def reader(table: SqlTable) -> str | None:
+def reader(connection: duckdb.DuckDBPyConnection, table: SqlTable) -> str | None:
     """Return the table function that reads a data file; None for a text that is only lines."""
-    path = _quoted(table.path, "'")
+    path = _literal(table.path)
     kind = table.format
     if kind == "parquet":
         return f"read_parquet({path})"
     if kind in {"csv", "tsv"}:
-        delimiter = _quoted(table.delimiter, "'")
-        return f"read_csv({path}, header = true, delim = {delimiter}, skip = {table.skip}, sample_size = -1)"
+        given = f"{path}, header = true, delim = {_literal(table.delimiter)}, skip = {table.skip}"
+        return f"read_csv({given}, {_examined(connection, given)})"
     if kind in {"json", "jsonl"}:
         layout = {"jsonl": "newline_delimited", "json": "array" if table.array else "unstructured"}[kind]
         largest = _LONGEST_ROW if kind == "jsonl" else max(_LONGEST_ROW, table.size + 1)
@@ -107,8 +113,8 @@ def plain(value: Any) -> Any:
 
 
 def _define(connection: duckdb.DuckDBPyConnection, table: SqlTable) -> None:
-    name = _quoted(table.name, '"')
-    read = reader(table)
+    name = '"' + table.name.replace('"', '""') + '"'
+    read = reader(connection, table)
     if read is not None:
         try:
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {read}")
@@ -153,6 +159,23 @@ def _first_line(problem: duckdb.Error, path: str) -> str:
     return str(problem).partition("\n")[0].replace(f' "{path}"', "").strip()
 
 
+def _examined(connection: duckdb.DuckDBPyConnection, given: str) -> str:
+    """Return how to read a CSV file: its dialect, and the types that all its lines have.
+
+    A view without them would look at all lines again, in one thread, in each statement.
+    """
+    try:
+        found = connection.execute(f"SELECT {_DIALECT} FROM sniff_csv({given}, sample_size = -1)").fetchall()
+    except duckdb.Error:  # of an empty file, too; the view finds out what it is
+        return "sample_size = -1"
+    [(*marks, columns, day, moment)] = found
+    texts = dict(zip(_MARKS, ["" if mark == _UNUSED else str(mark) for mark in marks], strict=True))
+    texts |= {name: text for name, text in (("dateformat", day), ("timestampformat", moment)) if text not in _STANDARD}
+    types = ", ".join(f"{_literal(column['name'])}: {_literal(column['type'])}" for column in columns)
+    options = [f"{name} = {_literal(text)}" for name, text in texts.items()]
+    return ", ".join(["auto_detect = false", f"columns = {{{types}}}", *options])
+
+
 def _batches(path: Path) -> Iterator[str]:
     """Yield a text in pieces of whole lines, without the newline at the end of each."""
     with path.open("rb") as file:
@@ -178,5 +201,5 @@ def _distinct(names: list[str]) -> list[str]:
     return taken
 
 
-def _quoted(text: str, mark: str) -> str:
-    return mark + text.replace(mark, mark * 2) + mark
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -5,12 +5,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 import pytest
 from session_processes import children_with
 
 from rlm_contexts import errors
 from rlm_contexts.helpers.job import Job, JobLimits, messages
 from rlm_contexts.helpers.protocol import RunSql, SqlTable
+from rlm_contexts.helpers.sql import reader
 from rlm_contexts.progress import Meter, watched
 
 pytestmark = pytest.mark.anyio
@@ -20,6 +22,12 @@ SALES = "day,shop,amount\n2026-01-01,a,10.5\n2026-01-02,b,4\n2026-01-02,a,1\n"
 
 def table(path: Path) -> SqlTable:
     return SqlTable("t", str(path), "text", path.stat().st_size)
+
+
+def read_by(call: str) -> tuple[object, object]:
+    """The columns with their types, and all rows, as DuckDB reads a file."""
+    found = duckdb.sql(f"FROM {call}")
+    return found.description, found.fetchall()
 
 
 def said(sql: str, *paths: Path, seconds: float = 30, memory: int = 512 * MIB, answer: int = 10 * MIB) -> list[object]:
@@ -47,6 +55,42 @@ async def test_data_is_queried_by_its_columns_and_any_text_by_its_lines(connect)
         assert (await agent("query", name="events", sql="SELECT sum(n) FROM events"))["rows"] == [[4]]
         lines = (await agent("query", name="log", sql="SELECT * FROM log ORDER BY line"))["rows"]
         assert lines == [[0, "zero"], [1, ""], [2, "\xe9rror \0 two"], [3, "three"]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "3,01/02/2026,10:00,a",
+        "2.5,01/02/2026,10:00,a",
+        "x,01/25/2026,10:00,a",
+        "3,25/01/2026,10:00,a",
+        "3,infinity,noon,a",
+        '3,01/02/2026,10:00,"a, b"',
+        '3,01/02/2026,10:00,"say ""a"""',
+        "3,01/02/2026,10:00,'a, b'",
+        '3,01/02/2026,10:00,"two\nlines"',
+    ],
+)
+def test_a_csv_file_is_examined_once_and_to_its_last_line(tmp_path: Path, line: str) -> None:
+    """A view that leaves it to DuckDB examines all lines again in every statement."""
+    path = tmp_path / "t.csv"
+    path.write_text("n,it's,n,n\n" + "1,01/02/2026,10:00,b\n" * 25_000 + line, newline="")
+    read = reader(duckdb.connect(), SqlTable("t", str(path), "csv", delimiter=","))
+    assert read is not None
+    assert "auto_detect = false" in read
+    assert read_by(read) == read_by(f"read_csv('{path}', header = true, delim = ',', sample_size = -1)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n", "a", "a;b\n", "a;b\n;\n", "a;a\n1;2\n", "day\n2026-01-01\ninfinity\n", "at\n2026-01-01 10:00:00\n"],
+)
+def test_a_csv_file_with_little_in_it_is_a_table(tmp_path: Path, text: str) -> None:
+    """DuckDB reports no dialect of an empty file, and formats that would refuse what it reads itself."""
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    read = reader(duckdb.connect(), SqlTable("t", str(path), "csv", delimiter=";"))
+    assert read_by(str(read)) == read_by(f"read_csv('{path}', header = true, delim = ';', sample_size = -1)")
 
 
 async def test_many_rows_become_a_context_that_can_be_queried_again(connect) -> None:
