@@ -22,6 +22,14 @@ _UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)")
 _PATH_START = re.compile(r"(/|~/|\$\{(workspace|scratch)\}(/|$))")
 _MODULE = re.compile(r"\*|[^\W\d]\w*(\.[^\W\d]\w*)*")
+# Larger values would pass the check of the file and then fail where they are used: the system takes limits below 2**63,
+# some of which are sums, and a date ends with the year 9999.
+MOST_SECONDS = 10**9
+"""The largest number, which is thirty years as seconds."""
+MOST_COUNT = 10**12
+"""The largest whole number that is not a size."""
+MOST_BYTES = 2**60
+"""The largest size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +53,18 @@ class Checked:
 def value(default: Any, description: str, **rules: Any) -> Any:
     """Return a field of the schema; ``rules`` are arguments of pydantic's ``Field``. Values are not coerced."""
     strict = {"strict": True} if isinstance(default, int | float | tuple) else {}
-    return field(default=default, metadata={"description": description, **strict, **rules})
+    bound = {"le": MOST_COUNT} if type(default) is int else {}
+    return field(default=default, metadata={"description": description, **strict, **bound, **rules})
 
 
 def number(default: float, description: str, *, zero: bool = False) -> Any:
     """Return a field for a finite number above 0, or with ``zero`` 0 itself."""
-    return value(default, description, allow_inf_nan=False, **{"ge" if zero else "gt": 0})
+    return value(default, description, allow_inf_nan=False, le=MOST_SECONDS, **{"ge" if zero else "gt": 0})
 
 
 def size(default: int, description: str) -> Any:
     """Return a field for a number of `Bytes`."""
-    return value(default, description, ge=0)
+    return value(default, description, ge=0, le=MOST_BYTES)
 
 
 def _bytes_of(given: Any) -> Any:

@@ -26,7 +26,7 @@ from waiting import until
 from rlm_sandbox.errors import PolicyFileError
 from rlm_sandbox.os_wall import private_root
 from rlm_sandbox.policy import load_policy
-from rlm_sandbox.policy.model import Policy
+from rlm_sandbox.policy.model import Limits, Policy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("supervisor")]
 
@@ -427,6 +427,17 @@ async def test_a_field_can_be_loosened_and_tightened(
     assert case.refused not in answers["loose"], answers
     assert case.done in answers["loose"], answers
     assert case.done not in answers["tight"], answers
+
+
+async def test_a_session_works_under_the_largest_numbers_that_a_file_may_have(connect_own: Any, isolation: Any) -> None:
+    """Whoever wants no limit writes a large number. Under one that was accepted, no kernel could start."""
+    limits = {part.name: part.metadata["le"] for part in dataclasses.fields(Limits)}
+    path = isolation.config / "policies" / "most.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump({"extends": "default", "limits": limits, "llm": {"wait_seconds": 10**9}}))
+    async with connect_own("most", cwd=str(isolation.root), RLM_KERNEL_POLICY="most") as agent:
+        assert (await agent.run("asked = llm_query('q')\nbudget()['tokens']['limit']"))["result"] == str(10**12)
+        assert await agent("status")
 
 
 def test_a_way_to_answer_queries_that_the_schema_does_not_have_is_refused(tmp_path: Path) -> None:
