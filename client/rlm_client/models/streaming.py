@@ -22,6 +22,8 @@ from rlm_ipc.messages import JsonObject
 __all__ = ["BrokenOff", "Speaker", "connecting", "is_whole", "told_whole"]
 
 _CHARS_PER_TOKEN = 4
+_MOST_TOKENS = 10**9
+"""The most tokens that an endpoint may count for one request."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _LONGEST_WISH = 120.0
 """The longest pause (seconds) requested by an endpoint that is respected; else the request fails."""
@@ -173,6 +175,8 @@ class Speaker(ABC):
         if finish is None:
             said = f": {text[:200]}" if text else ""
             raise ModelRefused(f"{endpoint.where()} declined to answer{said}; put it differently")
+        if counted is not None and not all(0 <= count <= _MOST_TOKENS for count in counted):
+            counted = None  # otherwise one wrong number would empty or refill a budget, or fit no database
         given, made = counted or (sum(_guess(message["content"]) for message in messages), _guess(text))
         cost = (given * endpoint.input_price + made * endpoint.output_price) / 1_000_000
         return Completion(text, Usage(given, made, cost, counted is None), model or endpoint.model, finish)

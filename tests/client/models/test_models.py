@@ -328,9 +328,14 @@ async def test_the_form_of_an_answer_is_told(configured, endpoint, native) -> No
     assert (given or {}).get("schema") == (schema if native else None)
 
 
-async def test_tokens_that_nobody_counted_are_guessed_and_said_to_be(endpoint, isolation) -> None:
-    """K-22: some servers do not tell; a budget needs a number all the same."""
-    endpoint.reply = lambda _: Reply("12345", counted=False)
+@pytest.mark.parametrize(
+    "reply",
+    [Reply("12345", counted=False), Reply("12345", tokens=(-5000, 2)), Reply("12345", tokens=(5, 10**20))],
+    ids=["nothing", "less than none", "more than fit the database"],
+)
+async def test_tokens_that_nobody_counted_are_guessed_and_said_to_be(endpoint, isolation, reply) -> None:
+    """K-22: some servers do not tell, or tell what no count can be; a budget needs a number all the same."""
+    endpoint.reply = lambda _: reply
     endpoint.configure(isolation.config)
     async with Models(load_settings()) as models:
         for on_text in (None, [].append):
