@@ -48,7 +48,7 @@ _ATTRIBUTES: Final = {
 def blocked_builtin(name: str) -> Refusal:
     """For a builtin that the session's policy blocks."""
     return Refusal(
-        f"'{name}' is not available in this session (its policy blocks it)",
+        f"'{name}' is not available in this session (policy field language.blocked_names)",
         _BLOCKED_BUILTINS.get(name, "Define a function of your own under another name"),
         "builtin",
     )

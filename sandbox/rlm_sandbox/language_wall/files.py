@@ -40,7 +40,9 @@ class FileAccess:
         way = "load the text as a context or ask for a wider policy"
         if writing:
             way = self._copying(path) or "write below one of them"
-        return PathRefused(errno.EACCES, f"outside the {kind} folders of this session ({folders}): {way}", path)
+        field = "files.write" if writing else "files.read"
+        told = f"outside the {kind} folders of this session (policy field {field}: {folders}): {way}"
+        return PathRefused(errno.EACCES, told, path)
 
     def _copying(self, path: str) -> str:
         """How to write to a file that can only be read, also one that sqlite3 names by an address; empty for others."""

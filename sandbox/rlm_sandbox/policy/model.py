@@ -57,7 +57,9 @@ class LanguagePolicy(_Section):
         SEED_BLOCKED_NAMES, "Builtins that a cell may not use; each refusal says what to write instead."
     )
     imports: Annotated[tuple[str, ...], Checked(modules)] = value(
-        (), "Modules that a cell may import. A package admits its public submodules, `*` everything."
+        (),
+        "Modules that a cell may import. A package admits its public submodules, `*` everything but modules "
+        "that lead around the language wall, such as `ctypes`: these must be named.",
     )
 
 

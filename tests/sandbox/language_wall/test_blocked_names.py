@@ -27,7 +27,7 @@ def test_a_blocked_builtin_is_refused_with_reason_and_way_out(session, name):
     assert refusal.offset
     assert refusal.text == f"    {USES[name]}"
     assert refusal.filename == "<cell>"
-    assert f"'{name}' is not available in this session (its policy blocks it)" in refusal.reason
+    assert f"'{name}' is not available in this session (policy field language.blocked_names)" in refusal.reason
     assert len(refusal.instead) > 20
     assert refusal.instead in str(refusal)
 
@@ -65,7 +65,7 @@ def test_a_program_may_mention_input_and_is_refused_where_it_calls_it(session):
         names = (input() for _ in "ab")
     """)
     for call in ("main()", "later()", "next(names)", "list(map(input, 'a'))"):
-        with pytest.raises(EOFError, match=r"its policy blocks it.*Nobody can answer"):
+        with pytest.raises(EOFError, match=r"language.blocked_names.*Nobody can answer"):
             session.run(call)
     for source in ("x = input()", "[input() for _ in 'a']", "class A: x = input()", "if 1:\n    print(input())"):
         assert "'input' is not available" in session.refusal(source).reason

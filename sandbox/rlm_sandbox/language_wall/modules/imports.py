@@ -68,7 +68,7 @@ class GuardedImport:
         if type(name) is not str:
             raise TypeError("module name must be str")
         if not self._modules.admits(name) and not self._modules.leads_to(name):
-            _refuse(name)
+            _refuse(name, star="*" in self._modules.imports)
         return self._copy(name, whole=bool(fromlist))
 
     @trusted
@@ -104,10 +104,11 @@ def _left_out(name: str, key: str) -> str:
     return f": sessions have {name} without it, for safety; dir({name}) lists what there is"
 
 
-def _refuse(name: str) -> NoReturn:
+def _refuse(name: str, *, star: bool) -> NoReturn:
     top = name.split(".", maxsplit=1)[0]
     if is_installed(top):
-        refused = f"module '{name}' is not on the allow-list of this session (policy field language.imports)"
+        outside = "must be named on" if star else "is not on"  # `*` leaves out what leads around the wall
+        refused = f"module '{name}' {outside} the allow-list of this session (policy field language.imports)"
         raise ImportRefused(f"{refused}: {_instead(name, top)}", name=name)
     raise ModuleNotFoundError(f"No module named '{top}'", name=top)
 
