@@ -78,7 +78,8 @@ class Cell(Result):
     ``status`` is ``finished``, ``waiting`` if it waits for answers to ``pending_llm_queries``, or ``queued`` if it is
     behind a cell that waits for them; ``success`` is then None. ``displayed`` has the texts that it passed to
     ``display``. ``error`` is the traceback if it raised. ``full_output`` names the context with the whole output, if
-    that was too long. A batch has ``cells``, and ``skipped`` is the number of cells that did not run.
+    that was too long. ``new_files`` are the paths of what is new in the session's scratch folder. A batch has
+    ``cells``, and ``skipped`` is the number of cells that did not run.
     """
 
     status: str = "finished"
@@ -94,6 +95,7 @@ class Cell(Result):
     run: str | None = None
     notice: str | None = None
     full_output: str | None = None
+    new_files: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
     skipped: int = 0
 

@@ -374,7 +374,7 @@ def _print_run(cell: Cell, session: str | None) -> None:
     say(cell.stderr, sys.stderr)
     for text in (*cell.displayed, *([] if cell.result is None else [cell.result])):
         say(f"{text}\n", sys.stdout)
-    for message in filter(None, (cell.notice, cell.error)):
+    for message in filter(None, (*(f"new file: {path}" for path in cell.new_files), cell.notice, cell.error)):
         say(f"{message}\n", sys.stderr)
     for query, prompt in _prompts(cell.pending_llm_queries, session).items():
         say(f"pending query {query}: {prompt}\n", sys.stderr)

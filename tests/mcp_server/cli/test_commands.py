@@ -111,6 +111,9 @@ def test_a_person_at_a_terminal_is_asked_before_every_kernel_ends(isolation: Any
     done = stop("", "--yes")
     assert (done.returncode, done.stdout.splitlines()[1]) == (0, b"ended the supervisor and every kernel")
     assert cli("run", "kept", "--session", "s").stdout == "42\n"
+    made = cli("run", "open('out.csv', 'w').close()", "--session", "s")
+    assert made.stderr.startswith("new file: /")
+    assert made.stderr.endswith("/out.csv\n")
     assert stop("y\n").returncode == 0
     assert stop("").stdout == b"no daemon is running\n"
     with closing(socket.socket(socket.AF_UNIX)) as silent:

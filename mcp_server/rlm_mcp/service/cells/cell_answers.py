@@ -27,7 +27,7 @@ _IN_PARALLEL = "push copies the session, and the copy runs code at the same time
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> ToolAnswer:
+def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow], new_files: list[str]) -> ToolAnswer:
     """Return the answer about an ended cell; ``asked`` are its unanswered queries."""
     fields: JsonObject = {
         "success": result.status == "ok",
@@ -42,6 +42,8 @@ def cell_answer(result: CellResult, notice: str, asked: Sequence[QueryRow]) -> T
         fields["displayed"] = displayed
     if result.result is not None:
         fields["result"] = result.result
+    if new_files:
+        fields["new_files"] = [*new_files]
     if result.uncopied is not None:
         fields["checkpoint"] = missing_copy(result.uncopied)
     if notice:

@@ -28,6 +28,7 @@ from rlm_mcp.service.cells.cell_answers import (
     told_of_waiting,
     waiting_answer,
 )
+from rlm_mcp.service.cells.new_files import NewFiles
 from rlm_mcp.service.cells.pictures import PictureStore
 from rlm_mcp.service.cells.run import Run, wake
 from rlm_mcp.service.cells.session_runs import SessionRuns
@@ -70,7 +71,7 @@ class Runs:
         self._rows = Unchanged(store)
         self._queries, self._journal, self._clock, self._waiting = given, journal, clock, waiting
         self._runs: dict[int, SessionRuns] = {}
-        self.pictures = PictureStore()
+        self.pictures, self._files = PictureStore(), NewFiles()
         self._numbers = iter(range(0))
         self._stopping = BackgroundTasks()
         self.daemon_ends = False
@@ -195,6 +196,7 @@ class Runs:
     def drop(self, session: int) -> None:
         """Forget the session's runs; queued ones never start."""
         self.pictures.drop(session)
+        self._files.drop(session)
         for run in self._runs.pop(session, SessionRuns()):
             run.cancel()
 
@@ -243,6 +245,7 @@ class Runs:
     async def _run_cells(self, run: Run, waited: str, answers: list[ToolAnswer]) -> None:
         """Run the cells in order, up to the first that fails, and append the answer of each."""
         kernel, left = run.session.kernel, deque(run.cells)
+        self._files.begin(run.session)
         while left:
             attachment = TERMINAL if run.terminal else ""
             executions, run.began = deque(await kernel.execute(*left, attachment=attachment)), True
@@ -302,7 +305,7 @@ class Runs:
         if unanswered:
             run.listed += [query.id for query in unanswered]
             session.listed = tuple(run.listed)
-        answer = cell_answer(result, "; ".join(filter(None, notices)), unanswered)
+        answer = cell_answer(result, "; ".join(filter(None, notices)), unanswered, self._files.look(session))
         room = session.policy.limits.image_bytes - self.pictures.size(session.key, run.id)
         if shown := pictures_in(result.data, room):
             self.pictures.keep(session.key, run.id, shown)
