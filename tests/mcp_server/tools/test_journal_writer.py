@@ -57,6 +57,18 @@ async def test_a_row_that_cannot_wait_is_written_at_once(store, session, clock) 
     assert (written(store, key), written(store, other)) == (["first"], ["second"])
 
 
+async def test_cells_of_an_agent_and_of_a_terminal_are_told_apart(store, session, clock) -> None:
+    """Those that took their kernel along, too."""
+    key = session("a")
+    book = Journal(store, clock, key.__eq__)
+    book.ran(key, "ran", 1.0, result())
+    book.ran(key, "ran at a terminal", 1.0, result(), terminal=True)
+    book.died(key, "died", 1.0, "killed", ())
+    book.died(key, "died at a terminal", 1.0, "killed", (), terminal=True)
+    terminals = [row.code for row in journal.of_session(store, key) if row.attachment == journal.TERMINAL]
+    assert terminals == ["ran at a terminal", "died at a terminal"]
+
+
 async def test_cells_are_written_by_themselves_a_moment_later(store, session, clock) -> None:
     """Nobody has to ask for them; those who ask do not wait for the moment."""
     key, book = session("a"), Journal(store, clock, can_wait)

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from rlm_ipc.daemon_rows import JournalCell
 from rlm_ipc.displays import kept
@@ -95,9 +94,12 @@ class Journal:
         terminal: bool = False,
     ) -> None:
         """Note a cell of an agent, or of a person at a ``terminal``, that took its kernel along."""
-        ended, queries = self._clock(), tuple(asked)
-        entry = JournalEntry(session, Author.AGENT, code, began, ended, "died", reason, queries, frame=frame)
-        self._add(replace(entry, attachment=journal.TERMINAL if terminal else None))
+        ended, queries, attachment = self._clock(), tuple(asked), journal.TERMINAL if terminal else None
+        self._add(
+            JournalEntry(
+                session, Author.AGENT, code, began, ended, "died", reason, queries, attachment=attachment, frame=frame
+            )
+        )
 
     def told(self, session: int, kernel: str, note: CellNote) -> None:
         """Note a cell of which the supervisor tells: a notebook's, or one that an earlier daemon began."""
