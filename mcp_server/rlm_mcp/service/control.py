@@ -20,7 +20,8 @@ from rlm_mcp.service.tool_answers import ToolAnswer, moment
 from rlm_memory import contexts, inherited_queries, queries, sessions
 from rlm_memory.errors import DiskFull
 from rlm_memory.frames import rows
-from rlm_memory.frames.states import OPEN
+from rlm_memory.frames.rows import FrameRow
+from rlm_memory.frames.states import OPEN, Kind
 from rlm_memory.sessions import SessionStatus
 from rlm_memory.store import Store
 
@@ -110,19 +111,31 @@ class SessionControl:
             return ["notebook"] if found else []
         return stopped
 
-    def check_own(self, session: Session, named: str | None) -> None:
-        """Refuse to end or restart a session by the id of a frame that only uses it, as an ended frame does.
+    def check_runs(self, session: Session, named: str | None) -> FrameRow | None:
+        """Return the frame that is named. Refuse one that does not run in the session, as an ended or a planned one.
 
         Raises:
             ToolFault: the session belongs to a frame above, and others may work in it.
         """
         if not is_frame_id(named):
-            return
+            return None
         row = rows.get(self._store, rows.frame_key(named))
         if row.session != session.key or row.status not in OPEN:
-            said = f"{row.id} is {row.status} and has no session of its own, so the call would hit the one above it"
-            hint = f"if you mean that session, pass session={session.id!r}"
-            raise ToolFault("invalid_session", said, hint, session=session.id)
+            raise _not_its_own(row, session)
+        return row
+
+    def check_own(self, session: Session, named: str | None) -> None:
+        """Refuse to end or restart a session by the id of a frame that only uses it, even if the frame runs in it.
+
+        Raises:
+            ToolFault: the session belongs to a frame above, and others may work in it.
+        """
+        row = self.check_runs(session, named)
+        if row is None or row.kind is Kind.SESSION:
+            return
+        own = rows.own_goal(rows.goals_running(self._store, session.key))
+        if own is None or own.key != row.key:
+            raise _not_its_own(row, session)
 
     async def restart(self, session: Session) -> ToolAnswer:
         """Restart the kernel: variables of code are lost, loaded contexts are kept."""
@@ -133,8 +146,9 @@ class SessionControl:
         kept = contexts.names(self._store, session.key)
         return ToolAnswer({"session": session.id, "restarted": True, "interrupted": interrupted, "contexts": kept})
 
-    async def rollback(self, session: Session, cells: int) -> ToolAnswer:
-        """Undo the last cells: variables are restored, files and loaded texts are not."""
+    async def rollback(self, session: Session, cells: int, named: str | None = None) -> ToolAnswer:
+        """Undo the last cells: variables are restored, files and loaded texts are not. ``named`` may name a frame."""
+        self.check_runs(session, named)
         if not session.kernel.alive:
             raise ToolFault("nothing_to_undo", "no code has run in this session", "call eval_code first")
         try:
@@ -205,3 +219,9 @@ class SessionControl:
             "walls": {name: plain(wall) for name, wall in info.walls.items()},
             "refused": plain(info.refused),
         }
+
+
+def _not_its_own(row: FrameRow, session: Session) -> ToolFault:
+    said = f"{row.id} is {row.status} and has no session of its own, so the call would hit the one above it"
+    hint = f"if you mean that session, pass session={session.id!r}"
+    return ToolFault("invalid_session", said, hint, session=session.id)

@@ -283,7 +283,7 @@ async def fork_session(service: Service, session: Session, given: take.ForkSessi
 )
 async def rollback(service: Service, session: Session, given: take.RollbackArguments, caller: Caller) -> ToolAnswer:
     """Undo cells."""
-    return await service.control.rollback(session, given.cells)
+    return await service.control.rollback(session, given.cells, caller.session)
 
 
 @TOOLS.add("Return the images that code has displayed, such as plots.", take.Wait, tier="all", read_only=True)

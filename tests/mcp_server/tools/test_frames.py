@@ -296,12 +296,29 @@ async def test_the_session_above_is_not_ended_or_restarted_by_a_frame_that_has_n
         await agent("push", goal="task")
         await agent("plan", goal="later", parent="f1")
         await agent("pop", id="f2")
-        for frame, status in (("f2", "completed"), ("f3", "planned")):
+        await agent("push", goal="shared", fork=False)
+        for frame, status in (("f2", "completed"), ("f3", "planned"), ("f4", "in_progress")):
             refused = await agent(tool, session=frame)
             assert (refused["error"], refused["session"]) == ("invalid_session", "root")
             assert refused["message"].startswith(f"{frame} is {status} and has no session of its own")
         assert (await agent.run("n"))["result"] == "1"
         assert (await agent(tool, session="f1"))["session" if tool == "restart_session" else "ended"] == "root"
+
+
+async def test_cells_of_the_session_above_are_not_undone_by_a_frame_that_does_not_run_in_it(connect_own) -> None:
+    """The cell is another agent's. A running frame that shares the session undoes its own."""
+    async with connect_own("root") as agent:
+        await agent.run("n = 1")
+        await agent("push", goal="task")
+        await agent("plan", goal="later", parent="f1")
+        await agent("pop", id="f2")
+        for frame in ("f2", "f3"):
+            refused = await agent("rollback", session=frame)
+            assert (refused["error"], refused["session"]) == ("invalid_session", "root")
+        assert (await agent.run("n"))["result"] == "1"
+        shared = (await agent("push", goal="shared", fork=False))["frame"]
+        await agent.run("n = 2", session=shared)
+        assert (await agent("rollback", session=shared))["undone"] == ["n = 2"]
 
 
 async def test_a_push_that_cannot_fork_leaves_what_was_planned_and_nothing_else(connect_own, own, monkeypatch) -> None:
