@@ -116,7 +116,7 @@ export const RlmKernel = async ({ directory }) => {
     event: async ({ event }) => {
       const given = event.properties ?? {}
       if (event.type === "session.created" && given.info?.parentID) parents.set(given.info.id, given.info.parentID)
-      if (["session.created", "session.deleted", "session.compacted"].includes(event.type)) {
+      if (["session.created", "session.compacted"].includes(event.type)) {
         await tell(event.type, { ...from({ sessionID: given.sessionID ?? given.info?.id }), source: "" })
       }
     },

@@ -15,6 +15,7 @@ from waiting import until
 
 from rlm_ipc import discovery
 from rlm_ipc.daemon_requests import Ancestor, NoteHook
+from rlm_ipc.messages import plain
 from rlm_mcp.client_info import ClientInfo
 from rlm_mcp.hook.events import Origin
 from rlm_mcp.service.hooks.agents import Agents, ancestors
@@ -71,6 +72,14 @@ def tell(quiet: Service, repository: Path) -> Callable[..., str]:
         return quiet.hooks.note(NoteHook(client, event, said, 1.0, f"e{next(number)}", above)).output
 
     return note
+
+
+def leave_in_spool(service: Service, request: NoteHook) -> None:
+    """Do what a hook does that the daemon does not answer in time."""
+    folder = service.hooks._folder.path
+    folder.mkdir(exist_ok=True)
+    with (folder / "spool").open("a", encoding="utf-8") as spool:
+        spool.write(json.dumps(plain(request)) + "\n")
 
 
 def wip(service: Service, frame: str) -> dict[str, Any]:
@@ -133,6 +142,10 @@ async def test_a_sub_agent_that_stops_leaves_its_claim_to_others(
             assert (await agent("work"))["next"] == [task]
             await agent("work", do="renew", id=task, data={"phase": "late"}, meta=second)
             assert (await agent("work"))["in_progress"] == [task]
+            said = json.dumps({"session_id": "root", "cwd": str(repository), "agent_id": "thread-2"})
+            leave_in_spool(quiet, NoteHook("codex", "SubagentStop", said, 1.0, "late", ABOVE))
+            quiet.hooks.read_spool()
+            assert (await agent("work"))["in_progress"] == [task]  # the stop may be older than the claim
             tell("SubagentStop", "codex", agent_id="thread-2")
             taken = await agent("work", do="claim", meta=third)
             assert (taken["claimed"], taken["fence"], taken["progress"]["phase"]) == (task, first["fence"] + 1, "late")

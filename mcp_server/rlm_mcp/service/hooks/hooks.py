@@ -86,8 +86,8 @@ class Hooks:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def note(self, request: NoteHook) -> HookNoted:
-        """Handle an event. Return the text that its hook prints."""
+    def note(self, request: NoteHook, *, late: bool = False) -> HookNoted:
+        """Handle an event, perhaps ``late`` from the spool. Return the text that its hook prints."""
         if not _add(self._known, request.id):
             return HookNoted("")
         event = read_event(request.client, request.event, request.given)
@@ -95,12 +95,12 @@ class Hooks:
         try:
             if client is not None:
                 self._holders.stir(client)
-            return HookNoted(self._answer(request, event, client))
+            return HookNoted(self._answer(request, event, client, late))
         except (MemoryLayerError, OSError) as error:
             log.warning("a hook's event was lost", extra={"event": request.event, "reason": str(error)})
             return HookNoted("")
 
-    def _answer(self, request: NoteHook, event: Event, client: ClientInfo | None) -> str:
+    def _answer(self, request: NoteHook, event: Event, client: ClientInfo | None, late: bool) -> str:
         match event:
             case WriteAsked():
                 self.agents.note_call(event.call, event.origin.agent)
@@ -113,7 +113,8 @@ class Hooks:
                 self._is_told(client)
                 self._begins(event)
                 return self._with_prime(request, event, client)
-            case Stopped() if client is not None and event.origin.agent:
+            case Stopped() if client is not None and event.origin.agent and not late:
+                # Late, it could free what the agent has claimed since, and the end of its connection does it anyway.
                 self._holders.stopped(client)
             case Compacted():
                 if client is not None and request.client not in _TOLD_BY_EVENT:
@@ -271,7 +272,7 @@ class Hooks:
             log.warning("the spooled events of hooks cannot be read", extra={"reason": str(error)})
             return
         for request in sorted(filter(None, map(_parsed, lines)), key=lambda one: one.at):
-            self.note(request)
+            self.note(request, late=True)
 
     async def _watch_spool(self) -> None:
         while True:

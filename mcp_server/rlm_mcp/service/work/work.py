@@ -292,7 +292,7 @@ class Work:
         if token:
             said |= {"token": token, "until": holder.expires_at}
         if lease.returned:
-            said["notice"] = "you have it again, with the same fence; you lost it when your connection ended"
+            said["notice"] = "you have it again, with the same fence; you lost it when you disconnected or stopped"
         elif lease.fence > 1:
             said["attempt"] = lease.fence
             said["notice"] = f"attempt {lease.fence}: `progress` has the notes of the previous holder"
