@@ -11,22 +11,19 @@ import anthropic
 from pydantic import BaseModel, ValidationError
 
 from rlm_client.models.interface import ChatMessage, Completion, Finish
-from rlm_client.models.streaming import BrokenOff, Speaker, is_whole, told_whole
+from rlm_client.models.streaming import BrokenOff, Speaker, is_whole, tokens, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["AnthropicMessages"]
+
+_GIVEN = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+"""The counts that make up the tokens in: those of a prompt cache are reported apart."""
+_MADE = "output_tokens"
 
 
 class _Block(BaseModel):
     type: str
     text: str = ""
-
-
-class _Used(BaseModel):
-    input_tokens: int
-    output_tokens: int
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
 
 
 class _Answer(BaseModel):
@@ -35,7 +32,7 @@ class _Answer(BaseModel):
     content: list[_Block]
     stop_reason: str | None
     model: str
-    usage: _Used
+    usage: Any = None
 
 
 class AnthropicMessages(Speaker):
@@ -73,26 +70,27 @@ class AnthropicMessages(Speaker):
         except ValidationError:
             raise self._not_ours() from None
         texts = [block.text for block in answer.content if block.type == "text"]
-        counted = _tokens_in(answer.usage), answer.usage.output_tokens
-        return self._completed(messages, "".join(texts) if texts else None, answer.model, answer.stop_reason, counted)
+        text = "".join(texts) if texts else None
+        given, made = tokens(answer.usage, *_GIVEN), tokens(answer.usage, _MADE)
+        return self._completed(messages, text, answer.model, answer.stop_reason, given, made)
 
     async def _streamed(
         self, messages: list[ChatMessage], request: JsonObject, on_text: Callable[[str], None]
     ) -> Completion:
         pieces, reason, model = [], None, None
-        given = made = 0
+        given = made = None
         try:
             answer = await self._client.messages.with_raw_response.create(**request, stream=True)
             if is_whole(answer.headers):
                 return told_whole(self._read(messages, await answer.http_response.aread()), on_text)
             async for event in await answer.parse():
                 if event.type == "message_start":
-                    model, given = event.message.model, _tokens_in(event.message.usage)
+                    model, given = event.message.model, tokens(event.message.usage, *_GIVEN)
                 elif event.type == "content_block_delta" and event.delta.type == "text_delta":
                     pieces.append(event.delta.text)
                     on_text(event.delta.text)
                 elif event.type == "message_delta":
-                    reason, made = event.delta.stop_reason, event.usage.output_tokens
+                    reason, made = event.delta.stop_reason, tokens(event.usage, _MADE)
         except anthropic.AnthropicError as error:
             if getattr(error, "status_code", None) == HTTPStatus.OK:  # a fault that is told in the stream
                 raise BrokenOff(self._said(error)) from error
@@ -101,14 +99,9 @@ class AnthropicMessages(Speaker):
             raise self._useless("it is not JSON", begun=model is not None) from error
         if reason is None:
             raise self._useless("it has no end", begun=model is not None)
-        return self._completed(messages, "".join(pieces) if pieces else None, model, reason, (given, made))
+        return self._completed(messages, "".join(pieces) if pieces else None, model, reason, given, made)
 
     @staticmethod
     def _message(body: Mapping[str, Any]) -> object:
         inner = body.get("error")
         return inner.get("message") if isinstance(inner, dict) else None
-
-
-def _tokens_in(usage: anthropic.types.Usage | _Used) -> int:
-    """Tokens in, those of a prompt cache too."""
-    return usage.input_tokens + (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)

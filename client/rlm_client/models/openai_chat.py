@@ -7,11 +7,10 @@ from json import JSONDecodeError
 from typing import Any, ClassVar
 
 import openai
-from openai.types import CompletionUsage
 from pydantic import BaseModel, Field, ValidationError
 
 from rlm_client.models.interface import ChatMessage, Completion, Finish
-from rlm_client.models.streaming import BrokenOff, Speaker, is_whole, told_whole
+from rlm_client.models.streaming import BrokenOff, Speaker, is_whole, tokens, told_whole
 from rlm_ipc.messages import JsonObject
 
 __all__ = ["OpenAIChat"]
@@ -27,17 +26,12 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
-class _Counted(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int
-
-
 class _Answer(BaseModel):
     """What is read of a whole answer. The library's own types take three times as long to build."""
 
     choices: list[_Choice] = Field(min_length=1)
     model: str | None = None
-    usage: _Counted | None = None
+    usage: Any = None
 
 
 class OpenAIChat(Speaker):
@@ -74,7 +68,7 @@ class OpenAIChat(Speaker):
         choice = answer.choices[0]
         said, reason = choice.message, None if choice.message.refusal else choice.finish_reason
         text = said.content or said.refusal or said.content  # "" is an answer, None is no text
-        return self._completed(messages, text, answer.model, reason, _count(answer.usage))
+        return self._completed(messages, text, answer.model, reason, *_count(answer.usage))
 
     async def _streamed(
         self, messages: list[ChatMessage], request: JsonObject, on_text: Callable[[str], None]
@@ -106,12 +100,12 @@ class OpenAIChat(Speaker):
         text = "".join(pieces) if pieces else None
         if refusal:
             text, reason = text or refusal, None
-        return self._completed(messages, text, model, reason, _count(usage))
+        return self._completed(messages, text, model, reason, *_count(usage))
 
     @staticmethod
     def _message(body: Mapping[str, Any]) -> object:
         return body.get("message")
 
 
-def _count(usage: CompletionUsage | _Counted | None) -> tuple[int, int] | None:
-    return None if usage is None else (usage.prompt_tokens, usage.completion_tokens)
+def _count(usage: object) -> tuple[int | None, int | None]:
+    return tokens(usage, "prompt_tokens"), tokens(usage, "completion_tokens")

@@ -19,7 +19,7 @@ from rlm_client.models.interface import ChatMessage, Completion, Finish, Usage
 from rlm_client.models.settings import Endpoint, settings_file
 from rlm_ipc.messages import JsonObject
 
-__all__ = ["BrokenOff", "Speaker", "connecting", "is_whole", "told_whole"]
+__all__ = ["BrokenOff", "Speaker", "connecting", "is_whole", "tokens", "told_whole"]
 
 _CHARS_PER_TOKEN = 4
 _MOST_TOKENS = 10**9
@@ -160,9 +160,10 @@ class Speaker(ABC):
         text: str | None,
         model: str | None,
         reason: str | None,
-        counted: tuple[int, int] | None,
+        given: int | None,
+        made: int | None,
     ) -> Completion:
-        """Build an answer; ``text`` None means no text, ``counted`` None means that the endpoint did not count.
+        """Build an answer; ``text`` None means no text, ``given`` or ``made`` None that the endpoint did not count.
 
         A character may have come as two halves of a surrogate pair, each in a piece of its own: they are put together.
         A half without the other becomes U+FFFD: neither a file nor the next request can hold it.
@@ -175,11 +176,11 @@ class Speaker(ABC):
         if finish is None:
             said = f": {text[:200]}" if text else ""
             raise ModelRefused(f"{endpoint.where()} declined to answer{said}; put it differently")
-        if counted is not None and not all(0 <= count <= _MOST_TOKENS for count in counted):
-            counted = None  # otherwise one wrong number would empty or refill a budget, or fit no database
-        given, made = counted or (sum(_guess(message["content"]) for message in messages), _guess(text))
+        estimated = given is None or made is None
+        if given is None or made is None:
+            given, made = sum(_guess(message["content"]) for message in messages), _guess(text)
         cost = (given * endpoint.input_price + made * endpoint.output_price) / 1_000_000
-        return Completion(text, Usage(given, made, cost, counted is None), model or endpoint.model, finish)
+        return Completion(text, Usage(given, made, cost, estimated), model or endpoint.model, finish)
 
     def _not_ours(self) -> ModelError:
         where, setting = self._endpoint.where(), self._endpoint.url_setting()
@@ -308,6 +309,21 @@ def told(messages: Sequence[ChatMessage], schema: Mapping[str, Any] | None) -> l
     form = json.dumps(schema, ensure_ascii=False)
     wish = f"Answer with one JSON value that fits this JSON schema, and nothing else (no code fence):\n{form}"
     return [*rest, {"role": last["role"], "content": f"{last['content']}\n\n{wish}"}]
+
+
+def tokens(usage: object, *names: str) -> int | None:
+    """Add up the named counts in what an endpoint reports, null as 0; None if one is no count, or the first is missing.
+
+    Nothing has checked the report: one wrong number would empty or refill a budget, or fit no database.
+    """
+    fields = usage if isinstance(usage, dict) else getattr(usage, "__dict__", {})
+    first, *others = [fields.get(name) for name in names]
+    total = 0
+    for count in (first, *(other for other in others if other is not None)):
+        if type(count) is not int or count < 0:
+            return None
+        total += count
+    return total if total <= _MOST_TOKENS else None
 
 
 def _guess(text: str) -> int:

@@ -11,6 +11,7 @@ import pytest
 
 from rlm_client.models.bodies import LONGEST_BODY
 from rlm_client.models.errors import ModelMisconfigured, ModelRefused, ModelUnavailable
+from rlm_client.models.interface import Usage
 from rlm_client.models.router import Models
 from rlm_client.models.settings import ModelSettings
 
@@ -174,3 +175,58 @@ async def test_a_refusal_in_pieces_is_told_as_one() -> None:
     async with asking("openai", lambda: [head(STREAM) + events]) as models:
         with pytest.raises(ModelRefused, match="declined to answer: I must not"):
             await ask(models, streamed=True)
+
+
+def counted(provider: str, used: object, *, streamed: bool) -> list[bytes]:
+    """An answer of seven characters that reports ``used`` as its counts, in pieces or at once."""
+    if not streamed:
+        answer = json.loads(said(provider, "seventy", "stop" if provider == "openai" else "end_turn"))
+        return whole(json.dumps({**answer, "usage": used}).encode())
+    if provider == "openai":
+        choice = {"index": 0, "delta": {"content": "seventy"}, "finish_reason": "stop"}
+        events: list[dict[str, object]] = [{"choices": [choice]}, {"choices": [], "usage": used}]
+    else:
+        events = [
+            {"type": "message_start", "message": {"content": [], "model": "m", "usage": used}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "seventy"}},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": used},
+        ]
+    lines = [f"event: {event.get('type', 'message')}\ndata: {json.dumps(event)}\n\n" for event in events]
+    return [head(STREAM) + "".join(lines).encode()]
+
+
+@STREAMED
+@PROVIDER
+@pytest.mark.parametrize("count", [None, "five", 5.5, [5], -5, 10**20, ...], ids=repr)
+async def test_a_count_that_is_none_does_not_cost_the_answer(provider: str, count: object, streamed: bool) -> None:
+    """K-22: the answer is there, so its tokens are estimated. The libraries check nothing of a stream."""
+    names = ("prompt_tokens", "completion_tokens") if provider == "openai" else ("input_tokens", "output_tokens")
+    for odd in range(2):
+        used = {name: count if number == odd else 3 for number, name in enumerate(names)}
+        used = {name: value for name, value in used.items() if value is not ...}
+        async with asking(provider, lambda used=used: counted(provider, used, streamed=streamed)) as models:
+            on_text = [].append if streamed else None
+            answer = await models.complete([{"role": "user", "content": "?"}], on_text=on_text)
+        assert (answer.text, answer.usage) == ("seventy", Usage(1, 2, estimated=True))
+
+
+@STREAMED
+@PROVIDER
+@pytest.mark.parametrize("used", [None, {}, [], "many"], ids=repr)
+async def test_counts_of_any_form_do_not_cost_the_answer(provider: str, used: object, streamed: bool) -> None:
+    """K-22: nor does a report that is none."""
+    async with asking(provider, lambda: counted(provider, used, streamed=streamed)) as models:
+        assert await ask(models, streamed=streamed) == "seventy"
+
+
+@STREAMED
+@pytest.mark.parametrize(
+    ("cached", "usage"),
+    [(None, Usage(3, 3)), (4, Usage(7, 3)), ("four", Usage(1, 2, estimated=True)), (-4, Usage(1, 2, estimated=True))],
+)
+async def test_tokens_of_a_prompt_cache_count_too(cached: object, usage: Usage, streamed: bool) -> None:
+    """K-22: Anthropic reports them apart, and null where there are none."""
+    used = {"input_tokens": 3, "output_tokens": 3, "cache_read_input_tokens": cached}
+    async with asking("anthropic", lambda: counted("anthropic", used, streamed=streamed)) as models:
+        on_text = [].append if streamed else None
+        assert (await models.complete([{"role": "user", "content": "?"}], on_text=on_text)).usage == usage
