@@ -107,7 +107,8 @@ class _Starts:
             return self._real(argv, log, ready, env)
         command = [*argv, "--ready-fd", str(ready)]
         with server:
-            given = {**(os.environ if env is None else env), _OWNED: self.folder}
+            # In front: what is shown of a large environment is cut.
+            given = {_OWNED: self.folder, **(os.environ if env is None else env)} | {_OWNED: self.folder}
             _send(server, command, given, {ready: ready, 1: log, 2: log})
         return _Ended()
 
@@ -170,21 +171,34 @@ def _serve(kind: str, folder: str, owner: int, ready: int) -> None:
 def _end_what_is_left(folder: str) -> None:
     """Kill what an interrupted run has left: its fixtures ended nothing, and what is detached would go on."""
     while left := _owned(folder):
-        for pid in left:
-            with suppress(ProcessLookupError):
-                process = os.pidfd_open(pid)
+        for process in left:
+            with suppress(OSError):
                 signal.pidfd_send_signal(process, signal.SIGKILL)
-                select.select([process], [], [])
-                os.close(process)
+        for process in left:
+            select.select([process], [], [])
+            os.close(process)
 
 
 def _owned(folder: str) -> list[int]:
+    """Return descriptors of the processes with the mark of ``folder``.
+
+    Each is opened before its mark is read: another process may get the number of one that ends.
+    """
     mark, found = os.fsencode(f"{_OWNED}={folder}"), []
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-        with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-            if pid != os.getpid() and mark in file.read().split(b"\0"):
-                found.append(pid)
+        with suppress(OSError):
+            process = os.pidfd_open(pid)
+            if pid != os.getpid() and _carries(pid, mark):
+                found.append(process)
+            else:
+                os.close(process)
     return found
+
+
+def _carries(pid: int, mark: bytes) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        return mark in file.read().split(b"\0")
+    return False
 
 
 def _take(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:

@@ -475,7 +475,8 @@ static PyObject *by_session(PyObject *builtins, const char *name, PyObject *cons
     /* Looked up at each call and held during it: the session may replace the entry of its builtins meanwhile. */
     PyObject *own = PyDict_GetItemString(builtins, name);
     if (own == NULL) {
-        PyErr_Format(PyExc_NameError, "'%s' is not available in this session (its policy blocks it)", name);
+        PyErr_Format(PyExc_NameError, "'%s' is not available in this session (policy field language.blocked_names)",
+                     name);
         return NULL;
     }
     Py_INCREF(own);

@@ -58,8 +58,8 @@ class LanguagePolicy(_Section):
     )
     imports: Annotated[tuple[str, ...], Checked(modules)] = value(
         (),
-        "Modules that a cell may import. A package admits its public submodules, `*` everything but modules "
-        "that lead around the language wall, such as `ctypes`: these must be named.",
+        "Modules that a cell may import. A package admits its public submodules, `*` everything but private modules "
+        "and those that lead around the language wall, such as `ctypes`: these must be named.",
     )
 
 
