@@ -6,6 +6,7 @@ processes get the fields that its body annotates (`rlm_ipc.errors.wire_fields`).
 ContextError
 ├── CallerError                the request was wrong: change it
 │   ├── SourceError            the source cannot be read as a text
+│   │   ├── SourceGone         ... nothing is at its path
 │   │   ├── SourceChanged      ... it changed while it was being read
 │   │   └── OutOfReach         ... nothing may be loaded from its folder
 │   ├── TextTooLarge           it is larger than the caller allowed
@@ -56,6 +57,10 @@ class SourceError(TextRequestError):
         """Args: as the attributes."""
         super().__init__(f"{what}; {hint}")
         self.what, self.hint = what, hint
+
+
+class SourceGone(SourceError):
+    """A path leads to no file."""
 
 
 class SourceChanged(SourceError):

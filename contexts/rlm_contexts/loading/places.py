@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
-from rlm_contexts.errors import OutOfReach, SourceError
+from rlm_contexts.errors import OutOfReach, SourceError, SourceGone
 from rlm_ipc.late_dataclasses import dataclass
 
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -230,4 +230,5 @@ def _parts(path: Path) -> list[str]:
 
 def _unreadable(path: Path, problem: OSError | ValueError) -> SourceError:
     reason = getattr(problem, "strerror", None) or str(problem)
-    return SourceError(f"{path}: {reason}", "give the path of a readable, regular file")
+    kind = SourceGone if isinstance(problem, FileNotFoundError) else SourceError
+    return kind(f"{path}: {reason}", "give the path of a readable, regular file")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlm_contexts.errors import OutOfReach, SourceError
+from rlm_contexts.errors import OutOfReach, SourceError, SourceGone
 from rlm_contexts.loading.patterns import Pattern
 from rlm_contexts.loading.places import PathReach
 from rlm_contexts.loading.sources import LoadedSource, put_files, put_place
@@ -83,7 +83,7 @@ class _Selection:
         self.refused += pattern.refused
         self.paths += files
         if not files:
-            raise SourceError(f"no file matches {pattern_text[:200]!r}", "give a path or a pattern of files")
+            raise SourceGone(f"no file matches {pattern_text[:200]!r}", "give a path or a pattern of files")
 
 
 def _is_pattern(asked: AskedPath, reach: PathReach) -> bool:

@@ -39,7 +39,7 @@ CODES = {
     "lease_lost": "LeaseLost",
     "store_unavailable": "DiskFull StoreError StoreFault StoreTooNew StoreTooOld StoreUnavailable",
     "context_error": "ContextError TextRequestError",
-    "cannot_read": "OutOfReach SourceChanged SourceError",
+    "cannot_read": "OutOfReach SourceChanged SourceError SourceGone",
     "invalid_arguments": "BadRange",
     "not_text": "NotSearchable",
     "content_damaged": "ContentDamaged",

@@ -417,6 +417,24 @@ async def test_refresh_loads_again_and_tells_what_changed(connect, project: Path
         assert (await agent("refresh", name="none"))["error"] == "variable_not_found"
 
 
+async def test_a_refresh_that_fails_gives_the_advice_of_the_load(connect, tmp_path: Path) -> None:
+    """Only for a file that is gone is there another: refresh takes no path."""
+    log = tmp_path / "app.log.gz"
+    packed = gzip.compress(b"one\ntwo\n")
+    log.write_bytes(packed)
+    async with connect("s", cwd=str(tmp_path)) as agent:
+        await agent("load_context", name="log", path=str(log))
+        await agent("load_context", name="logs", path="*.gz")
+        log.write_bytes(packed[:-9])
+        torn = await agent("refresh", name="log")
+        assert torn["error"] == "cannot_read"
+        assert torn["hint"] == "log is as it was loaded; give the path of a complete file"
+        log.unlink()
+        for name in ("log", "logs"):
+            gone = await agent("refresh", name=name)
+            assert gone["hint"].startswith(f"{name} is as it was loaded; to load it from another place, call")
+
+
 async def test_what_was_noted_of_an_earlier_load_goes_with_a_refresh(connect, tmp_path: Path) -> None:
     """K-1, ours: whoever looks up how a text was loaded is not told of the file that lay there before."""
     log = tmp_path / "app.log"

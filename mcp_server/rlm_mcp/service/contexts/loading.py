@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_contexts.errors import SourceError, TextTooLarge
+from rlm_contexts.errors import SourceError, SourceGone, TextTooLarge
 from rlm_contexts.store.pins import holding
 from rlm_contexts.text.changes import Changes, changes
 from rlm_ipc.late_dataclasses import dataclass
@@ -91,7 +91,8 @@ class Loader:
                 permitted = await self.rules.permit(resolve_again(name, before.metadata))
                 ingested = await self._ingest(name, permitted)
             except SourceError as lost:
-                raise SourceError(lost.what, f"{name} is as it was loaded; {_FROM_ELSEWHERE}") from lost
+                advice = _FROM_ELSEWHERE if isinstance(lost, SourceGone) else lost.hint
+                raise type(lost)(lost.what, f"{name} is as it was loaded; {advice}") from lost
             if ingested.text.digest == before.digest:
                 return Refreshed(before)
             old, new = [await self.store.texts.open(digest) for digest in (before.digest, ingested.text.digest)]
