@@ -45,6 +45,12 @@ def with_traceback(output: str, traceback: Sequence[str]) -> str:
     return output if same is None else output[:same] + whole
 
 
+def some_of(ids: Sequence[str], most: int = 6) -> str:
+    """Return the first ids of a list for a sentence: a batch asks up to a thousand queries."""
+    more = f" and {len(ids) - most:,} more" if len(ids) > most else ""
+    return f"{', '.join(ids[:most])}{more}"
+
+
 def printable(text: str, keep: str = "\n\t") -> str:
     """Escape what a terminal would interpret, except the characters in ``keep``: code and models write hostile text."""
     return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)

@@ -14,7 +14,7 @@ from a base that it gets at its start; `next_in_code` is that base. Queries aske
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
@@ -176,7 +176,7 @@ def record(store: Store, session: int, asked: Iterable[NewQuery], now: float) ->
     by_id = {query.id: query for query in asked}
     with store.transaction():
         known = _known(store, session, by_id)
-        new = [query for query in by_id.values() if known.get(query.id) != query.prompt]
+        new = _unlike(known, by_id)
         if not new:
             return []
         forget(store, session, [query.id for query in new if query.id in known])
@@ -212,9 +212,13 @@ def forget(store: Store, session: int, ids: Iterable[str]) -> None:
 
 def unknown(store: Store, session: int, asked: Iterable[NewQuery]) -> list[str]:
     """Return the ids of the queries that `record` would add as new, in their order."""
-    told = {query.id: query for query in asked}
-    known = _known(store, session, told)
-    return [query.id for query in told.values() if known.get(query.id) != query.prompt]
+    by_id = {query.id: query for query in asked}
+    return [query.id for query in _unlike(_known(store, session, by_id), by_id)]
+
+
+def _unlike(known: Mapping[str, str], asked: Mapping[str, NewQuery]) -> list[NewQuery]:
+    """Return the queries that are not known, or by another prompt, in their order."""
+    return [query for query in asked.values() if known.get(query.id) != query.prompt]
 
 
 def _known(store: Store, session: int, among: Iterable[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from rlm_client.client import Client, call_tool
 from rlm_client.results import Cell, Query
 from rlm_ipc.daemon_connection import ask
 from rlm_ipc.daemon_rows import JournalCell, OpenSession, RestingSession
-from rlm_ipc.displays import printable
+from rlm_ipc.displays import printable, some_of
 from rlm_ipc.json_lines import MADE_BY, TERMINAL
 from rlm_ipc.messages import JsonObject, plain
 from rlm_ipc.session_requests import ListJournal, ListSessions, SessionList
@@ -333,8 +333,8 @@ _NAMED = 10
 def _pending_said(pending: list[str]) -> str:
     if not pending:
         return "no query is pending"
-    rest = f" and {len(pending) - _NAMED:,} more (--json lists them)" if len(pending) > _NAMED else ""
-    return f"pending queries: {', '.join(pending[:_NAMED])}{rest}"
+    rest = " (--json lists them)" if len(pending) > _NAMED else ""
+    return f"pending queries: {some_of(pending, _NAMED)}{rest}"
 
 
 _WAITS = {

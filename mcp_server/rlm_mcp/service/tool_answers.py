@@ -26,7 +26,6 @@ _LONG = 400
 _ITEM_TEXTS = (1000, 300, 100)
 """Characters left of each text in a long list, in steps, before items are dropped."""
 _TRUNCATED = len(',"truncated":true')
-_NAMED = 6
 _PROMPT = "prompt"
 _REST = "full_output"
 """Where the rest of an item is: in the context that the answer names in this field."""
@@ -80,12 +79,6 @@ def encode(fields: JsonObject) -> str:
 def encoded_length(text: str) -> int:
     """Return how many characters ``text`` takes inside a JSON string."""
     return len(_COMPACT.encode(text)) - 2
-
-
-def some_of(ids: Sequence[str]) -> str:
-    """Return the first ids of a list for a sentence: a batch asks up to a thousand queries."""
-    more = f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else ""
-    return f"{', '.join(ids[:_NAMED])}{more}"
 
 
 def moment(seconds: float) -> str:

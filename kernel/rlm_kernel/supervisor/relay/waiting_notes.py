@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from rlm_ipc.displays import printable
+from rlm_ipc.displays import printable, some_of
 from rlm_ipc.json_lines import TERMINAL
 from rlm_kernel.supervisor.cells.cell_log import shown_author, shown_content
 from rlm_kernel.supervisor.cells.cell_request import EXECUTE, CellRequest
@@ -59,8 +59,7 @@ def _note(ahead: CellRequest) -> str:
 
 def waits_for_answers(ids: Sequence[str]) -> str:
     """Return the note on a cell that waits for the answers to these queries."""
-    more = f" and {len(ids) - _NAMED_QUERIES} more" if len(ids) > _NAMED_QUERIES else ""
     return (
-        f"[waits for an agent's answer to {', '.join(ids[:_NAMED_QUERIES])}{more}. If no agent works in this session, "
+        f"[waits for an agent's answer to {some_of(ids, _NAMED_QUERIES)}. If no agent works in this session, "
         "interrupt the cell; mode='deferred' does not wait]\n"
     )

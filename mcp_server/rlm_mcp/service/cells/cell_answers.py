@@ -6,11 +6,12 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from rlm_ipc.displays import some_of
 from rlm_ipc.kernel_reports import CellError, CellNote, CellResult
 from rlm_ipc.messages import JsonObject
 from rlm_ipc.outcomes import Uncopied
 from rlm_mcp.service.queries.answering import shown, waiting
-from rlm_mcp.service.tool_answers import ToolAnswer, some_of
+from rlm_mcp.service.tool_answers import ToolAnswer
 from rlm_memory.queries import QueryRow
 
 CUTTABLE = ("stdout", "stderr", "displayed", "result", "error", "pending_llm_queries", "defined_variables")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from rlm_client.models.answer_schema import AnswerUnfit, fitted
 from rlm_client.models.errors import ModelError
 from rlm_ipc.daemon_rows import WaitingQuery
+from rlm_ipc.displays import some_of
 from rlm_ipc.errors import KernelError
 from rlm_ipc.kernel_reports import AskedQuery, GivenAnswers, QueryOutcome
 from rlm_ipc.late_dataclasses import dataclass
@@ -20,7 +21,7 @@ from rlm_mcp.service.errors import ToolFault, fault_from
 from rlm_mcp.service.sessions.budgets import Budgets
 from rlm_mcp.service.sessions.kernel_queries import outcome_of
 from rlm_mcp.service.sessions.sessions import Clock, Session, Sessions
-from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text, some_of
+from rlm_mcp.service.tool_answers import ToolAnswer, clean, clean_text
 from rlm_memory import inherited_queries, known_answers, queries, sessions
 from rlm_memory.errors import RowRequestError, StoreFault
 from rlm_memory.frames import summaries

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 
+from rlm_ipc.displays import some_of
 from rlm_ipc.errors import KernelWaits
 from rlm_mcp.service.sessions.kernel_queries import KernelQueries
-from rlm_mcp.service.tool_answers import some_of
 
 
 class KernelTurn:
